@@ -1,0 +1,69 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+)
+
+const folderPrefix = "pennant-control-plane-"
+
+// makeFolder makes the data folder of this run. Its name carries our process id, and a lock inside is held as long as
+// we live: together they tell later launchers whether it was left behind.
+func makeFolder() (dir string, lock *os.File, err error) {
+	dir, err = os.MkdirTemp("", fmt.Sprintf("%s%d-", folderPrefix, os.Getpid()))
+	if err != nil {
+		return "", nil, err
+	}
+	lock, err = os.OpenFile(filepath.Join(dir, "lock"), os.O_CREATE|os.O_RDWR, 0o600)
+	if err == nil {
+		err = syscall.Flock(int(lock.Fd()), syscall.LOCK_EX)
+	}
+	if err != nil {
+		_ = os.RemoveAll(dir)
+		return "", nil, err
+	}
+	return dir, lock, nil
+}
+
+// sweepFolders removes what launchers left that were killed with SIGKILL. Their children died with them.
+func sweepFolders(opts options) {
+	folders, _ := filepath.Glob(filepath.Join(os.TempDir(), folderPrefix+"*"))
+	for _, dir := range folders {
+		if abandoned(dir) && os.RemoveAll(dir) == nil {
+			opts.say("control-plane: removed %s, left by a launcher that was killed", dir)
+		}
+	}
+}
+
+// abandoned: nobody holds the lock, and the owner is gone. A folder that is seconds old may be about to be locked, and a
+// process id says nothing when folders are shared between containers; hence both signs.
+func abandoned(dir string) bool {
+	info, err := os.Lstat(dir)
+	if err != nil || !info.IsDir() {
+		return false
+	}
+	lock, err := os.OpenFile(filepath.Join(dir, "lock"), os.O_RDWR, 0)
+	switch {
+	case errors.Is(err, os.ErrNotExist): // never locked, or half removed
+	case err != nil:
+		return false // another user's
+	default:
+		defer lock.Close()
+		if syscall.Flock(int(lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB) != nil {
+			return false
+		}
+	}
+	id, _, _ := strings.Cut(strings.TrimPrefix(filepath.Base(dir), folderPrefix), "-")
+	pid, err := strconv.Atoi(id)
+	if err != nil {
+		return false // not one of ours
+	}
+	dead := errors.Is(syscall.Kill(pid, 0), syscall.ESRCH)
+	return dead || time.Since(info.ModTime()) > time.Minute
+}

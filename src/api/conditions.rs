@@ -1,0 +1,97 @@
+//! Conditions as in the Kubernetes API conventions
+//! (<https://github.com/kubernetes/community/blob/master/contributors/devel/sig-architecture/api-conventions.md#typical-status-properties>).
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::Time;
+
+/// The condition type that says whether an object is understood and acted on.
+pub const READY: &str = "Ready";
+/// The condition type that says whether a notification's deliveries reach the receiver.
+pub const DELIVERING: &str = "Delivering";
+
+/// `True`, `False` or `Unknown`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum ConditionStatus {
+    /// It is so.
+    True,
+    /// It is not so; `reason` and `message` say why.
+    False,
+    /// It is not known yet.
+    Unknown,
+}
+
+/// One condition.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Condition {
+    /// Type, such as `Ready`.
+    #[serde(rename = "type")]
+    pub type_: String,
+    /// Whether it holds.
+    pub status: ConditionStatus,
+    /// The generation of the spec that it speaks of.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub observed_generation: Option<i64>,
+    /// When `status` last changed.
+    #[schemars(with = "String")]
+    pub last_transition_time: Time,
+    /// One word in CamelCase, for machines.
+    pub reason: String,
+    /// A sentence for people.
+    #[serde(default)]
+    pub message: String,
+}
+
+/// Puts a condition into a list. `lastTransitionTime` moves only when the status does; the order of the list stays.
+pub fn set(
+    conditions: &mut Vec<Condition>,
+    type_: &str,
+    status: ConditionStatus,
+    reason: &str,
+    message: &str,
+    generation: Option<i64>,
+    now: Time,
+) {
+    let old = conditions.iter_mut().find(|c| c.type_ == type_);
+    let since = match &old {
+        Some(c) if c.status == status => c.last_transition_time,
+        _ => now,
+    };
+    let new = Condition {
+        type_: type_.to_owned(),
+        status,
+        observed_generation: generation,
+        last_transition_time: since,
+        reason: reason.to_owned(),
+        message: message.to_owned(),
+    };
+    match old {
+        Some(c) => *c = new,
+        None => conditions.push(new),
+    }
+}
+
+/// The condition of this type, if it is there.
+#[must_use]
+pub fn get<'a>(conditions: &'a [Condition], type_: &str) -> Option<&'a Condition> {
+    conditions.iter().find(|c| c.type_ == type_)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn time_moves_only_with_the_status() {
+        let at = |s| Time::from_second(s).unwrap();
+        let mut list = Vec::new();
+        set(&mut list, READY, ConditionStatus::False, "A", "", None, at(1));
+        set(&mut list, READY, ConditionStatus::False, "B", "b", None, at(2));
+        assert_eq!((list[0].last_transition_time, list[0].reason.as_str()), (at(1), "B"));
+        set(&mut list, READY, ConditionStatus::True, "C", "", None, at(3));
+        assert_eq!(list[0].last_transition_time, at(3));
+        assert_eq!(list.len(), 1);
+    }
+}

@@ -1,0 +1,221 @@
+//! `Delivery`: one recorded transition on its way to one endpoint, and afterwards the row of the audit.
+//!
+//! Pennant alone writes it; people read it or delete it. It has no owner reference: the audit outlives its cause.
+
+use kube::CustomResource;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::Time;
+use super::pipeline::State;
+
+/// What a change means. Which change yields which type is [`crate::trigger`]'s to say.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+pub enum TransitionType {
+    /// The target runs a revision that it did not run before.
+    Deployed,
+    /// The target has begun to move to a revision.
+    Progressing,
+    /// The target has failed.
+    Failed,
+    /// The target runs again what it last ran, after a failure.
+    Recovered,
+    /// The application object is gone.
+    Removed,
+}
+
+impl TransitionType {
+    /// All of them, in the order of the documentation.
+    pub const ALL: [Self; 5] = [Self::Deployed, Self::Progressing, Self::Failed, Self::Recovered, Self::Removed];
+
+    /// The word on the wire.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Deployed => "Deployed",
+            Self::Progressing => "Progressing",
+            Self::Failed => "Failed",
+            Self::Recovered => "Recovered",
+            Self::Removed => "Removed",
+        }
+    }
+}
+
+/// One transition, recorded.
+#[derive(CustomResource, Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[kube(
+    group = "pennant.dev",
+    version = "v1alpha1",
+    kind = "Delivery",
+    plural = "deliveries",
+    namespaced,
+    status = "DeliveryStatus",
+    shortname = "dlv",
+    category = "pennant",
+    derive = "PartialEq",
+    selectable = ".status.outcome",
+    printcolumn = r#"{"name":"Pipeline","type":"string","jsonPath":".spec.pipelineRef.name"}"#,
+    printcolumn = r#"{"name":"Target","type":"string","jsonPath":".spec.subject.name"}"#,
+    printcolumn = r#"{"name":"Type","type":"string","jsonPath":".spec.type"}"#,
+    printcolumn = r#"{"name":"Revision","type":"string","jsonPath":".spec.to.revision"}"#,
+    printcolumn = r#"{"name":"Outcome","type":"string","jsonPath":".status.outcome"}"#,
+    printcolumn = r#"{"name":"Reason","type":"string","jsonPath":".status.reason"}"#,
+    printcolumn = r#"{"name":"Code","type":"integer","jsonPath":".status.statusCode"}"#,
+    printcolumn = r#"{"name":"Attempts","type":"integer","jsonPath":".status.attempts"}"#,
+    printcolumn = r#"{"name":"Next","type":"string","priority":1,"jsonPath":".status.nextAttemptTime"}"#,
+    printcolumn = r#"{"name":"Age","type":"date","jsonPath":".metadata.creationTimestamp"}"#
+)]
+#[serde(rename_all = "camelCase")]
+#[schemars(extend("x-kubernetes-validations" = [
+    {"rule": "self == oldSelf", "message": "a recorded transition cannot be edited; delete the object to cancel it"},
+]))]
+pub struct DeliverySpec {
+    /// Name of the notification.
+    #[schemars(length(min = 1, max = 63))]
+    pub notification: String,
+    /// The pipeline whose change this is.
+    pub pipeline_ref: PipelineRef,
+    /// What changed.
+    pub subject: Subject,
+    /// The unit of order, within the pipeline and the notification: the subject.
+    #[schemars(length(min = 1, max = 512))]
+    pub lane: String,
+    /// Place in the lane.
+    pub order: i64,
+    /// The change that it reports.
+    pub serial: i64,
+    /// What the change means.
+    #[serde(rename = "type")]
+    pub type_: TransitionType,
+    /// When the change was observed.
+    #[schemars(with = "String")]
+    pub time: Time,
+    /// The state before.
+    pub from: State,
+    /// The state after.
+    pub to: State,
+    /// Whether several changes were made one before this was recorded.
+    #[serde(default)]
+    pub coalesced: bool,
+}
+
+/// The pipeline of a delivery.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct PipelineRef {
+    /// Its namespace.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+    /// Its uid: one made again under the same name is another.
+    pub uid: String,
+}
+
+/// The kind of thing that a transition is about.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+pub enum SubjectKind {
+    /// A target.
+    #[default]
+    Target,
+}
+
+/// What a transition is about.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Subject {
+    /// Its kind.
+    pub kind: SubjectKind,
+    /// Its name as people see it: `ENVIRONMENT/CLUSTER/NAMESPACE`, with `/APP` where the target names another.
+    pub name: String,
+    /// The environment.
+    pub environment: String,
+    /// The target.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub target: Option<SubjectTarget>,
+}
+
+/// The target that a transition is about.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct SubjectTarget {
+    /// The namespace of the application object.
+    pub namespace: String,
+    /// The cluster's name.
+    pub cluster: String,
+    /// The application object.
+    pub app: AppObject,
+}
+
+/// Which application object.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct AppObject {
+    /// API version.
+    pub api_version: String,
+    /// Kind.
+    pub kind: String,
+    /// Name.
+    pub name: String,
+}
+
+/// How a delivery ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+pub enum Outcome {
+    /// The receiver answered 2xx.
+    Delivered,
+    /// The receiver refused it for good, or it grew too old.
+    Parked,
+    /// Its pipeline, target or notification is gone.
+    Canceled,
+}
+
+impl Outcome {
+    /// The word on the wire.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Delivered => "Delivered",
+            Self::Parked => "Parked",
+            Self::Canceled => "Canceled",
+        }
+    }
+}
+
+/// What became of a delivery.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct DeliveryStatus {
+    /// How it ended; absent while pending.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub outcome: Option<Outcome>,
+    /// Why it waits, was parked or canceled.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// Requests made.
+    #[serde(default)]
+    pub attempts: i64,
+    /// HTTP status of the last answer.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub status_code: Option<u16>,
+    /// When the last request was begun.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<String>")]
+    pub last_attempt_time: Option<Time>,
+    /// When the next one is due; read after a restart.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<String>")]
+    pub next_attempt_time: Option<Time>,
+    /// When the outcome was known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<String>")]
+    pub settled_time: Option<Time>,
+    /// How long the last request took.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub duration_millis: Option<i64>,
+    /// The last error, without anything secret.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+    /// The first 256 bytes of the last answer, printable characters only.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub response: Option<String>,
+}

@@ -1,0 +1,293 @@
+//! `Notification`: which transitions to report, to which endpoint, with which template.
+//!
+//! The schema carries no defaults: a default written by the API server could not be told from a user's own word once several
+//! layers are merged. The defaults are in [`crate::config::effective`].
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
+use kube::CustomResource;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::Time;
+use super::conditions::Condition;
+use super::delivery::TransitionType;
+use super::refs::{SecretKeyRef, SecretRef};
+
+/// Tells one receiver of the transitions of every pipeline that it applies to.
+#[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[kube(
+    group = "pennant.dev",
+    version = "v1alpha1",
+    kind = "Notification",
+    namespaced,
+    status = "NotificationStatus",
+    shortname = "pnn",
+    category = "pennant",
+    derive = "PartialEq",
+    printcolumn = r#"{"name":"Ready","type":"string","jsonPath":".status.conditions[?(@.type==\"Ready\")].status"}"#,
+    printcolumn = r#"{"name":"Delivering","type":"string","jsonPath":".status.conditions[?(@.type==\"Delivering\")].status"}"#,
+    printcolumn = r#"{"name":"Pending","type":"integer","jsonPath":".status.pending"}"#,
+    printcolumn = r#"{"name":"Parked","type":"integer","jsonPath":".status.parked"}"#,
+    printcolumn = r#"{"name":"Last Sent","type":"date","jsonPath":".status.lastSentTime"}"#,
+    printcolumn = r#"{"name":"Status","type":"string","priority":1,"jsonPath":".status.conditions[?(@.type==\"Ready\")].message"}"#,
+    printcolumn = r#"{"name":"Age","type":"date","jsonPath":".metadata.creationTimestamp"}"#
+)]
+#[serde(rename_all = "camelCase")]
+pub struct NotificationSpec {
+    /// `true`: transitions are recorded and held, nothing is sent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub suspend: Option<bool>,
+    /// Labels of the pipelines that it applies to; absent: every Pipeline of the namespace.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pipeline_selector: Option<LabelSelector>,
+    /// Which transitions to report; an empty list is silence.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 32), extend("x-kubernetes-list-type" = "atomic"))]
+    pub triggers: Option<Vec<Trigger>>,
+    /// Where to send.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub endpoint: Option<Endpoint>,
+    /// What to send.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub template: Option<Template>,
+    /// How to retry.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub delivery: Option<DeliveryPolicy>,
+}
+
+/// One kind of transition that is reported.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Trigger {
+    /// The type of transition.
+    #[serde(rename = "type")]
+    pub type_: TransitionType,
+    /// Globs on the environment's name (`*`, `?`); absent: all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 32), inner(length(min = 1, max = 63), regex(pattern = r"^[a-z0-9*?-]+$")))]
+    #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
+    pub environments: Option<Vec<String>>,
+}
+
+/// The webhook side: address, method, headers, credentials, time limits.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+#[schemars(extend("x-kubernetes-validations" = [
+    {"rule": "!(has(self.url) && has(self.urlFrom))", "message": "set url or urlFrom, not both"},
+]))]
+pub struct Endpoint {
+    /// The address. Scheme, host and port are literal; templates may stand in path and query.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 2048), extend("x-kubernetes-validations" = [
+        {"rule": "self.startsWith('https://') || self.startsWith('http://')",
+         "message": "must begin with https:// or http://"},
+        {"rule": "!self.matches('^https?://[^/?#]*[{]{2}')",
+         "message": "scheme, host and port must be literal; templates may stand in path and query only"},
+        {"rule": "!self.matches('^https?://[^/?#]*@')",
+         "message": "must not carry user info; put credentials into auth.basic or auth.token"},
+        {"rule": "!self.matches('^https?://([/?#]|$)')", "message": "must name a host"},
+    ]))]
+    pub url: Option<String>,
+    /// Where the address itself is a secret.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub url_from: Option<UrlFrom>,
+    /// HTTP method; default POST.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub method: Option<Method>,
+    /// Request headers; the values are templates.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("maxProperties" = 32, "x-kubernetes-map-type" = "atomic", "x-kubernetes-validations" = [
+        {"rule": "self.all(k, k.matches('^[A-Za-z0-9-]{1,128}$'))",
+         "message": "header names are letters, digits and dashes"},
+        {"rule": "self.all(k, !(k.lowerAscii() in ['host', 'content-length', 'content-type', 'transfer-encoding', 'connection', 'user-agent', 'webhook-id', 'webhook-timestamp', 'webhook-signature']))",
+         "message": "host, content-length, content-type, transfer-encoding, connection, user-agent and webhook-* are set by Pennant; the content type is template.inline.contentType"},
+    ]), schema_with = "header_values")]
+    pub headers: Option<BTreeMap<String, String>>,
+    /// Credentials; at most one kind.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub auth: Option<Auth>,
+    /// For the whole attempt, answer included; default 15s, at most 60s.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 32), extend("x-kubernetes-validations" = [
+        {"rule": "self.matches('^([0-9]+(ms|s|m))+$') && duration(self) >= duration('100ms') && duration(self) <= duration('60s')",
+         "message": "must be a duration from 100ms to 60s, such as 15s"},
+    ]))]
+    pub timeout: Option<String>,
+    /// For making the connection; default 5s, at most 60s.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 32), extend("x-kubernetes-validations" = [
+        {"rule": "self.matches('^([0-9]+(ms|s|m))+$') && duration(self) >= duration('100ms') && duration(self) <= duration('60s')",
+         "message": "must be a duration from 100ms to 60s, such as 5s"},
+    ]))]
+    pub connect_timeout: Option<String>,
+}
+
+fn header_values(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+    schemars::json_schema!({
+        "type": "object",
+        "nullable": true,
+        "additionalProperties": {"type": "string", "maxLength": 4096},
+    })
+}
+
+/// An address out of a Secret.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct UrlFrom {
+    /// The key that holds the whole URL.
+    pub secret_key_ref: SecretKeyRef,
+}
+
+/// HTTP methods that carry a body.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "UPPERCASE")]
+pub enum Method {
+    /// POST
+    #[default]
+    Post,
+    /// PUT
+    Put,
+    /// PATCH
+    Patch,
+}
+
+/// Credentials of an endpoint.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+#[schemars(extend("x-kubernetes-validations" = [
+    {"rule": "has(self.basic) != has(self.token)", "message": "set exactly one of basic and token"},
+]))]
+pub struct Auth {
+    /// HTTP Basic (RFC 7617) out of a Secret with the keys `username` and `password`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub basic: Option<BasicAuth>,
+    /// One header with a token.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub token: Option<TokenAuth>,
+}
+
+/// HTTP Basic.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct BasicAuth {
+    /// The Secret with the keys `username` and `password`.
+    pub secret_ref: SecretRef,
+}
+
+/// A token in a header.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct TokenAuth {
+    /// The key that holds the token.
+    pub secret_key_ref: SecretKeyRef,
+    /// Header; default `Authorization`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 128), regex(pattern = r"^[A-Za-z0-9-]+$"))]
+    pub header: Option<String>,
+    /// Word before the token; default `Bearer` in `Authorization`, none in any other header.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 64), regex(pattern = r"^[A-Za-z0-9._~+/-]*$"))]
+    pub scheme: Option<String>,
+}
+
+/// What the request's body is made of.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+#[schemars(extend("x-kubernetes-validations" = [
+    {"rule": "has(self.inline)", "message": "set inline"},
+]))]
+pub struct Template {
+    /// A template written here.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub inline: Option<InlineTemplate>,
+}
+
+/// A template written into the Notification.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct InlineTemplate {
+    /// Media type of the body, which also decides how values are escaped; default `application/json`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 3, max = 255), regex(pattern = r"^[A-Za-z0-9!#$&^_.+-]+/[A-Za-z0-9!#$&^_.+-]+( *;[ -~]*)?$"))]
+    pub content_type: Option<String>,
+    /// Handlebars; at most 64 KiB.
+    #[schemars(length(max = 65536))]
+    pub body: String,
+}
+
+/// How deliveries are made.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct DeliveryPolicy {
+    /// When to try again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub retry: Option<Retry>,
+}
+
+/// Exponential from `initial` to `max`, until `maxAge` after recording.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+#[schemars(extend("x-kubernetes-validations" = [
+    {"rule": "[self.?initial.orValue('5s'), self.?max.orValue('10m'), self.?maxAge.orValue('24h')].all(d, d.matches('^([0-9]+(ms|s|m|h))+$'))",
+     "message": "initial, max and maxAge are durations such as 5s, 10m or 24h"},
+    {"rule": "![self.?initial.orValue('5s'), self.?max.orValue('10m')].all(d, d.matches('^([0-9]+(ms|s|m|h))+$')) || (duration(self.?initial.orValue('5s')) >= duration('100ms') && duration(self.?max.orValue('10m')) <= duration('1h'))",
+     "message": "initial must be at least 100ms and max at most 1h"},
+    {"rule": "![self.?initial.orValue('5s'), self.?max.orValue('10m')].all(d, d.matches('^([0-9]+(ms|s|m|h))+$')) || duration(self.?initial.orValue('5s')) <= duration(self.?max.orValue('10m'))",
+     "message": "initial (default 5s) must not be over max (default 10m)"},
+    {"rule": "!self.?maxAge.orValue('24h').matches('^([0-9]+(ms|s|m|h))+$') || (duration(self.?maxAge.orValue('24h')) >= duration('1s') && duration(self.?maxAge.orValue('24h')) <= duration('720h'))",
+     "message": "maxAge must be from 1s to 720h"},
+]))]
+pub struct Retry {
+    /// First gap; default 5s.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 32))]
+    pub initial: Option<String>,
+    /// Largest gap; default 10m, at most 1h.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 32))]
+    pub max: Option<String>,
+    /// Counted from recording; default 24h.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 32))]
+    pub max_age: Option<String>,
+}
+
+/// What became of a notification.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct NotificationStatus {
+    /// The generation of the spec that this speaks of.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub observed_generation: Option<i64>,
+    /// `Ready`: valid, all references resolve, every pipeline's cursor is kept. `Delivering`: nothing is stuck.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub conditions: Vec<Condition>,
+    /// The last 2xx.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<String>")]
+    pub last_sent_time: Option<Time>,
+    /// The last attempt, whatever came of it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<String>")]
+    pub last_attempt_time: Option<Time>,
+    /// The last attempt's error, without anything secret; absent after a success.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_error: Option<String>,
+    /// Pipelines that it applies to.
+    #[serde(default)]
+    pub pipelines: i64,
+    /// Targets of those pipelines.
+    #[serde(default)]
+    pub targets: i64,
+    /// Deliveries on their way.
+    #[serde(default)]
+    pub pending: i64,
+    /// Deliveries kept with outcome Delivered.
+    #[serde(default)]
+    pub delivered: i64,
+    /// Deliveries kept with outcome Parked.
+    #[serde(default)]
+    pub parked: i64,
+}

@@ -1,0 +1,275 @@
+//! `Pipeline`: an application's way through environments, and the change log of what happened on it.
+//!
+//! Two writers share the status. The pipeline controller writes all but `dispatched`, the dispatcher only that.
+
+use kube::CustomResource;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::Time;
+use super::conditions::Condition;
+use super::refs::{AppRef, ClusterAppRef, PartialAppRef};
+
+/// At most so many targets in one pipeline; more make it `Ready=False`, `TooManyTargets`.
+pub const MAX_TARGETS: usize = 256;
+
+/// The targets of one application, ordered by environment.
+#[derive(CustomResource, Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[kube(
+    group = "pennant.dev",
+    version = "v1alpha1",
+    kind = "Pipeline",
+    namespaced,
+    status = "PipelineStatus",
+    shortname = "pnpl",
+    category = "pennant",
+    derive = "PartialEq",
+    printcolumn = r#"{"name":"App","type":"string","jsonPath":".spec.appRef.name"}"#,
+    printcolumn = r#"{"name":"Kind","type":"string","jsonPath":".spec.appRef.kind"}"#,
+    printcolumn = r#"{"name":"Ready","type":"string","jsonPath":".status.conditions[?(@.type==\"Ready\")].status"}"#,
+    printcolumn = r#"{"name":"Reason","type":"string","jsonPath":".status.conditions[?(@.type==\"Ready\")].reason"}"#,
+    printcolumn = r#"{"name":"Age","type":"date","jsonPath":".metadata.creationTimestamp"}"#
+)]
+#[serde(rename_all = "camelCase")]
+pub struct PipelineSpec {
+    /// The application object, by default the same in every target.
+    pub app_ref: AppRef,
+    /// The environments, in the order in which a revision passes through them.
+    #[schemars(length(min = 1, max = 32))]
+    #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
+    pub environments: Vec<Environment>,
+}
+
+/// One environment of a pipeline.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Environment {
+    /// Name, unique within the pipeline; a DNS label.
+    #[schemars(length(min = 1, max = 63), regex(pattern = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"))]
+    pub name: String,
+    /// Where the application runs in this environment; at least one.
+    #[schemars(length(min = 1, max = 256), extend("x-kubernetes-list-type" = "atomic"))]
+    pub targets: Vec<Target>,
+}
+
+/// One namespace in which the application object lives.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Target {
+    /// The namespace.
+    #[schemars(length(min = 1, max = 63), regex(pattern = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"))]
+    pub namespace: String,
+    /// Overrides fields of the pipeline's `appRef`, so that one namespace can hold many applications.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub app_ref: Option<PartialAppRef>,
+}
+
+/// What the controllers know of a pipeline.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct PipelineStatus {
+    /// The generation of the spec that `environments` was computed from.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub observed_generation: Option<i64>,
+    /// `Ready`: the spec is understood and every target is observed.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub conditions: Vec<Condition>,
+    /// The environments in spec order, with what is observed at each target.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub environments: Vec<EnvironmentStatus>,
+    /// What happened, for whoever has not taken it yet.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub log: Option<ChangeLog>,
+    /// How far the dispatcher has come. The dispatcher's alone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dispatched: Option<Dispatched>,
+}
+
+/// One environment as observed.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct EnvironmentStatus {
+    /// Name, as in the spec.
+    pub name: String,
+    /// Its targets, in spec order.
+    #[serde(default)]
+    pub targets: Vec<TargetStatus>,
+}
+
+/// kstatus of an application object
+/// (<https://github.com/kubernetes-sigs/cli-utils/blob/master/pkg/kstatus/README.md>).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+pub enum Status {
+    /// It runs what it should.
+    Current,
+    /// It is on its way.
+    InProgress,
+    /// It tried and did not get there.
+    Failed,
+    /// There is no such object.
+    NotFound,
+    /// It is being deleted.
+    Terminating,
+    /// It could not be observed.
+    #[default]
+    Unknown,
+}
+
+/// One target as observed.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct TargetStatus {
+    /// The application object that this is about.
+    pub cluster_app_ref: ClusterAppRef,
+    /// kstatus, now.
+    pub status: Status,
+    /// Whether `status` is `Current`.
+    pub ready: bool,
+    /// The revision that runs.
+    #[serde(default)]
+    pub revision: String,
+    /// The revision that it tries to run.
+    #[serde(default)]
+    pub attempted_revision: String,
+    /// One word on why, for machines.
+    #[serde(default)]
+    pub reason: String,
+    /// A sentence on why; empty when `Current`, cut at 1 KiB.
+    #[serde(default)]
+    pub message: String,
+    /// Whether it runs something else than was declared.
+    #[serde(default)]
+    pub drifted: bool,
+    /// When `status` last changed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<String>")]
+    pub last_transition_time: Option<Time>,
+    /// The last state that counted; absent until the target has been seen.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub settled: Option<Settled>,
+}
+
+/// A state of a subject, as changes and deliveries carry it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct State {
+    /// kstatus.
+    pub status: Status,
+    /// What this status is about: what runs when `Current`, what is tried when `InProgress` or `Failed`.
+    #[serde(default)]
+    pub revision: String,
+    /// The revision that was last `Current`; absent before the first and after `NotFound`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub current: Option<String>,
+    /// Whether it has failed since it was last `Current`.
+    #[serde(default)]
+    pub failed: bool,
+    /// Whether it runs something else than was declared.
+    #[serde(default)]
+    pub drifted: bool,
+    /// One word on why. Only in the newer state of a change.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub reason: String,
+    /// A sentence on why. Only in the newer state of a change.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub message: String,
+}
+
+/// The last state of a subject that counted; the baseline that the next observation is compared with.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Settled {
+    /// kstatus: never `Unknown` or `Terminating`.
+    pub status: Status,
+    /// What the status is about.
+    #[serde(default)]
+    pub revision: String,
+    /// The revision that was last `Current`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub current: Option<String>,
+    /// Whether it has failed since.
+    #[serde(default)]
+    pub failed: bool,
+    /// Whether it runs something else than was declared.
+    #[serde(default)]
+    pub drifted: bool,
+    /// Hash of the rules that read the object; when it changes, a new baseline is taken.
+    #[serde(default)]
+    pub reader: String,
+    /// The log's serial when this target was first seen. What is at or below it happened to an earlier target of this name, and
+    /// is never sent on behalf of this one.
+    #[serde(default)]
+    pub since: i64,
+}
+
+/// The change log: a stream whose consumers are the cursors.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ChangeLog {
+    /// Serial at first sight of this pipeline: Unix milliseconds then.
+    pub first: i64,
+    /// Serial of the newest change; + 1 each, never back.
+    pub serial: i64,
+    /// Oldest first; pruned below the lowest cursor.
+    #[serde(default)]
+    pub changes: Vec<Change>,
+}
+
+/// One entry of the change log: a subject went from one settled state to another.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Change {
+    /// Place in the log; given once, never to another content.
+    pub serial: i64,
+    /// What changed: `target/ENVIRONMENT/CLUSTER/NAMESPACE`, with `/APP` where the target names another.
+    pub subject: String,
+    /// When it was observed.
+    #[schemars(with = "String")]
+    pub time: Time,
+    /// Whether several changes were made one for lack of room.
+    #[serde(default)]
+    pub coalesced: bool,
+    /// The state before.
+    pub from: State,
+    /// The state after, with reason and message.
+    pub to: State,
+}
+
+/// How far the dispatcher has come.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Dispatched {
+    /// One for each notification that applies.
+    #[serde(default)]
+    pub cursors: Vec<Cursor>,
+    /// When each subject was last told of with success.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub last_sent: Vec<LastSent>,
+}
+
+/// How far into the change log one notification has been taken.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Cursor {
+    /// Name of the notification.
+    pub notification: String,
+    /// Serial of the last change that was taken.
+    pub serial: i64,
+    /// Uid of the Notification: one made again under the same name begins anew.
+    #[serde(default)]
+    pub uid: String,
+    /// Serial at which this cursor was made. What was recorded at or below it belongs to an earlier notification of this name.
+    #[serde(default)]
+    pub since: i64,
+}
+
+/// The last success about one subject.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct LastSent {
+    /// The subject, as in the change log.
+    pub subject: String,
+    /// When a receiver last answered 2xx about it.
+    #[schemars(with = "String")]
+    pub time: Time,
+}

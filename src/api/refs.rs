@@ -1,0 +1,85 @@
+//! References to other objects, and the names that people see.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// A Secret in the namespace of the object that names it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct SecretRef {
+    /// Name of the Secret.
+    #[schemars(length(min = 1, max = 253))]
+    pub name: String,
+}
+
+/// One key of a Secret in the namespace of the object that names it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct SecretKeyRef {
+    /// Name of the Secret.
+    #[schemars(length(min = 1, max = 253))]
+    pub name: String,
+    /// Key within its data.
+    #[schemars(length(min = 1, max = 253))]
+    pub key: String,
+}
+
+/// An object of any kind; what a target overrides of the pipeline's `appRef` is given here and the rest left out.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct PartialAppRef {
+    /// API version, such as `apps/v1`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 253))]
+    pub api_version: Option<String>,
+    /// Kind, such as `Deployment`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 63))]
+    pub kind: Option<String>,
+    /// Name of the object.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 253))]
+    pub name: Option<String>,
+}
+
+/// The application object that a pipeline follows through its environments.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct AppRef {
+    /// API version, such as `helm.toolkit.fluxcd.io/v2`.
+    #[schemars(length(min = 1, max = 253))]
+    pub api_version: String,
+    /// Kind, such as `HelmRelease`.
+    #[schemars(length(min = 1, max = 63))]
+    pub kind: String,
+    /// Name of the object.
+    #[schemars(length(min = 1, max = 253))]
+    pub name: String,
+}
+
+impl AppRef {
+    /// This reference with the fields that a target sets put over it.
+    #[must_use]
+    pub fn overlaid(&self, over: Option<&PartialAppRef>) -> Self {
+        let pick = |over: Option<&String>, base: &String| over.unwrap_or(base).clone();
+        Self {
+            api_version: pick(over.and_then(|o| o.api_version.as_ref()), &self.api_version),
+            kind: pick(over.and_then(|o| o.kind.as_ref()), &self.kind),
+            name: pick(over.and_then(|o| o.name.as_ref()), &self.name),
+        }
+    }
+}
+
+/// The application object of one target, fully spelled out.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ClusterAppRef {
+    /// API version of the object.
+    pub api_version: String,
+    /// Kind of the object.
+    pub kind: String,
+    /// Name of the object.
+    pub name: String,
+    /// Namespace of the object.
+    pub namespace: String,
+}

@@ -1,0 +1,5 @@
+fn main() {
+    for crd in pennant::api::crds() {
+        println!("---\n{}", serde_json::to_string(&crd).unwrap());
+    }
+}
