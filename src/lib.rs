@@ -3,3 +3,14 @@
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout))]
 
 pub mod api;
+pub mod config;
+pub mod delivery;
+pub mod dispatch;
+pub mod http;
+pub mod observe;
+pub mod render;
+pub mod report;
+pub mod send;
+pub mod telemetry;
+pub mod trigger;
+pub mod watch;

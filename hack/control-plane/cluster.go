@@ -152,8 +152,6 @@ func (c *cluster) startAPIServer(ctx context.Context) (err error) {
 		"--disable-admission-plugins=ServiceAccount",
 		"--endpoint-reconciler-type=none",
 		"--profiling=false",
-		// Watches are cut at once when it is told to stop; it need not tell the load balancers that there are none of.
-		"--shutdown-delay-duration=0s",
 	)
 	if err != nil {
 		return err
@@ -261,9 +259,10 @@ func (c *cluster) await(ctx context.Context, starting *process, check func() err
 }
 
 // stop ends the clients before the server, and the server before its store: the other way round each would spend its
-// last seconds looking for the other.
+// last seconds looking for the other. The patience is short, for nothing is kept that a hard end could spoil, and an API
+// server with a single open watch would take a minute.
 func (c *cluster) stop() {
-	const patience = 5 * time.Second
+	const patience = time.Second
 	stopAll(patience, c.kwok, c.controllers, c.apiServer)
 	stopAll(patience, c.etcd)
 	c.kwok, c.controllers, c.apiServer, c.etcd = nil, nil, nil, nil

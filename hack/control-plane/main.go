@@ -100,6 +100,9 @@ func command(args []string) int {
 		var asked stopRequest
 		if errors.As(err, &asked) {
 			opts.say("control-plane: stopped: %s", asked)
+			if args[0] == "build" { // what was asked for has not been done
+				return exitFailure
+			}
 			return exitDone
 		}
 		fmt.Fprintf(os.Stderr, "control-plane: %s\n", err)

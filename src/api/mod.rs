@@ -13,6 +13,7 @@ pub mod delivery;
 pub mod notification;
 pub mod pipeline;
 pub mod refs;
+pub mod target;
 
 pub use crd::crds;
 pub use delivery::{Delivery, DeliverySpec, DeliveryStatus, Outcome, TransitionType};

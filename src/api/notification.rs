@@ -236,7 +236,7 @@ pub struct DeliveryPolicy {
      "message": "initial must be at least 100ms and max at most 1h"},
     {"rule": "![self.?initial.orValue('5s'), self.?max.orValue('10m')].all(d, d.matches('^([0-9]+(ms|s|m|h))+$')) || duration(self.?initial.orValue('5s')) <= duration(self.?max.orValue('10m'))",
      "message": "initial (default 5s) must not be over max (default 10m)"},
-    {"rule": "!self.?maxAge.orValue('24h').matches('^([0-9]+(ms|s|m|h))+$') || (duration(self.?maxAge.orValue('24h')) >= duration('1s') && duration(self.?maxAge.orValue('24h')) <= duration('720h'))",
+    {"rule": "!has(self.maxAge) || !self.maxAge.matches('^([0-9]+(ms|s|m|h))+$') || (duration(self.maxAge) >= duration('1s') && duration(self.maxAge) <= duration('720h'))",
      "message": "maxAge must be from 1s to 720h"},
 ]))]
 pub struct Retry {

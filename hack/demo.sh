@@ -1,0 +1,304 @@
+#!/usr/bin/env bash
+# Pennant at work, in a minute: a real API server, real rollouts of a Deployment in two environments, and two receivers, one
+# of which is down for most of the time. Every wait is for a condition and has a deadline; what is claimed at the end is
+# counted from what the receivers wrote down.
+#
+#   hack/demo.sh              runs and cleans up
+#   DEMO=keep hack/demo.sh    leaves it running until Ctrl-C, to play with
+#
+# Needs Go, Rust and bash 5, nothing else. PENNANT and RECEIVER name programs to use instead of building them.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+if [[ -t 1 && -z ${NO_COLOR:-} ]]; then
+  bold=$'\e[1m' dim=$'\e[2m' green=$'\e[32m' red=$'\e[31m' plain=$'\e[0m'
+else
+  bold='' dim='' green='' red='' plain=''
+fi
+say() { printf '%s\n' "$*"; }
+step() { printf '\n%s%s%s\n' "$bold" "$*" "$plain"; }
+fail() {
+  printf '%sThe demo failed: %s%s\n' "$red" "$*" "$plain" >&2
+  exit 1
+}
+
+# --- what is started, and its end --------------------------------------------------------------------------------------
+
+mkdir -p .demo
+work=$(mktemp -d "$PWD/.demo/run-XXXXXX")
+declare -A pids=() # by name, of what this script has started itself
+launcher_pid=''
+
+cleanup() {
+  local code=$? name
+  set +e
+  trap '' INT TERM
+  stop "${!pids[@]}"
+  if [[ -n $launcher_pid ]]; then
+    # It stops its children and removes their data; should this script be killed, the end of its stdin tells it to.
+    kill "$launcher_pid" 2>/dev/null
+    wait "$launcher_pid" 2>/dev/null
+  fi
+  if ((code == 0 || code == 130)); then
+    rm -rf "$work"
+  else
+    printf 'Logs are kept in %s\n' "$work" >&2
+    for name in pennant control-plane; do
+      if [[ -s $work/$name.log ]]; then
+        printf '\n%sThe end of %s:%s\n' "$bold" "$work/$name.log" "$plain" >&2
+        tail -n 30 "$work/$name.log" >&2
+      fi
+    done
+  fi
+  rmdir .demo 2>/dev/null
+  exit "$code"
+}
+trap cleanup EXIT
+trap 'printf "%sThe demo failed at: %s%s\n" "$red" "$BASH_COMMAND" "$plain" >&2' ERR
+trap 'exit 130' INT
+trap 'exit 143' TERM
+
+# start NAME COMMAND...: in the background, its output into a log.
+start() {
+  local name=$1
+  shift
+  "$@" >>"$work/$name.log" 2>&1 </dev/null &
+  pids[$name]=$!
+}
+
+# stop NAME...: asks, waits up to 5 seconds, kills.
+stop() {
+  local name limit
+  for name; do kill "${pids[$name]}" 2>/dev/null || true; done
+  for name; do
+    limit=$((SECONDS + 5))
+    while kill -0 "${pids[$name]}" 2>/dev/null && ((SECONDS < limit)); do sleep 0.1; done
+    kill -9 "${pids[$name]}" 2>/dev/null || true
+    wait "${pids[$name]}" 2>/dev/null || true
+    unset "pids[$name]"
+  done
+}
+
+# await SECONDS WHAT COMMAND...: repeats the command until it succeeds.
+await() {
+  local limit=$((SECONDS + $1)) what=$2 name
+  shift 2
+  until "$@"; do
+    for name in "${!pids[@]}"; do
+      kill -0 "${pids[$name]}" 2>/dev/null || fail "$name ended on its own while waiting for $what"
+    done
+    ((SECONDS < limit)) || fail "no $what in time"
+    sleep 0.1
+  done
+}
+
+free_port() {
+  local port
+  while :; do
+    port=$((20000 + RANDOM % 10000))
+    (exec 3<>"/dev/tcp/127.0.0.1/$port") 2>/dev/null || break
+  done
+  echo "$port"
+}
+
+# http_ok PORT PATH: without curl, which not everybody has.
+http_ok() (
+  exec 3<>"/dev/tcp/127.0.0.1/$1" || exit 1
+  printf 'GET %s HTTP/1.0\r\nHost: localhost\r\n\r\n' "$2" >&3
+  read -r -t 2 _ status _ <&3 && [[ $status == 200 ]]
+) 2>/dev/null
+
+start_pennant() {
+  start pennant "$PENNANT" run --namespace pennant-system --http-addr "127.0.0.1:$http_port" \
+    --allow-http --allow-destination 127.0.0.0/8
+  await 60 'ready controller' http_ok "$http_port" /readyz
+}
+
+# start_receiver NAME PORT ARGUMENTS...: prints the port that it listens on.
+start_receiver() {
+  local name=$1 port=$2
+  shift 2
+  : >"$work/$name.log"
+  start "$name" "$RECEIVER" --port "$port" --record "$work/$name.tsv" "$@"
+  await 10 "$name receiver" grep -q '^listening' "$work/$name.log"
+}
+port_of() { sed -n 's/^listening on .*://p' "$work/$1.log" | head -n 1; }
+
+# --- what the receivers wrote down: number, time, answer, webhook-id, path, body ---------------------------------------
+
+# messages NAME ENVIRONMENT: "Type revision" of each accepted message, the first time that it came, in order of arrival.
+messages() {
+  awk -F '\t' '$3 == 200 && !seen[$4]++ { print $6 }' "$work/$1.tsv" | case $1 in
+    chat) sed -nE 's/.*"text":"[^ ]+ ([^ ]+) in ('"$2"'): ([A-Za-z]+)\..*/\3 \1/p' ;;
+    audit)
+      sed -nE '/"environment":"'"$2"'"/s/.*"revision":"([^"]*)".*"type":"([^"]*)".*/\2 \1/p'
+      ;;
+  esac
+}
+received() { messages "$1" "$2" | grep -Fx "$3" >/dev/null; }
+requests() { awk 'END { print NR }' "$work/$1.tsv"; }
+accepted() { awk -F '\t' '$3 == 200' "$work/$1.tsv" | wc -l; }
+distinct() { awk -F '\t' '$3 == 200 && !seen[$4]++' "$work/$1.tsv" | wc -l; }
+
+shown=0
+show_chat() {
+  awk -F '\t' -v from="$shown" 'NR > from' "$work/chat.tsv" |
+    sed -E 's/^([0-9]+)\t.*"text":"([^"]{0,90}).*/  chat  #\1  \2/' | sed "s/.*/$dim&$plain/"
+  shown=$(requests chat)
+}
+
+# deliveries NOTIFICATION OUTCOME: how many there are; <none> is pending.
+deliveries() {
+  kubectl get deliveries -n team-a --no-headers \
+    -o custom-columns=NOTIFICATION:.spec.notification,OUTCOME:.status.outcome 2>/dev/null |
+    awk -v n="$1" -v o="$2" '$1 == n && (o == "any" || $2 == o)' | wc -l
+}
+recorded() { (($(deliveries "$1" any) >= $2)); }
+
+# --- build -------------------------------------------------------------------------------------------------------------
+
+began=$SECONDS
+say "${bold}Pennant demo${plain}: a Deployment in two environments, two receivers, one of them down."
+launcher=$work/control-plane
+(cd hack/control-plane && go build -o "$launcher" .)
+"$launcher" build --rollouts >/dev/null
+if [[ -z ${PENNANT:-} || -z ${RECEIVER:-} ]]; then
+  say "Building Pennant with optimisations; the first time that takes some minutes."
+  cargo build --quiet --release --bin pennant --example receiver
+  built=${CARGO_TARGET_DIR:-target}/release
+fi
+PENNANT=${PENNANT:-$built/pennant}
+RECEIVER=${RECEIVER:-$built/examples/receiver}
+
+# --- run ---------------------------------------------------------------------------------------------------------------
+
+step '1. A Kubernetes control plane, the definitions, the application at 1.0.0'
+coproc launcher_io { exec "$launcher" run --rollouts --quiet 2>"$work/control-plane.log"; }
+launcher_pid=$!
+read -r -t 120 -u "${launcher_io[0]}" info || fail 'the control plane did not start'
+field() { sed -E 's/.*"'"$1"'":"([^"]*)".*/\1/' <<<"$info"; }
+KUBECONFIG=$(field kubeconfig)
+export KUBECONFIG
+PATH=$(dirname "$(field kubectl)"):$PATH
+
+"$PENNANT" crds | kubectl apply --server-side -f - >/dev/null
+kubectl wait --for=condition=Established crd --all --timeout=30s >/dev/null
+kubectl create namespace pennant-system >/dev/null
+kubectl apply -f examples/1-app.yaml >/dev/null
+for namespace in web-dev web-prod; do
+  kubectl rollout status deployment/web -n $namespace --timeout=60s >/dev/null
+done
+say "  $(field server), $(kubectl get pods -A --no-headers | wc -l) pods run"
+
+step '2. The controller, a Pipeline, two Notifications; the audit receiver is down'
+start_receiver chat 0
+start_receiver audit 0
+chat_port=$(port_of chat) audit_port=$(port_of audit)
+stop audit # it had to run once to get a port
+http_port=$(free_port)
+start_pennant
+kubectl apply -f examples/2-pipeline.yaml >/dev/null
+sed -e "s/127.0.0.1:8081/127.0.0.1:$chat_port/" -e "s/127.0.0.1:8082/127.0.0.1:$audit_port/" \
+  examples/3-notifications.yaml | kubectl apply -f - >/dev/null
+kubectl wait --for=condition=Ready -n team-a --timeout=60s \
+  pipelines.pennant.dev/web notifications.pennant.dev/chat notifications.pennant.dev/audit >/dev/null
+at_install=$(requests chat)
+say "  all Ready; $at_install requests, for what runs already is no news"
+
+image=web
+step '3. Version 2.0.0, in dev and then in prod'
+for environment in dev prod; do
+  kubectl set image deployment/web "web=$image:2.0.0" -n web-$environment >/dev/null
+  kubectl rollout status deployment/web -n web-$environment --timeout=60s >/dev/null
+  await 30 "word of 2.0.0 in $environment" received chat $environment 'Deployed 2.0.0'
+done
+show_chat
+await 30 'record for the audit' recorded audit 4
+
+step '4. The controller is killed (SIGKILL), and started again'
+waiting=$(deliveries audit '<none>')
+kill -9 "${pids[pennant]}"
+wait "${pids[pennant]}" 2>/dev/null || true
+start_pennant
+say "  $waiting deliveries to the audit were waiting"
+
+# A node that is not there: the new pod never starts, and the Deployment gives up after progressDeadlineSeconds.
+roll_out() {
+  kubectl patch deployment web -n web-dev -p \
+    '{"spec":{"template":{"spec":{"nodeName":"'"$2"'","containers":[{"name":"web","image":"'"$image:$1"'"}]}}}}' >/dev/null
+}
+step '5. Version 3.0.0 breaks in dev'
+roll_out 3.0.0 no-such-node
+await 60 'word of the failure' received chat dev 'Failed 3.0.0'
+show_chat
+
+step '6. Version 4.0.0 mends it'
+roll_out 4.0.0 node-0
+await 60 'word of 4.0.0' received chat dev 'Deployed 4.0.0'
+show_chat
+
+step '7. The audit receiver comes back, and refuses the first request'
+await 30 'record for the audit' recorded audit 8
+waited=$(deliveries audit '<none>')
+start_receiver audit "$audit_port" --fail-first 1
+kubectl wait --for=jsonpath='{.status.outcome}'=Delivered deliveries --all -n team-a --timeout=60s >/dev/null
+say "  $waited deliveries were waiting; it has them all after $(requests audit) requests"
+
+step 'kubectl get deliveries -n team-a --sort-by=.spec.serial'
+kubectl get deliveries -n team-a --sort-by=.spec.serial
+
+# --- count -------------------------------------------------------------------------------------------------------------
+
+wrong=0 lanes=0
+check() { # RECEIVER ENVIRONMENT MESSAGES: exactly these, in this order
+  local got
+  got=$(messages "$1" "$2" | paste -sd , -)
+  lanes=$((lanes + 1))
+  if [[ $got != "$3" ]]; then
+    wrong=$((wrong + 1))
+    printf '%s%s, %s\n  expected %s\n  received %s%s\n' "$red" "$1" "$2" "$3" "$got" "$plain" >&2
+  fi
+}
+for receiver in chat audit; do
+  check $receiver dev 'Progressing 2.0.0,Deployed 2.0.0,Progressing 3.0.0,Failed 3.0.0,Progressing 4.0.0,Deployed 4.0.0'
+  check $receiver prod 'Progressing 2.0.0,Deployed 2.0.0'
+done
+((wrong == 0)) || fail "$wrong of $lanes lanes differ from what happened"
+
+objects=$(kubectl get deliveries -n team-a --no-headers | wc -l)
+messages_received=$(($(distinct chat) + $(distinct audit)))
+twice=$(($(accepted chat) + $(accepted audit) - messages_received))
+((objects == messages_received)) || fail "$objects Delivery objects, but $messages_received messages were received"
+first=$(awk -F '\t' 'NR == 1 { print $4 }' "$work/audit.tsv")
+attempts_of_first=$(awk -F '\t' -v id="$first" '$4 == id' "$work/audit.tsv" | wc -l)
+most=$(kubectl get deliveries -n team-a -o custom-columns=A:.status.attempts --no-headers | sort -n | tail -n 1)
+
+promise() { printf '  %s%-15s%s %s\n' "$green" "$1" "$plain" "$2"; }
+step 'What was promised, and seen'
+promise 'Recorded first' "$objects Delivery objects, $messages_received messages received; $waiting of them waited through a SIGKILL of the controller."
+promise 'In order' "$lanes lanes, each with exactly the messages that belong to it, none before its turn."
+promise 'At least once' "The message that was answered 503 came $attempts_of_first times with one webhook-id; $twice accepted messages came twice."
+promise 'Isolated' "The chat had all of its $(distinct chat) messages before the audit receiver, with $waited waiting, was up again."
+promise 'Quiet' "$at_install requests at installation, none after the restart but for what happened."
+promise 'Visible' "The table above; the longest wait took $most attempts, and each object says why."
+say
+say "Done in $((SECONDS - began)) s."
+
+if [[ ${DEMO:-} == keep ]]; then
+  trap 'exit 0' INT
+  step 'It goes on running until Ctrl-C. In another terminal:'
+  say "  export KUBECONFIG=$KUBECONFIG"
+  say "  export PATH=\"$(dirname "$(field kubectl)"):\$PATH\""
+  say "  kubectl set image deployment/web web=$image:5.0.0 -n web-dev"
+  say "  kubectl get deliveries -n team-a --watch"
+  say "  kubectl describe notifications -n team-a"
+  say
+  say "Logs are in $work. Requests, as they come:"
+  # Started like the others, so that it ends with them; but its output is for the eye.
+  tail -q -n 0 -F "$work/chat.log" "$work/audit.log" 2>/dev/null &
+  pids[tail]=$!
+  while kill -0 "${pids[pennant]}" 2>/dev/null && kill -0 "$launcher_pid" 2>/dev/null; do
+    wait -n "${pids[pennant]}" "$launcher_pid" || true
+  done
+  fail 'the controller or the control plane ended on its own'
+fi

@@ -1,0 +1,17 @@
+//! What a Notification means once it is understood.
+//!
+//! In: the resources as users wrote them. Out: [`EffectiveNotification`], in which the URL is parsed, the templates are
+//! compiled and tried, the durations are durations, and every default is filled in; or a [`Problem`] that names the field and
+//! the remedy. Pure: what it needs from the cluster is given to it.
+//!
+//! An effective notification has two halves, for they fail apart. What decides whether a change is *recorded* (selector and
+//! triggers) is [`Intake`]; what decides how a recorded delivery is *sent* is [`Sending`]. A broken template must not lose a
+//! transition: it is recorded, waits with the reason, and goes when the template is mended.
+
+pub mod effective;
+mod problem;
+mod selector;
+
+pub use effective::{Auth, Destination, EffectiveNotification, Intake, Retry, SecretKey, Sending, resolve};
+pub use problem::Problem;
+pub use selector::{PipelineSelector, SelectorError};

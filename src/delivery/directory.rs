@@ -1,0 +1,279 @@
+//! What is known of pipelines and notifications, for whoever is about to send.
+//!
+//! In: facts, put here by the dispatcher as its watches bring them. Out: whether a recorded delivery may be sent now, and with
+//! what. Values only; the lock is held for a look-up and never across I/O.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, PoisonError, RwLock};
+
+use crate::api::DeliverySpec;
+use crate::config::{EffectiveNotification, Retry};
+
+/// What a delivery needs to know of its pipeline.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PipelineFacts {
+    /// Namespace of the pipeline and, for now, of its notifications and deliveries.
+    pub namespace: String,
+    /// Name of the pipeline.
+    pub name: String,
+    /// Its labels.
+    pub labels: BTreeMap<String, String>,
+    /// Its annotations.
+    pub annotations: BTreeMap<String, String>,
+    /// Its subjects, each with the serial at which it was first seen: what is at or below belongs to an earlier one.
+    pub subjects: HashMap<String, i64>,
+    /// Whether it has a change log yet: one without has seen nothing.
+    pub logged: bool,
+    /// The persisted cursors: notification → (uid of the notification, serial at which the cursor was made).
+    pub cursors: HashMap<String, (String, i64)>,
+}
+
+/// What is missing for good.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Gone {
+    /// The pipeline, or it was made again under its name.
+    Pipeline,
+    /// The target, or it was made again under its name.
+    Target,
+    /// The notification, or it was made again under its name.
+    Notification,
+}
+
+impl Gone {
+    /// The reason of a canceled delivery.
+    #[must_use]
+    pub const fn reason(self) -> &'static str {
+        match self {
+            Self::Pipeline => "PipelineGone",
+            Self::Target => "TargetGone",
+            Self::Notification => "NotificationGone",
+        }
+    }
+}
+
+/// Whether a delivery may be sent now.
+#[derive(Clone, Debug)]
+pub enum Answer {
+    /// The watches have not brought everything yet.
+    NotYet,
+    /// Yes, so.
+    Send(Arc<EffectiveNotification>, Arc<PipelineFacts>),
+    /// Not as things are.
+    Wait {
+        /// For people and machines.
+        reason: &'static str,
+        /// What to do about it.
+        message: String,
+        /// For how long, if it is not a person's wish.
+        until: Option<Retry>,
+    },
+    /// Never. `sure`: by what the objects say of themselves; else by absence, which a live read must confirm.
+    Gone {
+        /// What is.
+        what: Gone,
+        /// Whether no live read is needed.
+        sure: bool,
+    },
+}
+
+#[derive(Debug, Default)]
+struct Known {
+    complete: bool,
+    pipelines: HashMap<String, Arc<PipelineFacts>>,
+    notifications: HashMap<(String, String), Arc<EffectiveNotification>>,
+}
+
+/// The directory; cheap to clone.
+#[derive(Clone, Debug, Default)]
+pub struct Directory(Arc<RwLock<Known>>);
+
+impl Directory {
+    fn read<T>(&self, f: impl FnOnce(&Known) -> T) -> T {
+        f(&self.0.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn write<T>(&self, f: impl FnOnce(&mut Known) -> T) -> T {
+        f(&mut self.0.write().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// From here on, what is not here is not there.
+    pub fn complete(&self) {
+        self.write(|k| k.complete = true);
+    }
+
+    /// Puts a pipeline by its uid; `true` if anything is new.
+    pub fn put_pipeline(&self, uid: &str, facts: PipelineFacts) -> bool {
+        if self.read(|k| k.pipelines.get(uid).is_some_and(|old| **old == facts)) {
+            return false;
+        }
+        self.write(|k| k.pipelines.insert(uid.to_owned(), Arc::new(facts)));
+        true
+    }
+
+    /// Takes a pipeline out; `true` if it was there.
+    pub fn remove_pipeline(&self, uid: &str) -> bool {
+        self.write(|k| k.pipelines.remove(uid)).is_some()
+    }
+
+    /// The facts of a pipeline.
+    #[must_use]
+    pub fn pipeline(&self, uid: &str) -> Option<Arc<PipelineFacts>> {
+        self.read(|k| k.pipelines.get(uid).cloned())
+    }
+
+    /// All pipelines of a namespace.
+    #[must_use]
+    pub fn pipelines_in(&self, namespace: &str) -> Vec<Arc<PipelineFacts>> {
+        self.read(|k| k.pipelines.values().filter(|p| p.namespace == namespace).cloned().collect())
+    }
+
+    /// Uids of all pipelines that `keep` does not want, with their facts.
+    #[must_use]
+    pub fn pipelines_but(&self, keep: impl Fn(&str) -> bool) -> Vec<(String, Arc<PipelineFacts>)> {
+        self.read(|k| k.pipelines.iter().filter(|(uid, _)| !keep(uid)).map(|(u, f)| (u.clone(), f.clone())).collect())
+    }
+
+    /// Puts a notification.
+    pub fn put_notification(&self, namespace: &str, name: &str, notification: EffectiveNotification) {
+        let key = (namespace.to_owned(), name.to_owned());
+        self.write(|k| k.notifications.insert(key, Arc::new(notification)));
+    }
+
+    /// Takes a notification out; `true` if it was there.
+    pub fn remove_notification(&self, namespace: &str, name: &str) -> bool {
+        let key = (namespace.to_owned(), name.to_owned());
+        self.write(|k| k.notifications.remove(&key)).is_some()
+    }
+
+    /// One notification.
+    #[must_use]
+    pub fn notification(&self, namespace: &str, name: &str) -> Option<Arc<EffectiveNotification>> {
+        let key = (namespace.to_owned(), name.to_owned());
+        self.read(|k| k.notifications.get(&key).cloned())
+    }
+
+    /// All notifications of a namespace, by name.
+    #[must_use]
+    pub fn notifications_in(&self, namespace: &str) -> BTreeMap<String, Arc<EffectiveNotification>> {
+        self.read(|k| {
+            let here = k.notifications.iter().filter(|((ns, _), _)| ns == namespace);
+            here.map(|((_, name), n)| (name.clone(), n.clone())).collect()
+        })
+    }
+
+    /// The names of all notifications, with their namespaces.
+    #[must_use]
+    pub fn notification_names(&self) -> Vec<(String, String)> {
+        self.read(|k| k.notifications.keys().cloned().collect())
+    }
+
+    /// All notifications.
+    #[must_use]
+    pub fn notifications(&self) -> Vec<Arc<EffectiveNotification>> {
+        self.read(|k| k.notifications.values().cloned().collect())
+    }
+
+    /// Whether this delivery may be sent now.
+    #[must_use]
+    pub fn find(&self, spec: &DeliverySpec) -> Answer {
+        let key = (spec.pipeline_ref.namespace.clone(), spec.notification.clone());
+        let (complete, facts, notification) = self
+            .read(|k| (k.complete, k.pipelines.get(&spec.pipeline_ref.uid).cloned(), k.notifications.get(&key).cloned()));
+        if !complete {
+            return Answer::NotYet;
+        }
+        let absent = |what| Answer::Gone { what, sure: false };
+        let Some(facts) = facts else { return absent(Gone::Pipeline) };
+        let Some(notification) = notification else { return absent(Gone::Notification) };
+        let subject = subject(spec);
+        let Some(since) = facts.subjects.get(&subject) else { return absent(Gone::Target) };
+        if spec.serial <= *since {
+            return Answer::Gone { what: Gone::Target, sure: true };
+        }
+        match facts.cursors.get(&spec.notification) {
+            Some((uid, since)) if *uid == notification.uid && spec.serial <= *since => {
+                return Answer::Gone { what: Gone::Notification, sure: true };
+            }
+            // Another Notification has this name now, and its cursor is about to be made: then it is clear to whom this belongs.
+            Some((uid, _)) if *uid != notification.uid => return Answer::NotYet,
+            _ => {}
+        }
+        judge(notification, facts)
+    }
+}
+
+fn judge(notification: Arc<EffectiveNotification>, facts: Arc<PipelineFacts>) -> Answer {
+    if notification.suspend {
+        let message = "spec.suspend is true: deliveries are recorded and held".to_owned();
+        return Answer::Wait { reason: "Suspended", message, until: None };
+    }
+    match &notification.sending {
+        Ok(_) => Answer::Send(notification, facts),
+        Err(problem) => {
+            Answer::Wait { reason: problem.reason(), message: problem.to_string(), until: Some(notification.retry) }
+        }
+    }
+}
+
+/// The subject as the change log names it.
+#[must_use]
+pub fn subject(spec: &DeliverySpec) -> String {
+    match spec.subject.kind {
+        crate::api::delivery::SubjectKind::Target => format!("target/{}", spec.subject.name),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::delivery::testing::{notification, spec};
+
+    fn directory(suspend: bool) -> Directory {
+        let directory = Directory::default();
+        let facts = PipelineFacts {
+            namespace: "team-a".into(),
+            subjects: HashMap::from([("target/prod/in-cluster/podinfo".to_owned(), 5)]),
+            cursors: HashMap::from([("deploys".to_owned(), ("n1".to_owned(), 7))]),
+            ..PipelineFacts::default()
+        };
+        directory.put_pipeline("p1", facts);
+        let mut n = notification("n1");
+        n.suspend = suspend;
+        directory.put_notification("team-a", "deploys", n);
+        directory.complete();
+        directory
+    }
+
+    #[test]
+    fn finds_what_may_be_sent() {
+        assert!(matches!(Directory::default().find(&spec(9)), Answer::NotYet));
+        let d = directory(false);
+        assert!(matches!(d.find(&spec(9)), Answer::Send(..)));
+        assert!(matches!(d.find(&spec(5)), Answer::Gone { what: Gone::Target, sure: true }));
+        assert!(matches!(d.find(&spec(7)), Answer::Gone { what: Gone::Notification, sure: true }));
+        let mut elsewhere = spec(9);
+        elsewhere.subject.name = "dev/in-cluster/podinfo".into();
+        assert!(matches!(d.find(&elsewhere), Answer::Gone { what: Gone::Target, sure: false }));
+        let mut other = spec(9);
+        other.pipeline_ref.uid = "p2".into();
+        assert!(matches!(d.find(&other), Answer::Gone { what: Gone::Pipeline, sure: false }));
+        assert!(matches!(directory(true).find(&spec(9)), Answer::Wait { reason: "Suspended", until: None, .. }));
+    }
+
+    #[test]
+    fn a_notification_made_again_waits_for_its_cursor() {
+        let d = directory(false);
+        d.put_notification("team-a", "deploys", notification("n2"));
+        assert!(matches!(d.find(&spec(9)), Answer::NotYet));
+        d.remove_notification("team-a", "deploys");
+        assert!(matches!(d.find(&spec(9)), Answer::Gone { what: Gone::Notification, sure: false }));
+    }
+
+    #[test]
+    fn facts_that_are_the_same_are_no_news() {
+        let d = Directory::default();
+        assert!(d.put_pipeline("p", PipelineFacts::default()));
+        assert!(!d.put_pipeline("p", PipelineFacts::default()));
+        assert!(d.remove_pipeline("p"));
+    }
+}

@@ -1,0 +1,398 @@
+//! The engine: owns all lanes, and is the only one that says what may be sent.
+//!
+//! In: records (from the dispatcher and from the journal's watch), and word that something has changed. Out: pieces of work in
+//! tasks of their own, at most so many at once, and at most one for a lane. One task runs it, so a lane needs no lock.
+
+use std::collections::{BTreeSet, HashMap, HashSet};
+use std::time::{Duration, Instant};
+
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+use super::directory::Answer;
+use super::journal::Event;
+use super::lane::{After, Due, Lane, Place};
+use super::ledger::Trouble;
+use super::pool::Pool;
+use super::record::{LaneKey, Record, RecordId};
+use super::work::{self, Parts, Worked};
+use super::{Command, Note, Started, schedule};
+use crate::api::{Outcome, now};
+use crate::telemetry::metrics::{self, LaneState};
+
+/// After a stop, requests under way may finish for so long.
+const DRAIN: Duration = Duration::from_secs(20);
+
+/// A lane and its place in the engine's books.
+#[derive(Default)]
+struct Slot {
+    lane: Lane<Record>,
+    timer: Option<Instant>,
+    /// In the pool, waiting for a worker.
+    ready: bool,
+}
+
+/// What a task brings back.
+enum Done {
+    Worked(Box<Worked>),
+    /// Of those that a list did not bring, these are really gone.
+    Missing(Vec<RecordId>),
+}
+
+/// The engine.
+pub(super) struct Engine {
+    parts: Parts,
+    started: Started,
+    lanes: HashMap<LaneKey, Slot>,
+    index: HashMap<RecordId, (LaneKey, Place)>,
+    pool: Pool,
+    timers: BTreeSet<(Instant, LaneKey)>,
+    work: JoinSet<Done>,
+    lists: HashMap<usize, HashSet<RecordId>>,
+    unread: usize,
+    draining: bool,
+}
+
+impl Engine {
+    pub(super) fn new(parts: Parts, workers: usize, started: Started) -> Self {
+        Self {
+            unread: started.sources.len(),
+            parts,
+            started,
+            lanes: HashMap::new(),
+            index: HashMap::new(),
+            pool: Pool::new(workers),
+            timers: BTreeSet::new(),
+            work: JoinSet::new(),
+            lists: HashMap::new(),
+            draining: false,
+        }
+    }
+
+    /// Runs until `stop`, then until the work under way is over, but no longer than [`DRAIN`].
+    pub(super) async fn run(
+        mut self,
+        mut commands: mpsc::Receiver<Command>,
+        mut events: mpsc::Receiver<(usize, Event)>,
+        stop: CancellationToken,
+    ) {
+        let mut deadline = None;
+        let mut gauges = tokio::time::interval(Duration::from_secs(5));
+        loop {
+            self.assign();
+            if self.draining && (self.work.is_empty() || deadline.is_some_and(|d| Instant::now() >= d)) {
+                break;
+            }
+            let timer = self.timers.first().map(|(at, _)| *at).filter(|_| !self.draining);
+            let wake = timer.into_iter().chain(deadline).min().map(tokio::time::Instant::from_std);
+            tokio::select! {
+                () = stop.cancelled(), if !self.draining => {
+                    self.draining = true;
+                    deadline = Some(Instant::now() + DRAIN);
+                }
+                Some(command) = commands.recv() => self.obey(command),
+                Some((source, event)) = events.recv() => self.take_note(source, event),
+                Some(done) = self.work.join_next(), if !self.work.is_empty() => match done {
+                    Ok(Done::Worked(worked)) => self.worked(*worked),
+                    Ok(Done::Missing(ids)) => ids.iter().for_each(|id| self.deleted(id)),
+                    Err(error) => {
+                        // Its lane stays busy: better still than out of order. The process ends and starts anew.
+                        tracing::error!(%error, "a delivery's task broke");
+                        break;
+                    }
+                },
+                () = tokio::time::sleep_until(wake.unwrap_or_else(tokio::time::Instant::now)), if wake.is_some() => self.ring(),
+                _ = gauges.tick() => self.measure(),
+            }
+        }
+        self.work.shutdown().await;
+    }
+
+    fn obey(&mut self, command: Command) {
+        match command {
+            Command::Recorded(records) => {
+                for record in records {
+                    self.seen(record);
+                }
+            }
+            Command::Look(scope) => {
+                let keys: Vec<_> = self.lanes.keys().filter(|key| scope.covers(key)).cloned().collect();
+                for key in keys {
+                    self.changed(&key);
+                }
+            }
+        }
+    }
+
+    /// Something that a lane depends on has changed.
+    fn changed(&mut self, key: &LaneKey) {
+        let Some(slot) = self.lanes.get_mut(key) else { return };
+        slot.lane.wake();
+        let gone = slot.lane.head().is_some_and(|r| matches!(self.parts.directory.find(&r.spec), Answer::Gone { .. }));
+        if gone {
+            slot.lane.hurry();
+        }
+        self.look(key);
+    }
+
+    fn take_note(&mut self, source: usize, event: Event) {
+        match event {
+            Event::ListBegins => {
+                self.lists.insert(source, HashSet::new());
+            }
+            Event::Seen(record) => {
+                if let Some(list) = self.lists.get_mut(&source) {
+                    list.insert(record.id.clone());
+                }
+                self.seen(record);
+            }
+            Event::Deleted(id) => self.deleted(&id),
+            Event::ListEnds => self.listed(source),
+        }
+    }
+
+    /// A list is complete. The first of each source completes the restart; what a later one does not bring is read live, for it
+    /// may have been recorded after the list was made.
+    fn listed(&mut self, source: usize) {
+        let Some(list) = self.lists.remove(&source) else { return };
+        if self.unread > 0 {
+            self.unread -= 1;
+            if self.unread == 0 {
+                self.resume();
+            }
+            return;
+        }
+        let here = |id: &RecordId| {
+            self.started.sources.get(source).is_none_or(|ns| ns.as_ref().is_none_or(|ns| *ns == id.namespace))
+        };
+        let absent: Vec<_> = self.parts.ledger.ids().into_iter().filter(|id| here(id) && !list.contains(id)).collect();
+        if absent.is_empty() {
+            return;
+        }
+        let journal = self.parts.journal.clone();
+        self.work.spawn(async move {
+            let mut missing = Vec::new();
+            for id in absent {
+                if matches!(journal.read(&id).await, Ok(None)) {
+                    missing.push(id);
+                }
+            }
+            Done::Missing(missing)
+        });
+    }
+
+    /// All that was recorded is known: go on where the last process ended.
+    fn resume(&mut self) {
+        let (wall, mono) = (now(), Instant::now());
+        for slot in self.lanes.values_mut() {
+            let Some(status) = slot.lane.head().map(|r| r.status.clone()) else { continue };
+            if status.next_attempt_time.is_some() {
+                let until = mono + schedule::resume(status.next_attempt_time, wall);
+                slot.lane.resume(until, u32::try_from(status.attempts).unwrap_or(u32::MAX));
+            }
+        }
+        (self.started.ready)();
+        let keys: Vec<_> = self.lanes.keys().cloned().collect();
+        for key in keys {
+            self.look(&key);
+        }
+    }
+
+    fn seen(&mut self, record: Record) {
+        let settled = record.status.outcome.is_some();
+        if !settled && self.parts.ledger.outcome(&record.id).is_some() {
+            return; // an event from before the outcome
+        }
+        self.parts.ledger.note(&record);
+        let (key, place) = (record.lane(), Place::from(&*record.spec));
+        if settled {
+            if self.index.remove(&record.id).is_some() {
+                self.lanes.get_mut(&key).and_then(|slot| slot.lane.remove(place));
+                self.look(&key);
+            }
+            return;
+        }
+        if self.index.contains_key(&record.id) {
+            return;
+        }
+        self.index.insert(record.id.clone(), (key.clone(), place));
+        self.lanes.entry(key.clone()).or_default().lane.insert(place, record);
+        self.look(&key);
+    }
+
+    fn deleted(&mut self, id: &RecordId) {
+        self.parts.ledger.forget(id);
+        let Some((key, place)) = self.index.remove(id) else { return };
+        if let Some(slot) = self.lanes.get_mut(&key) {
+            slot.lane.remove(place);
+        }
+        self.look(&key);
+    }
+
+    /// Whether a lane has something to do now, and if so, what.
+    fn look(&mut self, key: &LaneKey) {
+        if self.unread > 0 || self.draining {
+            return;
+        }
+        let Some(slot) = self.lanes.get_mut(key).filter(|slot| !slot.ready) else { return };
+        match slot.lane.due(Instant::now()) {
+            Due::Busy | Due::Held => {}
+            Due::Empty => {
+                if let Some(timer) = slot.timer.take() {
+                    self.timers.remove(&(timer, key.clone()));
+                }
+                self.lanes.remove(key);
+                self.parts.ledger.trouble(key, None);
+            }
+            Due::At(until) => {
+                if let Some(old) = slot.timer.replace(until) {
+                    self.timers.remove(&(old, key.clone()));
+                }
+                self.timers.insert((until, key.clone()));
+            }
+            Due::Now => self.consider(key),
+        }
+    }
+
+    /// A head is due: may it be sent?
+    fn consider(&mut self, key: &LaneKey) {
+        let Some(slot) = self.lanes.get_mut(key) else { return };
+        let Some(head) = slot.lane.head() else { return };
+        match self.parts.directory.find(&head.spec) {
+            Answer::Send(notification, _) => {
+                if let Ok(sending) = &notification.sending {
+                    slot.ready = true;
+                    self.pool.ready(&sending.origin(), key.clone());
+                }
+            }
+            Answer::NotYet => {
+                slot.lane.take(Instant::now());
+                slot.lane.done(After::Hold { until: None });
+            }
+            Answer::Wait { reason, message, until } => {
+                let failures = slot.lane.failures();
+                if let Some(record) = slot.lane.take(Instant::now()).cloned() {
+                    let task = work::wait(self.parts.clone(), record, reason, message, until, failures);
+                    self.work.spawn(async { Done::Worked(Box::new(task.await)) });
+                }
+            }
+            Answer::Gone { what, sure } => {
+                if let Some(record) = slot.lane.take(Instant::now()).cloned() {
+                    let task = work::cancel(self.parts.clone(), record, what, sure);
+                    self.work.spawn(async { Done::Worked(Box::new(task.await)) });
+                }
+            }
+        }
+    }
+
+    /// Gives free workers to lanes that are ready. What was true when a lane became ready is looked up once more.
+    fn assign(&mut self) {
+        while !self.draining {
+            let Some((origin, key)) = self.pool.next() else { return };
+            let Some(slot) = self.lanes.get_mut(&key) else {
+                self.pool.release(&origin);
+                continue;
+            };
+            slot.ready = false;
+            let answer = slot.lane.head().map(|head| self.parts.directory.find(&head.spec));
+            let Some(Answer::Send(notification, facts)) = answer else {
+                self.pool.release(&origin);
+                self.look(&key);
+                continue;
+            };
+            let failures = slot.lane.failures();
+            let Some(record) = slot.lane.take(Instant::now()).cloned() else {
+                self.pool.release(&origin);
+                continue;
+            };
+            let task = work::attempt(self.parts.clone(), record, notification, facts, failures, origin);
+            self.work.spawn(async { Done::Worked(Box::new(task.await)) });
+        }
+    }
+
+    fn worked(&mut self, worked: Worked) {
+        let Worked { lane: key, origin, record, after, gone, news } = worked;
+        if let Some(origin) = origin {
+            self.pool.release(&origin);
+        }
+        let Some(slot) = self.lanes.get_mut(&key) else { return };
+        if let Some(busy) = slot.lane.busy() {
+            *busy = record.clone();
+        }
+        let settled = slot.lane.done(after).is_some();
+        let trouble = (!settled).then(|| trouble(&record)).flatten();
+        self.parts.ledger.trouble(&key, trouble);
+        if gone {
+            self.parts.ledger.forget(&record.id);
+            self.index.remove(&record.id);
+        } else if settled {
+            self.index.remove(&record.id);
+            self.parts.ledger.note(&record);
+            if let Some(outcome) = record.status.outcome {
+                self.parts.metrics.delivery(label(outcome));
+            }
+        }
+        if news && !gone {
+            self.tell(&record);
+        }
+        self.look(&key);
+    }
+
+    /// What a person should do something about. Nobody waits for it: if the reporter is behind, the status still says it.
+    fn tell(&self, record: &Record) {
+        let status = &record.status;
+        let parked = status.outcome == Some(Outcome::Parked);
+        let blocked = status.outcome.is_none() && status.next_attempt_time.is_none();
+        if parked || blocked {
+            let _ = self.started.notes.try_send(Note { record: record.clone() });
+        }
+    }
+
+    /// The clock has reached one or more lanes.
+    fn ring(&mut self) {
+        let now = Instant::now();
+        while let Some((at, _)) = self.timers.first()
+            && *at <= now
+        {
+            let Some((_, key)) = self.timers.pop_first() else { return };
+            if let Some(slot) = self.lanes.get_mut(&key) {
+                slot.timer = None;
+            }
+            self.look(&key);
+        }
+    }
+
+    fn measure(&self) {
+        let now = Instant::now();
+        let mut counts = [(LaneState::Ready, 0), (LaneState::InFlight, 0), (LaneState::Waiting, 0), (LaneState::Blocked, 0)];
+        for slot in self.lanes.values() {
+            let at = match slot.lane.due(now) {
+                Due::Now | Due::Empty => 0,
+                Due::Busy => 1,
+                Due::At(_) => 2,
+                Due::Held => 3,
+            };
+            counts[at].1 += 1;
+        }
+        for (state, count) in counts {
+            self.parts.metrics.lanes(state, count);
+        }
+        self.parts.metrics.pending(self.index.len());
+    }
+}
+
+fn label(outcome: Outcome) -> metrics::Outcome {
+    match outcome {
+        Outcome::Delivered => metrics::Outcome::Delivered,
+        Outcome::Parked => metrics::Outcome::Parked,
+        Outcome::Canceled => metrics::Outcome::Canceled,
+    }
+}
+
+/// Why a lane does not move, for the Notification's condition.
+fn trouble(record: &Record) -> Option<Trouble> {
+    let reason = record.status.reason.clone()?;
+    let error = record.status.error.clone().unwrap_or_default();
+    Some(Trouble { reason, message: format!("{}: {error}", record.spec.subject.name) })
+}

@@ -1,0 +1,268 @@
+//! Where deliveries are kept: the only file that knows that they are Kubernetes objects.
+//!
+//! In: transitions to record, statuses to write. Out: records, and events when somebody else changed one. Another store would
+//! replace this file and nothing else.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::{Stream, StreamExt as _, stream};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::api::{Patch, PatchParams, PostParams};
+use kube::runtime::watcher;
+use kube::{Api, Client, ResourceExt as _};
+use serde_json::{Map, Value, json};
+use thiserror::Error;
+
+use super::record::{Record, RecordId, name};
+use crate::api::{Delivery, DeliverySpec, DeliveryStatus};
+use crate::telemetry::metrics::{ApiWrite, Metrics, WriteResult};
+
+/// Creates that are under way at once: as many as the API server takes gladly.
+const PARALLEL: usize = 32;
+/// No call may hang for longer.
+const DEADLINE: Duration = Duration::from_secs(10);
+
+/// Why a record could not be made or written.
+#[derive(Debug, Error)]
+pub enum JournalError {
+    /// The API server understood and refused: quota, admission, rights. Asking again at once is of no use.
+    #[error("the API server refuses the delivery")]
+    Refused(#[source] kube::Error),
+    /// It is not known what became of the call.
+    #[error("the API server did not answer in time")]
+    Timeout,
+    /// Everything else: away, overloaded, broken.
+    #[error("the API server could not be asked")]
+    Unavailable(#[source] kube::Error),
+    /// The name is taken by another transition.
+    #[error("delivery {0} exists with other content")]
+    Taken(String),
+}
+
+impl JournalError {
+    /// What the API server said, for people. Never holds anything of a request's content.
+    #[must_use]
+    pub fn detail(&self) -> String {
+        match self {
+            Self::Refused(kube::Error::Api(status)) | Self::Unavailable(kube::Error::Api(status)) => status.message.clone(),
+            Self::Refused(e) | Self::Unavailable(e) => format!("{self}: {e}"),
+            Self::Timeout | Self::Taken(_) => self.to_string(),
+        }
+    }
+}
+
+/// What a status write found.
+#[derive(Debug)]
+pub enum Written {
+    /// It is written.
+    Stored {
+        /// The new version of the object.
+        version: String,
+    },
+    /// The object is gone, or another made under its name.
+    Gone,
+}
+
+/// What somebody did to the records.
+#[derive(Debug)]
+pub enum Event {
+    /// A record is there, new or changed.
+    Seen(Record),
+    /// A record was deleted.
+    Deleted(RecordId),
+    /// A list begins; what it does not bring may be gone.
+    ListBegins,
+    /// The list is complete.
+    ListEnds,
+}
+
+/// The store of deliveries.
+#[derive(Clone)]
+pub struct Journal {
+    client: Client,
+    metrics: Metrics,
+}
+
+impl Journal {
+    /// A journal in the Kubernetes API.
+    #[must_use]
+    pub fn new(client: Client, metrics: Metrics) -> Self {
+        Self { client, metrics }
+    }
+
+    fn api(&self, namespace: &str) -> Api<Delivery> {
+        Api::namespaced(self.client.clone(), namespace)
+    }
+
+    /// Records lanes of transitions: within a lane one after the other, each after the one before was answered; lanes side by
+    /// side. A lane ends at its first error. Answers come in the order of the lanes.
+    pub async fn record(&self, lanes: Vec<Vec<(String, DeliverySpec)>>) -> Vec<(Vec<Record>, Option<JournalError>)> {
+        let lane = |lane: Vec<(String, DeliverySpec)>| async {
+            let mut made = Vec::with_capacity(lane.len());
+            for (namespace, spec) in lane {
+                match self.create(&namespace, spec).await {
+                    Ok(record) => made.push(record),
+                    Err(e) => return (made, Some(e)),
+                }
+            }
+            (made, None)
+        };
+        stream::iter(lanes.into_iter().map(lane)).buffered(PARALLEL).collect().await
+    }
+
+    async fn create(&self, namespace: &str, spec: DeliverySpec) -> Result<Record, JournalError> {
+        let name = name(&spec);
+        let object = object(&name, spec);
+        let api = self.api(namespace);
+        match deadline(api.create(&PostParams::default(), &object)).await {
+            Ok(stored) => {
+                self.metrics.api_write(ApiWrite::DeliveryCreate, WriteResult::Ok);
+                Ok(record(stored))
+            }
+            Err(JournalError::Refused(kube::Error::Api(status))) if status.is_already_exists() => {
+                self.metrics.api_write(ApiWrite::DeliveryCreate, WriteResult::Conflict);
+                self.existing(namespace, &name, &object.spec).await
+            }
+            Err(e) => {
+                self.metrics.api_write(ApiWrite::DeliveryCreate, WriteResult::Error);
+                Err(e)
+            }
+        }
+    }
+
+    /// The transition was recorded before, by us (the answer was lost) or by another replica; the live object is what counts.
+    async fn existing(&self, namespace: &str, name: &str, spec: &DeliverySpec) -> Result<Record, JournalError> {
+        let stored = deadline(self.api(namespace).get(name)).await?;
+        let same = stored.spec.pipeline_ref.uid == spec.pipeline_ref.uid
+            && stored.spec.notification == spec.notification
+            && stored.spec.subject.name == spec.subject.name
+            && stored.spec.serial == spec.serial
+            && stored.spec.type_ == spec.type_;
+        if same { Ok(record(stored)) } else { Err(JournalError::Taken(name.to_owned())) }
+    }
+
+    /// Reads one record; `None` when it is not there.
+    pub async fn read(&self, id: &RecordId) -> Result<Option<Record>, JournalError> {
+        Ok(deadline(self.api(&id.namespace).get_opt(&id.name)).await?.map(record))
+    }
+
+    /// Writes a status. The write carries the version that it was decided on, so that it never undoes another's; after a
+    /// conflict or a lost answer the live object is read first. An object that is gone, or settled by another, is over.
+    pub async fn write(&self, record: &Record, status: &DeliveryStatus) -> Result<Written, JournalError> {
+        let api = self.api(&record.id.namespace);
+        let mut version = record.version.clone();
+        let mut before = record.status.clone();
+        loop {
+            let patch = merge(&version, &before, status);
+            match deadline(api.patch_status(&record.id.name, &PatchParams::default(), &Patch::Merge(&patch))).await {
+                Ok(stored) => {
+                    self.metrics.api_write(ApiWrite::DeliveryStatus, WriteResult::Ok);
+                    return Ok(Written::Stored { version: stored.resource_version().unwrap_or_default() });
+                }
+                Err(JournalError::Refused(kube::Error::Api(s))) if s.is_conflict() || s.is_not_found() => {
+                    self.metrics.api_write(ApiWrite::DeliveryStatus, WriteResult::Conflict);
+                }
+                Err(e) => {
+                    self.metrics.api_write(ApiWrite::DeliveryStatus, WriteResult::Error);
+                    return Err(e);
+                }
+            }
+            match self.read(&record.id).await? {
+                None => return Ok(Written::Gone),
+                Some(live) if live.uid != record.uid => return Ok(Written::Gone),
+                // Ours, its answer lost; or settled by another replica. Either way it is over.
+                Some(live) if live.status == *status || live.status.outcome.is_some() => {
+                    return Ok(Written::Stored { version: live.version });
+                }
+                Some(live) => (version, before) = (live.version, live.status),
+            }
+        }
+    }
+
+    /// Watches all records of a namespace, or of all.
+    pub fn watch(&self, namespace: Option<&str>) -> impl Stream<Item = Event> + Send + 'static {
+        let api = namespace.map_or_else(|| Api::all(self.client.clone()), |ns| Api::namespaced(self.client.clone(), ns));
+        crate::watch::guarded::<Delivery>(api).filter_map(|event| async {
+            match event {
+                Ok(watcher::Event::Apply(d) | watcher::Event::InitApply(d)) => Some(Event::Seen(record(d))),
+                Ok(watcher::Event::Delete(d)) => Some(Event::Deleted(id(&d))),
+                Ok(watcher::Event::Init) => Some(Event::ListBegins),
+                Ok(watcher::Event::InitDone) => Some(Event::ListEnds),
+                Err(error) => {
+                    tracing::warn!(%error, "the watch of deliveries was interrupted; it is taken up again");
+                    None
+                }
+            }
+        })
+    }
+}
+
+/// Gives a call its deadline and sorts its errors.
+async fn deadline<T>(call: impl Future<Output = Result<T, kube::Error>>) -> Result<T, JournalError> {
+    match tokio::time::timeout(DEADLINE, call).await {
+        Ok(Ok(value)) => Ok(value),
+        Ok(Err(kube::Error::Api(s))) if (400..500).contains(&s.code) && s.code != 429 && s.code != 408 => {
+            Err(JournalError::Refused(kube::Error::Api(s)))
+        }
+        Ok(Err(error)) => Err(JournalError::Unavailable(error)),
+        Err(_) => Err(JournalError::Timeout),
+    }
+}
+
+fn object(name: &str, spec: DeliverySpec) -> Delivery {
+    let labels = [
+        ("pennant.dev/notification", spec.notification.as_str()),
+        ("pennant.dev/pipeline", spec.pipeline_ref.name.as_str()),
+        ("pennant.dev/pipeline-namespace", spec.pipeline_ref.namespace.as_str()),
+        ("pennant.dev/environment", spec.subject.environment.as_str()),
+        // A restored row would have lost its status, and would be sent again.
+        ("velero.io/exclude-from-backup", "true"),
+    ];
+    let labels = labels.into_iter().map(|(k, v)| (k.to_owned(), v.to_owned())).collect();
+    let metadata = ObjectMeta { name: Some(name.to_owned()), labels: Some(labels), ..ObjectMeta::default() };
+    Delivery { metadata, spec, status: None }
+}
+
+fn id(object: &Delivery) -> RecordId {
+    RecordId { namespace: object.namespace().unwrap_or_default(), name: object.name_any() }
+}
+
+fn record(object: Delivery) -> Record {
+    Record {
+        id: id(&object),
+        uid: object.uid().unwrap_or_default(),
+        version: object.resource_version().unwrap_or_default(),
+        recorded: object.creation_timestamp().map_or(object.spec.time, |t| t.0),
+        spec: Arc::new(object.spec),
+        status: object.status.unwrap_or_default(),
+        not_found: 0,
+    }
+}
+
+/// A merge patch (RFC 7386) from one status to the next: fields that are no longer there are `null`.
+fn merge(version: &str, before: &DeliveryStatus, after: &DeliveryStatus) -> Value {
+    let fields = |status: &DeliveryStatus| match serde_json::to_value(status) {
+        Ok(Value::Object(map)) => map,
+        _ => Map::new(),
+    };
+    let mut patch = fields(after);
+    for key in fields(before).keys() {
+        patch.entry(key.clone()).or_insert(Value::Null);
+    }
+    json!({"metadata": {"resourceVersion": version}, "status": patch})
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_patch_takes_away_what_is_no_longer_so() {
+        let before = DeliveryStatus { reason: Some("SecretMissing".into()), attempts: 1, ..DeliveryStatus::default() };
+        let after = DeliveryStatus { attempts: 2, status_code: Some(200), ..DeliveryStatus::default() };
+        let expected =
+            json!({"metadata": {"resourceVersion": "7"}, "status": {"reason": null, "attempts": 2, "statusCode": 200}});
+        assert_eq!(merge("7", &before, &after), expected);
+    }
+}

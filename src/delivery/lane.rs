@@ -1,0 +1,223 @@
+//! One lane: a FIFO with at most one delivery at work. Pure.
+//!
+//! The rule that everything hangs on: a delivery is first sent only after the one before it is settled *and* that was written.
+//! So a lane is busy from the moment its head is taken until the answer to the head's write is back, and only [`Lane::take`]
+//! hands out work.
+
+use std::collections::BTreeMap;
+use std::time::Instant;
+
+use crate::api::{DeliverySpec, TransitionType};
+
+/// A delivery's place in its lane.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Place {
+    order: i64,
+    serial: i64,
+    type_: TransitionType,
+}
+
+impl From<&DeliverySpec> for Place {
+    fn from(spec: &DeliverySpec) -> Self {
+        Self { order: spec.order, serial: spec.serial, type_: spec.type_ }
+    }
+}
+
+/// What the lane is doing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    /// The head may be taken.
+    Open,
+    /// The head is tried again then. `asked`: the receiver named the time.
+    Waiting { until: Instant, asked: bool },
+    /// The head cannot be sent as things are; something outside must change, or the time come to look again.
+    Held { until: Option<Instant> },
+    /// The delivery at this place is at work: looked up, sent, or its outcome being written.
+    Busy(Place),
+}
+
+/// Whether there is something to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Due {
+    /// Nothing pending.
+    Empty,
+    /// The head is at work.
+    Busy,
+    /// Not before this.
+    At(Instant),
+    /// Only when something changes.
+    Held,
+    /// Now.
+    Now,
+}
+
+/// What became of the delivery that was at work.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum After {
+    /// It is settled and that is written. `answered`: the receiver spoke, so the next failure is a first one.
+    Settled {
+        /// Whether the receiver answered for good.
+        answered: bool,
+    },
+    /// Its attempt failed and that is written.
+    Retry {
+        /// When to try again.
+        until: Instant,
+        /// Whether the receiver named that time.
+        asked: bool,
+    },
+    /// Nothing was sent.
+    Hold {
+        /// When to look again without being told.
+        until: Option<Instant>,
+    },
+    /// Nothing was done; it may be taken again at once.
+    Nothing,
+}
+
+/// The deliveries of one notification for one subject, in order. `T` is what the caller keeps of each.
+#[derive(Debug)]
+pub struct Lane<T> {
+    queue: BTreeMap<Place, T>,
+    phase: Phase,
+    failures: u32,
+}
+
+impl<T> Default for Lane<T> {
+    fn default() -> Self {
+        Self { queue: BTreeMap::new(), phase: Phase::Open, failures: 0 }
+    }
+}
+
+impl<T> Lane<T> {
+    /// Adds a recorded delivery; `false` if it is there already.
+    pub fn insert(&mut self, place: Place, item: T) -> bool {
+        match self.queue.entry(place) {
+            std::collections::btree_map::Entry::Occupied(_) => false,
+            std::collections::btree_map::Entry::Vacant(slot) => {
+                slot.insert(item);
+                true
+            }
+        }
+    }
+
+    /// Takes one out that a person has deleted or another has settled. One that is at work stays until its write finds out.
+    pub fn remove(&mut self, place: Place) -> Option<T> {
+        if self.phase == Phase::Busy(place) {
+            return None;
+        }
+        let was_head = self.queue.keys().next() == Some(&place);
+        let item = self.queue.remove(&place)?;
+        if was_head && matches!(self.phase, Phase::Held { .. }) {
+            self.phase = Phase::Open;
+        }
+        Some(item)
+    }
+
+    /// After a restart: the head waits as its object says.
+    pub fn resume(&mut self, until: Instant, failures: u32) {
+        self.phase = Phase::Waiting { until, asked: true };
+        self.failures = failures;
+    }
+
+    /// Whether there is something to do.
+    #[must_use]
+    pub fn due(&self, now: Instant) -> Due {
+        match self.phase {
+            Phase::Busy(_) => Due::Busy,
+            _ if self.queue.is_empty() => Due::Empty,
+            Phase::Waiting { until, .. } | Phase::Held { until: Some(until) } if until > now => Due::At(until),
+            Phase::Held { until: None } => Due::Held,
+            _ => Due::Now,
+        }
+    }
+
+    /// The first in order.
+    #[must_use]
+    pub fn head(&self) -> Option<&T> {
+        self.queue.values().next()
+    }
+
+    /// The one at work.
+    pub fn busy(&mut self) -> Option<&mut T> {
+        match self.phase {
+            Phase::Busy(place) => self.queue.get_mut(&place),
+            _ => None,
+        }
+    }
+
+    /// Takes the head to work on, if it is due.
+    pub fn take(&mut self, now: Instant) -> Option<&T> {
+        if self.due(now) != Due::Now {
+            return None;
+        }
+        let (place, item) = self.queue.first_key_value()?;
+        self.phase = Phase::Busy(*place);
+        Some(item)
+    }
+
+    /// The work on the taken one is over. Gives back a settled one.
+    pub fn done(&mut self, after: After) -> Option<T> {
+        let Phase::Busy(place) = self.phase else { return None };
+        self.phase = match after {
+            After::Settled { .. } | After::Nothing => Phase::Open,
+            After::Retry { until, asked } => Phase::Waiting { until, asked },
+            After::Hold { until } => Phase::Held { until },
+        };
+        match after {
+            After::Settled { answered } => {
+                if answered {
+                    self.failures = 0;
+                }
+                self.queue.remove(&place)
+            }
+            After::Retry { .. } => {
+                self.failures = self.failures.saturating_add(1);
+                None
+            }
+            After::Hold { .. } | After::Nothing => None,
+        }
+    }
+
+    /// Something outside has changed: a held head is looked at again, and so is one that waits for a time of our own choosing.
+    pub fn wake(&mut self) {
+        if matches!(self.phase, Phase::Held { .. } | Phase::Waiting { asked: false, .. }) {
+            self.phase = Phase::Open;
+        }
+    }
+
+    /// The head's object is of no use any more (its pipeline is gone): it is taken whatever it waits for.
+    pub fn hurry(&mut self) {
+        if !matches!(self.phase, Phase::Busy(_)) {
+            self.phase = Phase::Open;
+        }
+    }
+
+    /// Failed attempts in a row.
+    #[must_use]
+    pub fn failures(&self) -> u32 {
+        self.failures
+    }
+
+    /// How many are pending.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.queue.len()
+    }
+
+    /// Whether none is pending.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.queue.is_empty()
+    }
+
+    /// Whether the head waits after a failure, or is held.
+    #[must_use]
+    pub fn troubled(&self) -> bool {
+        !self.queue.is_empty() && (self.failures > 0 || matches!(self.phase, Phase::Held { .. }))
+    }
+}
+
+#[cfg(test)]
+#[path = "lane_tests.rs"]
+mod tests;

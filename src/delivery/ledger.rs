@@ -1,0 +1,211 @@
+//! What is known of all deliveries, settled ones included: a few words each, for counts and for "was this recorded?".
+//!
+//! In: what the engine sees and does. Out: the figures of `Notification.status`, the times of `Pipeline.status.dispatched`, and
+//! whether a name is taken, so that a transition that is recorded already costs no call.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use super::record::{LaneKey, Record, RecordId};
+use super::wakes::Wakes;
+use crate::api::delivery::PipelineRef;
+use crate::api::{Outcome, Time};
+
+/// (namespace of the pipeline, name of the notification).
+pub type Owner = (String, String);
+
+/// Why a lane does not move.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Trouble {
+    /// For machines.
+    pub reason: String,
+    /// For people.
+    pub message: String,
+}
+
+/// The figures of one notification.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Figures {
+    /// On their way.
+    pub pending: i64,
+    /// Kept, delivered.
+    pub delivered: i64,
+    /// Kept, parked.
+    pub parked: i64,
+    /// The last 2xx.
+    pub last_sent: Option<Time>,
+    /// The last attempt.
+    pub last_attempt: Option<Time>,
+    /// Its error, if it was one.
+    pub last_error: Option<String>,
+    /// Lanes that do not move, in order.
+    pub troubles: BTreeMap<LaneKey, Trouble>,
+}
+
+#[derive(Debug, Default)]
+struct Book {
+    entries: HashMap<RecordId, (Owner, Option<Outcome>)>,
+    figures: HashMap<Owner, Figures>,
+    sent: HashMap<String, BTreeMap<String, Time>>,
+}
+
+/// The ledger; cheap to clone.
+#[derive(Clone, Debug, Default)]
+pub struct Ledger {
+    book: Arc<Mutex<Book>>,
+    /// Notifications whose figures have changed.
+    pub changed: Wakes<Owner>,
+    /// Pipelines of which something was sent.
+    pub sent: Wakes<PipelineRef>,
+}
+
+impl Ledger {
+    fn book(&self) -> MutexGuard<'_, Book> {
+        self.book.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn owner(record: &Record) -> Owner {
+        (record.spec.pipeline_ref.namespace.clone(), record.spec.notification.clone())
+    }
+
+    /// Takes note of a record as it stands.
+    pub fn note(&self, record: &Record) {
+        let owner = Self::owner(record);
+        let outcome = record.status.outcome;
+        {
+            let mut book = self.book();
+            let old = book.entries.insert(record.id.clone(), (owner.clone(), outcome));
+            if old.as_ref().is_some_and(|(_, o)| *o == outcome) {
+                return;
+            }
+            let figures = book.figures.entry(owner.clone()).or_default();
+            if let Some((_, old)) = old {
+                count(figures, old, -1);
+            }
+            count(figures, outcome, 1);
+            // After a restart these are all that is left of what happened before.
+            figures.last_attempt = figures.last_attempt.max(record.status.last_attempt_time);
+            if outcome == Some(Outcome::Delivered) {
+                figures.last_sent = figures.last_sent.max(record.status.last_attempt_time);
+            }
+        }
+        self.changed.wake(owner);
+    }
+
+    /// Forgets a record that was deleted; `true` if it was known.
+    pub fn forget(&self, id: &RecordId) -> bool {
+        let owner = {
+            let mut book = self.book();
+            let Some((owner, outcome)) = book.entries.remove(id) else { return false };
+            if let Some(figures) = book.figures.get_mut(&owner) {
+                count(figures, outcome, -1);
+            }
+            owner
+        };
+        self.changed.wake(owner);
+        true
+    }
+
+    /// Whether this name is taken.
+    #[must_use]
+    pub fn knows(&self, id: &RecordId) -> bool {
+        self.book().entries.contains_key(id)
+    }
+
+    /// How a known record ended; `None` while it is pending or when it is not known.
+    #[must_use]
+    pub fn outcome(&self, id: &RecordId) -> Option<Outcome> {
+        self.book().entries.get(id).and_then(|(_, outcome)| *outcome)
+    }
+
+    /// All names.
+    #[must_use]
+    pub fn ids(&self) -> Vec<RecordId> {
+        self.book().entries.keys().cloned().collect()
+    }
+
+    /// Takes note of an attempt: `error` is absent after a 2xx.
+    pub fn attempted(&self, record: &Record, at: Time, error: Option<&str>) {
+        let owner = Self::owner(record);
+        {
+            let mut book = self.book();
+            let figures = book.figures.entry(owner.clone()).or_default();
+            figures.last_attempt = figures.last_attempt.max(Some(at));
+            figures.last_error = error.map(str::to_owned);
+            if error.is_none() {
+                figures.last_sent = figures.last_sent.max(Some(at));
+                let subject = super::directory::subject(&record.spec);
+                book.sent.entry(record.spec.pipeline_ref.uid.clone()).or_default().insert(subject, at);
+            }
+        }
+        self.changed.wake(owner);
+        if error.is_none() {
+            self.sent.wake(record.spec.pipeline_ref.clone());
+        }
+    }
+
+    /// Says why a lane does not move, or that it does.
+    pub fn trouble(&self, lane: &LaneKey, trouble: Option<Trouble>) {
+        let owner = (lane.namespace.clone(), lane.notification.clone());
+        {
+            let mut book = self.book();
+            let troubles = &mut book.figures.entry(owner.clone()).or_default().troubles;
+            let old = match trouble.clone() {
+                Some(trouble) => troubles.insert(lane.clone(), trouble),
+                None => troubles.remove(lane),
+            };
+            if old == trouble {
+                return;
+            }
+        }
+        self.changed.wake(owner);
+    }
+
+    /// The figures of one notification.
+    #[must_use]
+    pub fn figures(&self, owner: &Owner) -> Figures {
+        self.book().figures.get(owner).cloned().unwrap_or_default()
+    }
+
+    /// When each subject of a pipeline was last told of with success, since this was last asked.
+    #[must_use]
+    pub fn take_sent(&self, pipeline_uid: &str) -> BTreeMap<String, Time> {
+        self.book().sent.remove(pipeline_uid).unwrap_or_default()
+    }
+}
+
+fn count(figures: &mut Figures, outcome: Option<Outcome>, by: i64) {
+    match outcome {
+        None => figures.pending += by,
+        Some(Outcome::Delivered) => figures.delivered += by,
+        Some(Outcome::Parked) => figures.parked += by,
+        Some(Outcome::Canceled) => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::delivery::testing::record;
+
+    #[test]
+    fn counts_follow_the_records() {
+        let ledger = Ledger::default();
+        let owner = ("team-a".to_owned(), "deploys".to_owned());
+        let mut r = record(9);
+        ledger.note(&r);
+        ledger.note(&r);
+        assert!(ledger.knows(&r.id));
+        assert_eq!(ledger.figures(&owner).pending, 1);
+        ledger.attempted(&r, crate::api::Time::UNIX_EPOCH, None);
+        r.status.outcome = Some(Outcome::Delivered);
+        ledger.note(&r);
+        let figures = ledger.figures(&owner);
+        assert_eq!((figures.pending, figures.delivered, figures.parked), (0, 1, 0));
+        assert_eq!(ledger.outcome(&r.id), Some(Outcome::Delivered));
+        assert_eq!(ledger.take_sent("p1").len(), 1);
+        assert!(ledger.take_sent("p1").is_empty());
+        assert!(ledger.forget(&r.id) && !ledger.forget(&r.id));
+        assert_eq!(ledger.figures(&owner).delivered, 0);
+    }
+}

@@ -1,0 +1,165 @@
+//! Recorded transitions on their way to their receivers, lane by lane.
+//!
+//! In: transitions from the dispatcher, through [`Deliveries::record`]; facts about pipelines and notifications, through the
+//! [`Directory`]; word that something has changed, through [`Deliveries::look`]. Out: requests (by `send`), outcomes (by the
+//! [`journal`]), figures (in the [`Ledger`]), and notes on what a person should do something about.
+//!
+//! Pure are [`lane`] (order), [`schedule`] (when again), `decide` (what an attempt means), `pool` (whose turn) and `request`
+//! (what is sent). Nothing else in Pennant decides what may be sent.
+
+mod confirm;
+mod decide;
+pub mod directory;
+mod engine;
+pub mod journal;
+pub mod lane;
+pub mod ledger;
+mod pool;
+pub mod record;
+mod request;
+pub mod schedule;
+pub mod wakes;
+mod work;
+
+#[cfg(test)]
+pub(crate) mod testing;
+
+use futures::StreamExt as _;
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+use crate::api::DeliverySpec;
+pub use directory::{Directory, PipelineFacts};
+pub use journal::{Journal, JournalError};
+pub use ledger::{Figures, Ledger};
+use record::LaneKey;
+pub use record::{Record, RecordId};
+pub use wakes::Wakes;
+pub use work::Parts;
+
+/// Commands and events that may wait for the engine; more make their senders wait.
+const QUEUE: usize = 1024;
+
+/// Which lanes to look at again.
+#[derive(Clone, Debug)]
+pub enum Scope {
+    /// All of them.
+    All,
+    /// Those of one pipeline, by uid.
+    Pipeline(String),
+    /// Those of one notification, by namespace and name.
+    Notification(String, String),
+}
+
+impl Scope {
+    fn covers(&self, key: &LaneKey) -> bool {
+        match self {
+            Self::All => true,
+            Self::Pipeline(uid) => key.pipeline == *uid,
+            Self::Notification(namespace, name) => key.notification == *name && key.namespace == *namespace,
+        }
+    }
+}
+
+/// What the engine is told.
+#[derive(Debug)]
+enum Command {
+    Recorded(Vec<Record>),
+    Look(Scope),
+}
+
+/// A delivery of which a person should know: parked, or waiting for something that only a person can mend.
+#[derive(Clone, Debug)]
+pub struct Note {
+    /// The delivery, with its status.
+    pub record: Record,
+}
+
+/// What the engine is started with.
+struct Started {
+    /// Namespaces that are watched; `None`: all.
+    sources: Vec<Option<String>>,
+    /// Called once, when everything recorded is known.
+    ready: Box<dyn Fn() + Send + Sync>,
+    notes: mpsc::Sender<Note>,
+}
+
+/// The way into the engine; cheap to clone.
+#[derive(Clone)]
+pub struct Deliveries {
+    journal: Journal,
+    commands: mpsc::Sender<Command>,
+    /// What is known of all deliveries.
+    pub ledger: Ledger,
+    /// What is known of pipelines and notifications.
+    pub directory: Directory,
+}
+
+impl Deliveries {
+    /// Records lanes of transitions and hands them over for sending. Within a lane the creates follow each other; a lane ends
+    /// at its first error, which is given back at the lane's place. What is recorded already costs nothing.
+    pub async fn record(&self, lanes: Vec<Vec<DeliverySpec>>) -> Vec<Option<JournalError>> {
+        let unknown = |spec: DeliverySpec| {
+            let id = RecordId { namespace: spec.pipeline_ref.namespace.clone(), name: record::name(&spec) };
+            (!self.ledger.knows(&id)).then_some((id.namespace, spec))
+        };
+        let lanes = lanes.into_iter().map(|lane| lane.into_iter().filter_map(unknown).collect()).collect();
+        let mut errors = Vec::new();
+        for (records, error) in self.journal.record(lanes).await {
+            if !records.is_empty() {
+                // A closed channel means that the engine has stopped; the records are found at the next start.
+                let _ = self.commands.send(Command::Recorded(records)).await;
+            }
+            errors.push(error);
+        }
+        errors
+    }
+
+    /// Says that something has changed on which lanes depend.
+    pub async fn look(&self, scope: Scope) {
+        let _ = self.commands.send(Command::Look(scope)).await;
+    }
+}
+
+/// Starts the engine and its watches; they end after `stop`, once the requests under way are over.
+///
+/// `namespaces`: those to watch, or one `None` for all. `ready` is called when everything recorded is known.
+pub fn start(
+    parts: Parts,
+    workers: usize,
+    namespaces: Vec<Option<String>>,
+    notes: mpsc::Sender<Note>,
+    ready: impl Fn() + Send + Sync + 'static,
+    tasks: &mut JoinSet<&'static str>,
+    stop: &CancellationToken,
+) -> Deliveries {
+    let (commands, command_queue) = mpsc::channel(QUEUE);
+    let (events, event_queue) = mpsc::channel(QUEUE);
+    for (source, namespace) in namespaces.iter().enumerate() {
+        let mut watch = Box::pin(parts.journal.watch(namespace.as_deref()));
+        let (events, stop) = (events.clone(), stop.clone());
+        tasks.spawn(async move {
+            while let Some(Some(event)) = stop.run_until_cancelled(watch.next()).await {
+                if events.send((source, event)).await.is_err() {
+                    break;
+                }
+            }
+            "the watch of deliveries"
+        });
+    }
+    let way_in = Deliveries {
+        journal: parts.journal.clone(),
+        commands,
+        ledger: parts.ledger.clone(),
+        directory: parts.directory.clone(),
+    };
+    let started = Started { sources: namespaces, ready: Box::new(ready), notes };
+    let engine = engine::Engine::new(parts, workers, started);
+    let stop = stop.clone();
+    tasks.spawn(async move {
+        engine.run(command_queue, event_queue, stop).await;
+        "the delivery engine"
+    });
+    way_in
+}

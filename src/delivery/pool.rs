@@ -1,0 +1,127 @@
+//! Which lane gets the next worker: a bounded pool, shared fairly among the origins of the receivers. Pure.
+//!
+//! Origins take turns, and while others want to send, no origin holds more than an equal share of the workers: a receiver that
+//! hangs ties up its own share until its time-outs, however many lanes it has, and the rest goes on.
+
+use std::collections::{HashMap, VecDeque};
+
+use super::record::LaneKey;
+
+/// Lanes that may be sent, by origin.
+#[derive(Debug)]
+pub struct Pool {
+    workers: usize,
+    busy: usize,
+    origins: HashMap<String, Origin>,
+    /// Origins with ready lanes; whose turn it is stands first.
+    turns: VecDeque<String>,
+}
+
+#[derive(Debug, Default)]
+struct Origin {
+    ready: VecDeque<LaneKey>,
+    busy: usize,
+}
+
+impl Pool {
+    /// A pool of so many workers, at least two.
+    #[must_use]
+    pub fn new(workers: usize) -> Self {
+        Self { workers: workers.max(2), busy: 0, origins: HashMap::new(), turns: VecDeque::new() }
+    }
+
+    /// A lane is ready to be sent to `origin`. A lane is put in once until it comes out.
+    pub fn ready(&mut self, origin: &str, lane: LaneKey) {
+        let entry = self.origins.entry(origin.to_owned()).or_default();
+        if entry.ready.is_empty() {
+            self.turns.push_back(origin.to_owned());
+        }
+        entry.ready.push_back(lane);
+    }
+
+    /// The most workers that one origin may hold: all but one share for every other origin that is active, and never more than
+    /// half, so that an origin that wakes up finds room.
+    fn share(&self) -> usize {
+        (self.workers / self.origins.len().max(2)).max(1)
+    }
+
+    /// Takes a lane to work on, with its origin, if there is a worker for it. The worker is held until [`Pool::release`].
+    pub fn next(&mut self) -> Option<(String, LaneKey)> {
+        if self.busy >= self.workers {
+            return None;
+        }
+        let share = self.share();
+        for _ in 0..self.turns.len() {
+            let name = self.turns.pop_front()?;
+            let Some(origin) = self.origins.get_mut(&name) else { continue };
+            if origin.busy >= share {
+                self.turns.push_back(name);
+                continue;
+            }
+            let Some(lane) = origin.ready.pop_front() else { continue };
+            origin.busy += 1;
+            self.busy += 1;
+            if !origin.ready.is_empty() {
+                self.turns.push_back(name.clone());
+            }
+            return Some((name, lane));
+        }
+        None
+    }
+
+    /// The worker that `origin` held is free.
+    pub fn release(&mut self, origin: &str) {
+        let Some(entry) = self.origins.get_mut(origin) else { return };
+        entry.busy = entry.busy.saturating_sub(1);
+        self.busy = self.busy.saturating_sub(1);
+        if entry.busy == 0 && entry.ready.is_empty() {
+            self.origins.remove(origin);
+        }
+    }
+
+    /// Workers at work.
+    #[must_use]
+    pub fn busy(&self) -> usize {
+        self.busy
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lane(n: usize) -> LaneKey {
+        LaneKey { namespace: "ns".into(), pipeline: "p".into(), notification: "n".into(), lane: n.to_string() }
+    }
+
+    #[test]
+    fn a_hung_origin_holds_no_more_than_half() {
+        let mut pool = Pool::new(10);
+        (0..100).for_each(|n| pool.ready("hung", lane(n)));
+        let held = std::iter::from_fn(|| pool.next()).count();
+        assert_eq!(held, 5);
+        (0..100).for_each(|n| pool.ready("fine", lane(n)));
+        for _ in 0..100 {
+            let (origin, _) = pool.next().unwrap();
+            assert_eq!(origin, "fine");
+            pool.release(&origin);
+        }
+        assert!(pool.next().is_none());
+        assert_eq!(pool.busy(), 5);
+    }
+
+    #[test]
+    fn origins_take_turns_and_lanes_keep_theirs() {
+        let mut pool = Pool::new(8);
+        for n in 0..3 {
+            pool.ready("a", lane(n));
+            pool.ready("b", lane(10 + n));
+        }
+        let order: Vec<_> = std::iter::from_fn(|| pool.next()).map(|(o, l)| format!("{o}{}", l.lane)).collect();
+        assert_eq!(order, ["a0", "b10", "a1", "b11", "a2", "b12"]);
+        for origin in ["a", "b"].repeat(3) {
+            pool.release(origin);
+        }
+        assert!(pool.origins.is_empty() && pool.turns.is_empty(), "nothing is kept of an origin that rests");
+    }
+}

@@ -1,0 +1,127 @@
+//! A delivery as the other files of this room see it: values, whatever store they are kept in.
+
+use std::sync::Arc;
+
+use sha2::{Digest as _, Sha256};
+
+use crate::api::{DeliverySpec, DeliveryStatus, Time};
+
+/// Where a record is kept; also the key of its identity.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct RecordId {
+    /// Namespace of the object.
+    pub namespace: String,
+    /// Name of the object; see [`name`].
+    pub name: String,
+}
+
+/// A delivery that has been recorded.
+#[derive(Clone, Debug)]
+pub struct Record {
+    /// Where it is kept.
+    pub id: RecordId,
+    /// Identity of the stored object: one made again under the same name is another.
+    pub uid: String,
+    /// Version of the stored object, for writes that must not undo another's.
+    pub version: String,
+    /// When it was recorded.
+    pub recorded: Time,
+    /// What it reports.
+    pub spec: Arc<DeliverySpec>,
+    /// What became of it.
+    pub status: DeliveryStatus,
+    /// How often the receiver has answered 404 in a row. Known to this process only: after a restart it is counted anew.
+    pub not_found: u32,
+}
+
+impl Record {
+    /// The lane that it is in.
+    #[must_use]
+    pub fn lane(&self) -> LaneKey {
+        LaneKey {
+            namespace: self.spec.pipeline_ref.namespace.clone(),
+            pipeline: self.spec.pipeline_ref.uid.clone(),
+            notification: self.spec.notification.clone(),
+            lane: self.spec.lane.clone(),
+        }
+    }
+}
+
+/// The unit of order: the deliveries of one notification for one subject, whatever namespace they are kept in.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct LaneKey {
+    /// Namespace of the pipeline. The uid would do; this saves a look-up.
+    pub namespace: String,
+    /// Uid of the pipeline.
+    pub pipeline: String,
+    /// Name of the notification.
+    pub notification: String,
+    /// The subject.
+    pub lane: String,
+}
+
+/// The name of a delivery is its key: one transition can be recorded once, by whoever comes first.
+///
+/// Pipeline, notification, hash of (pipeline uid, notification, subject), serial, type. The first two are for people; the hash
+/// keeps the name unique when they are cut.
+#[must_use]
+pub fn name(spec: &DeliverySpec) -> String {
+    let hash = hash(&[&spec.pipeline_ref.uid, &spec.notification, &subject(spec)]);
+    format!(
+        "{}-{}-{}-{}-{}",
+        cut(&spec.pipeline_ref.name),
+        cut(&spec.notification),
+        &hash[..10],
+        spec.serial,
+        spec.type_.as_str().to_lowercase()
+    )
+}
+
+/// The `webhook-id` of every attempt (<https://www.standardwebhooks.com>): a hash of the same key, so that a receiver can tell a
+/// repetition from news even when it was recorded twice.
+#[must_use]
+pub fn webhook_id(spec: &DeliverySpec) -> String {
+    let serial = spec.serial.to_string();
+    let hash = hash(&[&spec.pipeline_ref.uid, &spec.notification, &subject(spec), &serial, spec.type_.as_str()]);
+    format!("msg_{}", &hash[..32])
+}
+
+fn subject(spec: &DeliverySpec) -> String {
+    format!("{:?}/{}", spec.subject.kind, spec.subject.name)
+}
+
+/// Each part ends with a byte that no part can hold, so that no two keys run together.
+fn hash(parts: &[&str]) -> String {
+    let mut hasher = Sha256::new();
+    for part in parts {
+        hasher.update(part.as_bytes());
+        hasher.update([0]);
+    }
+    hex::encode(hasher.finalize())
+}
+
+/// Names are cut to 63 characters and must not end in a dot or a dash, which would make the whole an invalid object name.
+fn cut(part: &str) -> &str {
+    let end = part.char_indices().nth(63).map_or(part.len(), |(i, _)| i);
+    part[..end].trim_end_matches(['.', '-'])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::delivery::testing::spec;
+
+    #[test]
+    fn names_are_readable_unique_and_valid() {
+        let a = spec(7);
+        assert!(name(&a).starts_with("podinfo-deploys-") && name(&a).ends_with("-7-deployed"), "{}", name(&a));
+        let mut b = a.clone();
+        b.pipeline_ref.uid = "other".into();
+        assert_ne!(name(&a), name(&b));
+        assert_ne!(webhook_id(&a), webhook_id(&b));
+        let mut long = a;
+        long.pipeline_ref.name = format!("{}.{}", "a".repeat(62), "b".repeat(60));
+        assert!(name(&long).starts_with(&format!("{}-deploys-", "a".repeat(62))));
+        assert!(name(&long).len() <= 253);
+    }
+}

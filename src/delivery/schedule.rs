@@ -1,0 +1,101 @@
+//! When to try again. Pure: the clock and the chance are given.
+
+use std::time::Duration;
+
+use crate::api::Time;
+use crate::config::Retry;
+
+/// A persisted `nextAttemptTime` further ahead than this is not believed: a wrong clock must not silence a lane.
+pub const FURTHEST: Duration = Duration::from_hours(1);
+
+/// What to do after a failed attempt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Next {
+    /// Try again after this.
+    After(Duration),
+    /// It is too old.
+    GiveUp,
+}
+
+/// The gap before the attempt that follows `failures` failed ones in a row (at least one): exponential from `initial` to `max`,
+/// with jitter that only adds. `chance` is in 0..1 and adds up to a fifth.
+#[must_use]
+pub fn gap(retry: &Retry, failures: u32, chance: f64) -> Duration {
+    let doublings = failures.saturating_sub(1).min(30);
+    let base = retry.initial.saturating_mul(1 << doublings).min(retry.max);
+    base + base.mul_f64(0.2 * chance.clamp(0.0, 1.0))
+}
+
+/// Plans the next attempt. It never comes before `asked` (the receiver's `Retry-After`, already capped). A gap that would end
+/// after `maxAge` is cut, so that the last attempt is made when the time is up and not long before it.
+#[must_use]
+pub fn next(retry: &Retry, failures: u32, recorded: Time, now: Time, asked: Option<Duration>, chance: f64) -> Next {
+    let age = Duration::try_from(now.duration_since(recorded)).unwrap_or_default();
+    let Some(left) = retry.max_age.checked_sub(age).filter(|left| !left.is_zero()) else { return Next::GiveUp };
+    Next::After(gap(retry, failures, chance).min(left).max(asked.unwrap_or_default()))
+}
+
+/// How long a lane waits after a restart, for what the object says.
+#[must_use]
+pub fn resume(next_attempt: Option<Time>, now: Time) -> Duration {
+    let Some(at) = next_attempt else { return Duration::ZERO };
+    Duration::try_from(at.duration_since(now)).unwrap_or_default().min(FURTHEST)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const fn secs(s: u64) -> Duration {
+        Duration::from_secs(s)
+    }
+
+    fn at(s: i64) -> Time {
+        Time::from_second(s).unwrap()
+    }
+
+    #[test]
+    fn gaps_double_up_to_max() {
+        let retry = Retry { initial: secs(5), max: secs(60), max_age: secs(3600) };
+        let gaps: Vec<_> = (1..=6).map(|n| gap(&retry, n, 0.0).as_secs()).collect();
+        assert_eq!(gaps, [5, 10, 20, 40, 60, 60]);
+        assert_eq!(gap(&retry, u32::MAX, 1.0), secs(72));
+    }
+
+    #[test]
+    fn plans() {
+        let retry = Retry { initial: secs(5), max: secs(60), max_age: secs(100) };
+        let table = [
+            ("first failure", 1, 0, None, Next::After(secs(5))),
+            ("receiver asks for more", 1, 0, Some(secs(30)), Next::After(secs(30))),
+            ("receiver asks for less", 4, 0, Some(secs(1)), Next::After(secs(40))),
+            ("cut at the age", 5, 90, None, Next::After(secs(10))),
+            ("asked beyond the age", 1, 90, Some(secs(50)), Next::After(secs(50))),
+            ("too old", 1, 100, None, Next::GiveUp),
+            ("clock went back", 1, -50, None, Next::After(secs(5))),
+        ];
+        for (what, failures, now, asked, expected) in table {
+            assert_eq!(next(&retry, failures, at(0), at(now), asked, 0.0), expected, "{what}");
+        }
+    }
+
+    #[test]
+    fn resumes_within_an_hour() {
+        assert_eq!(resume(None, at(0)), Duration::ZERO);
+        assert_eq!(resume(Some(at(-5)), at(0)), Duration::ZERO);
+        assert_eq!(resume(Some(at(7)), at(0)), secs(7));
+        assert_eq!(resume(Some(at(999_999)), at(0)), FURTHEST);
+    }
+
+    proptest! {
+        #[test]
+        fn jitter_only_adds(failures in 1u32..40, chance in 0.0f64..1.0) {
+            let retry = Retry { initial: secs(5), max: secs(600), max_age: secs(3600) };
+            let plain = gap(&retry, failures, 0.0);
+            let with = gap(&retry, failures, chance);
+            prop_assert!(with >= plain && with <= plain.mul_f64(1.2001));
+        }
+    }
+}

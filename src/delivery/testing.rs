@@ -1,0 +1,55 @@
+//! Values for the tests of this room.
+
+use std::sync::Arc;
+
+use super::record::{Record, RecordId, name};
+use crate::api::delivery::{PipelineRef, Subject};
+use crate::api::{DeliverySpec, DeliveryStatus, Notification, Time, TransitionType};
+use crate::config::{EffectiveNotification, resolve};
+
+/// A transition of pipeline `p1`, notification `deploys`, target `prod/in-cluster/podinfo`.
+pub(crate) fn spec(serial: i64) -> DeliverySpec {
+    DeliverySpec {
+        notification: "deploys".into(),
+        pipeline_ref: PipelineRef { namespace: "team-a".into(), name: "podinfo".into(), uid: "p1".into() },
+        subject: Subject { name: "prod/in-cluster/podinfo".into(), environment: "prod".into(), ..Subject::default() },
+        lane: "target/prod/in-cluster/podinfo".into(),
+        order: serial,
+        serial,
+        type_: TransitionType::Deployed,
+        time: Time::UNIX_EPOCH,
+        from: crate::api::State::default(),
+        to: crate::api::State::default(),
+        coalesced: false,
+    }
+}
+
+/// The same, recorded.
+pub(crate) fn record(serial: i64) -> Record {
+    let spec = spec(serial);
+    Record {
+        id: RecordId { namespace: "team-a".into(), name: name(&spec) },
+        uid: format!("d{serial}"),
+        version: "1".into(),
+        recorded: spec.time,
+        spec: Arc::new(spec),
+        status: DeliveryStatus::default(),
+        not_found: 0,
+    }
+}
+
+/// A notification that can be sent, with this uid.
+pub(crate) fn notification(uid: &str) -> EffectiveNotification {
+    let mut object: Notification = serde_json::from_value(serde_json::json!({
+        "apiVersion": "pennant.dev/v1alpha1", "kind": "Notification",
+        "metadata": {"name": "deploys", "namespace": "team-a", "uid": uid, "generation": 1},
+        "spec": {
+            "triggers": [{"type": "Deployed"}],
+            "endpoint": {"url": "https://receiver.example.com/in"},
+            "template": {"inline": {"body": "{\"text\":\"{{pipeline.name}}\"}"}},
+        },
+    }))
+    .unwrap();
+    object.metadata.uid = Some(uid.to_owned());
+    resolve(&object, false)
+}

@@ -1,0 +1,77 @@
+//! A bounded way to say "look at this again": each key waits at most once, so a storm of reasons costs one look.
+
+use std::collections::HashSet;
+use std::hash::Hash;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use futures::{Stream, stream};
+use tokio::sync::Notify;
+
+/// Keys to be looked at again. Any number of writers, one reader.
+#[derive(Debug)]
+pub struct Wakes<K> {
+    waiting: Arc<Mutex<HashSet<K>>>,
+    notify: Arc<Notify>,
+}
+
+impl<K> Clone for Wakes<K> {
+    fn clone(&self) -> Self {
+        Self { waiting: self.waiting.clone(), notify: self.notify.clone() }
+    }
+}
+
+impl<K> Default for Wakes<K> {
+    fn default() -> Self {
+        Self { waiting: Arc::default(), notify: Arc::default() }
+    }
+}
+
+impl<K: Eq + Hash + Clone + Send + 'static> Wakes<K> {
+    /// Asks for a look at `key`.
+    pub fn wake(&self, key: K) {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner).insert(key);
+        self.notify.notify_one();
+    }
+
+    /// The keys as they come; ends never.
+    pub fn stream(&self) -> impl Stream<Item = K> + Send + 'static {
+        stream::unfold(self.clone(), |wakes| async move {
+            loop {
+                let key = {
+                    let mut waiting = wakes.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+                    let key = waiting.iter().next().cloned();
+                    if let Some(key) = &key {
+                        waiting.remove(key);
+                    }
+                    key
+                };
+                match key {
+                    Some(key) => return Some((key, wakes)),
+                    None => wakes.notify.notified().await,
+                }
+            }
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures::StreamExt as _;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn each_key_comes_once() {
+        let wakes = Wakes::default();
+        for key in ["a", "b", "a", "a"] {
+            wakes.wake(key);
+        }
+        let mut stream = Box::pin(wakes.stream());
+        let mut got = vec![stream.next().await.unwrap(), stream.next().await.unwrap()];
+        got.sort_unstable();
+        assert_eq!(got, ["a", "b"]);
+        assert!(futures::poll!(stream.next()).is_pending());
+        wakes.wake("a");
+        assert_eq!(stream.next().await, Some("a"));
+    }
+}

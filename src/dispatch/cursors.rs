@@ -1,0 +1,165 @@
+//! Which cursors a pipeline has, and where they stand. Pure.
+//!
+//! The log is a stream and the cursors are its consumers. A notification that is new to a pipeline begins at the log's present
+//! serial, for what was so before is the silent baseline; only a pipeline that the dispatcher has never seen begins at the
+//! log's first.
+
+use std::collections::BTreeMap;
+
+use crate::api::pipeline::{Cursor, Dispatched};
+use crate::api::{ChangeLog, Time};
+
+/// The dispatcher's part of a pipeline's status, as it is to be.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Position {
+    /// By notification.
+    pub cursors: BTreeMap<String, Cursor>,
+    /// By subject.
+    pub last_sent: BTreeMap<String, Time>,
+}
+
+impl From<&Dispatched> for Position {
+    fn from(dispatched: &Dispatched) -> Self {
+        Self {
+            cursors: dispatched.cursors.iter().map(|c| (c.notification.clone(), c.clone())).collect(),
+            last_sent: dispatched.last_sent.iter().map(|l| (l.subject.clone(), l.time)).collect(),
+        }
+    }
+}
+
+impl From<&Position> for Dispatched {
+    fn from(position: &Position) -> Self {
+        let sent = position.last_sent.iter();
+        Self {
+            cursors: position.cursors.values().cloned().collect(),
+            last_sent: sent.map(|(s, t)| crate::api::pipeline::LastSent { subject: s.clone(), time: *t }).collect(),
+        }
+    }
+}
+
+/// A notification as far as cursors are concerned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Applying<'a> {
+    /// Its uid.
+    pub uid: &'a str,
+    /// Whether it applies to this pipeline; one whose selector cannot be understood is taken to.
+    pub applies: bool,
+}
+
+/// What is to be done about the cursors before anything is derived.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Plan {
+    /// The cursors as they are to be.
+    pub cursors: BTreeMap<String, Cursor>,
+    /// Whether there are new ones: those must be persisted before anything is derived from the log.
+    pub fresh: bool,
+    /// Cursors of notifications that are not there: dropped only after a live read has said so.
+    pub suspects: Vec<String>,
+}
+
+/// Plans the cursors of one pipeline. `never_seen`: its status has no `dispatched` yet.
+#[must_use]
+pub fn plan(
+    cursors: &BTreeMap<String, Cursor>,
+    never_seen: bool,
+    log: &ChangeLog,
+    notifications: &BTreeMap<String, Applying<'_>>,
+) -> Plan {
+    let mut plan = Plan { cursors: cursors.clone(), fresh: never_seen, suspects: Vec::new() };
+    for (name, cursor) in cursors {
+        match notifications.get(name) {
+            None => plan.suspects.push(name.clone()),
+            Some(Applying { applies: false, .. }) => {
+                plan.cursors.remove(name);
+            }
+            Some(Applying { uid, .. }) if cursor.uid != *uid => {
+                plan.cursors.insert(name.clone(), begin(name, uid, never_seen, log));
+                plan.fresh = true;
+            }
+            Some(_) => {}
+        }
+    }
+    for (name, Applying { uid, applies }) in notifications {
+        if *applies && !plan.cursors.contains_key(name) {
+            plan.cursors.insert(name.clone(), begin(name, uid, never_seen, log));
+            plan.fresh = true;
+        }
+    }
+    plan
+}
+
+fn begin(name: &str, uid: &str, never_seen: bool, log: &ChangeLog) -> Cursor {
+    let (serial, since) = if never_seen { (log.first, 0) } else { (log.serial, log.serial) };
+    Cursor { notification: name.to_owned(), serial, uid: uid.to_owned(), since }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn log() -> ChangeLog {
+        ChangeLog { first: 100, serial: 107, changes: Vec::new() }
+    }
+
+    fn cursor(name: &str, uid: &str, serial: i64, since: i64) -> (String, Cursor) {
+        (name.to_owned(), Cursor { notification: name.to_owned(), serial, uid: uid.to_owned(), since })
+    }
+
+    fn there<'a>(list: &[(&str, &'a str, bool)]) -> BTreeMap<String, Applying<'a>> {
+        list.iter().map(|(n, uid, applies)| ((*n).to_owned(), Applying { uid, applies: *applies })).collect()
+    }
+
+    #[test]
+    fn where_cursors_begin_and_end() {
+        let old = BTreeMap::from([cursor("a", "1", 103, 0)]);
+        let none = BTreeMap::new();
+        // what, cursors, never seen, notifications, expected cursors, fresh, suspects
+        let table = [
+            (
+                "first sight begins at the log's first",
+                &none,
+                true,
+                there(&[("a", "1", true)]),
+                vec![cursor("a", "1", 100, 0)],
+                true,
+                vec![],
+            ),
+            ("first sight without notifications is kept too", &none, true, there(&[]), vec![], true, vec![]),
+            (
+                "a new one begins now",
+                &none,
+                false,
+                there(&[("a", "1", true)]),
+                vec![cursor("a", "1", 107, 107)],
+                true,
+                vec![],
+            ),
+            ("a known one goes on", &old, false, there(&[("a", "1", true)]), vec![cursor("a", "1", 103, 0)], false, vec![]),
+            (
+                "made again: begins now",
+                &old,
+                false,
+                there(&[("a", "2", true)]),
+                vec![cursor("a", "2", 107, 107)],
+                true,
+                vec![],
+            ),
+            ("no longer selected: dropped", &old, false, there(&[("a", "1", false)]), vec![], false, vec![]),
+            ("absent: only suspected", &old, false, there(&[]), vec![cursor("a", "1", 103, 0)], false, vec!["a".to_owned()]),
+        ];
+        for (what, cursors, never_seen, notifications, expected, fresh, suspects) in table {
+            let plan = plan(cursors, never_seen, &log(), &notifications);
+            assert_eq!(plan.cursors.into_iter().collect::<Vec<_>>(), expected, "{what}");
+            assert_eq!((plan.fresh, plan.suspects), (fresh, suspects), "{what}");
+        }
+    }
+
+    #[test]
+    fn positions_survive_the_way_through_the_api() {
+        let position = Position {
+            cursors: BTreeMap::from([cursor("a", "1", 103, 7)]),
+            last_sent: BTreeMap::from([("target/x".to_owned(), Time::UNIX_EPOCH)]),
+        };
+        assert_eq!(Position::from(&Dispatched::from(&position)), position);
+    }
+}

@@ -1,0 +1,140 @@
+//! From changes to deliveries. Pure.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use crate::api::delivery::{AppObject, PipelineRef, Subject, SubjectKind, SubjectTarget};
+use crate::api::target::TargetInfo;
+use crate::api::{Change, ChangeLog, DeliverySpec, Time};
+use crate::trigger::{Triggers, transition};
+
+/// The deliveries that the changes above `after` mean to one notification: one list for each lane, in order.
+#[must_use]
+pub fn lanes(
+    notification: &str,
+    triggers: &Triggers,
+    log: &ChangeLog,
+    after: i64,
+    pipeline: &PipelineRef,
+    targets: &BTreeMap<String, TargetInfo>,
+) -> Vec<Vec<DeliverySpec>> {
+    let mut lanes: BTreeMap<&str, Vec<DeliverySpec>> = BTreeMap::new();
+    for change in log.changes.iter().filter(|c| c.serial > after) {
+        let Some(type_) = transition(change) else { continue };
+        let subject = subject(&change.subject, targets);
+        if !triggers.wants(type_, &subject.environment) {
+            continue;
+        }
+        lanes.entry(&change.subject).or_default().push(DeliverySpec {
+            notification: notification.to_owned(),
+            pipeline_ref: pipeline.clone(),
+            subject,
+            lane: change.subject.clone(),
+            order: change.serial,
+            serial: change.serial,
+            type_,
+            time: change.time,
+            from: change.from.clone(),
+            to: change.to.clone(),
+            coalesced: change.coalesced,
+        });
+    }
+    lanes.into_values().collect()
+}
+
+/// The serial up to which a held cursor may go: changes older than `max_age` are passed. Gives the serial and how many were
+/// passed.
+#[must_use]
+pub fn too_old(log: &ChangeLog, after: i64, max_age: Duration, now: Time) -> (i64, usize) {
+    let old = |c: &&Change| Duration::try_from(now.duration_since(c.time)).is_ok_and(|age| age > max_age);
+    let passed: Vec<_> = log.changes.iter().filter(|c| c.serial > after).take_while(old).collect();
+    (passed.last().map_or(after, |c| c.serial), passed.len())
+}
+
+/// A subject out of its name in the log. A target that is no longer in the spec is told apart by its name alone.
+fn subject(name: &str, targets: &BTreeMap<String, TargetInfo>) -> Subject {
+    let short = name.strip_prefix("target/").unwrap_or(name);
+    if let Some(info) = targets.get(name) {
+        return Subject {
+            kind: SubjectKind::Target,
+            name: info.name.clone(),
+            environment: info.environment.clone(),
+            target: Some(SubjectTarget {
+                namespace: info.namespace.clone(),
+                cluster: info.cluster.clone(),
+                app: AppObject {
+                    api_version: info.app.api_version.clone(),
+                    kind: info.app.kind.clone(),
+                    name: info.app.name.clone(),
+                },
+            }),
+        };
+    }
+    let mut parts = short.splitn(4, '/').map(str::to_owned);
+    let (environment, cluster, namespace, app) =
+        (parts.next().unwrap_or_default(), parts.next().unwrap_or_default(), parts.next().unwrap_or_default(), parts.next());
+    let app = AppObject { name: app.unwrap_or_default(), ..AppObject::default() };
+    Subject {
+        kind: SubjectKind::Target,
+        name: short.to_owned(),
+        environment,
+        target: Some(SubjectTarget { namespace, cluster, app }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::notification::Trigger;
+    use crate::api::{State, Status, TransitionType};
+
+    fn change(serial: i64, subject: &str, revision: &str) -> Change {
+        let to =
+            State { status: Status::Current, revision: revision.into(), current: Some(revision.into()), ..State::default() };
+        let time = Time::from_second(serial).unwrap();
+        Change { serial, subject: subject.into(), time, to, ..Change::default() }
+    }
+
+    fn log() -> ChangeLog {
+        let changes =
+            vec![change(11, "target/dev/c/a", "1"), change(12, "target/prod/c/a", "1"), change(13, "target/dev/c/a", "2")];
+        ChangeLog { first: 10, serial: 13, changes }
+    }
+
+    fn triggers(environments: Option<&str>) -> Triggers {
+        let environments = environments.map(|e| vec![e.to_owned()]);
+        Triggers::compile(&[Trigger { type_: TransitionType::Deployed, environments }]).unwrap()
+    }
+
+    fn serials(lanes: &[Vec<DeliverySpec>]) -> Vec<Vec<i64>> {
+        lanes.iter().map(|lane| lane.iter().map(|d| d.serial).collect()).collect()
+    }
+
+    #[test]
+    fn one_lane_for_each_subject_in_order() {
+        let none = BTreeMap::new();
+        let pipeline = PipelineRef::default();
+        let derive = |t: &Triggers, after| serials(&lanes("n", t, &log(), after, &pipeline, &none));
+        assert_eq!(derive(&triggers(None), 10), [vec![11, 13], vec![12]]);
+        assert_eq!(derive(&triggers(None), 12), [vec![13]]);
+        assert_eq!(derive(&triggers(Some("prod")), 10), [vec![12]]);
+        assert!(derive(&triggers(None), 13).is_empty());
+    }
+
+    #[test]
+    fn a_target_that_left_the_spec_is_still_named() {
+        let lanes = lanes("n", &triggers(None), &log(), 12, &PipelineRef::default(), &BTreeMap::new());
+        let subject = &lanes[0][0].subject;
+        assert_eq!((subject.name.as_str(), subject.environment.as_str()), ("dev/c/a", "dev"));
+        assert_eq!(subject.target.as_ref().unwrap().namespace, "a");
+    }
+
+    #[test]
+    fn held_cursors_pass_what_is_too_old() {
+        let at = |s| Time::from_second(s).unwrap();
+        let age = Duration::from_secs(10);
+        assert_eq!(too_old(&log(), 10, age, at(20)), (10, 0));
+        assert_eq!(too_old(&log(), 10, age, at(23)), (12, 2));
+        assert_eq!(too_old(&log(), 12, age, at(99)), (13, 1));
+    }
+}

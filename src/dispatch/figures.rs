@@ -1,0 +1,188 @@
+//! The status of a Notification, computed from what is known. Pure.
+
+use crate::api::conditions::{ConditionStatus, DELIVERING, READY, set};
+use crate::api::{NotificationStatus, Time};
+use crate::config::EffectiveNotification;
+use crate::delivery::{Figures, PipelineFacts};
+
+/// Everything that a status is made of.
+#[derive(Clone, Copy, Debug)]
+pub struct Known<'a> {
+    /// Name of the notification.
+    pub name: &'a str,
+    /// Generation of its spec.
+    pub generation: Option<i64>,
+    /// What it means.
+    pub effective: &'a EffectiveNotification,
+    /// What became of its deliveries.
+    pub figures: &'a Figures,
+    /// The pipelines that it applies to.
+    pub pipelines: &'a [std::sync::Arc<PipelineFacts>],
+    /// What is missing of its Secrets, for people.
+    pub missing: Option<&'a str>,
+    /// Why deliveries of a pipeline (by name) cannot be recorded.
+    pub refused: Option<(&'a str, &'a str)>,
+}
+
+/// The next status after `old`.
+#[must_use]
+pub fn status(old: &NotificationStatus, known: &Known<'_>, now: Time) -> NotificationStatus {
+    let mut new = old.clone();
+    new.observed_generation = known.generation;
+    new.pipelines = count(known.pipelines.len());
+    new.targets = count(known.pipelines.iter().map(|p| p.subjects.len()).sum());
+    let figures = known.figures;
+    (new.pending, new.delivered, new.parked) = (figures.pending, figures.delivered, figures.parked);
+    if figures.last_attempt > old.last_attempt_time {
+        new.last_attempt_time = figures.last_attempt;
+        new.last_error.clone_from(&figures.last_error);
+    }
+    new.last_sent_time = old.last_sent_time.max(figures.last_sent);
+    let (ready, reason, message) = readiness(known);
+    set(&mut new.conditions, READY, ready, reason, &message, known.generation, now);
+    let (delivering, reason, message) = delivering(known);
+    set(&mut new.conditions, DELIVERING, delivering, &reason, &message, known.generation, now);
+    new
+}
+
+type Verdict<R> = (ConditionStatus, R, String);
+
+fn readiness(known: &Known<'_>) -> Verdict<&'static str> {
+    let problem = known.effective.intake.as_ref().err().or(known.effective.sending.as_ref().err());
+    if let Some(problem) = problem {
+        return (ConditionStatus::False, problem.reason(), problem.to_string());
+    }
+    if let Some(missing) = known.missing {
+        return (ConditionStatus::False, "SecretMissing", missing.to_owned());
+    }
+    // From the moment it says Ready, every later change is reported: so first all cursors must be kept.
+    let begun =
+        |p: &PipelineFacts| !p.logged || p.cursors.get(known.name).is_some_and(|(uid, _)| *uid == known.effective.uid);
+    if let Some(waiting) = known.pipelines.iter().find(|p| !begun(p)) {
+        let message = format!("the cursor of pipeline {} is not persisted yet", waiting.name);
+        return (ConditionStatus::Unknown, "Initializing", message);
+    }
+    let message = "valid, all references resolve, and later changes are reported".to_owned();
+    (ConditionStatus::True, "Configured", message)
+}
+
+fn delivering(known: &Known<'_>) -> Verdict<String> {
+    if known.effective.suspend {
+        let message = "spec.suspend is true: deliveries are recorded and held".to_owned();
+        return (ConditionStatus::False, "Suspended".to_owned(), message);
+    }
+    if let Some((pipeline, detail)) = known.refused {
+        let message = format!("deliveries of pipeline {pipeline} cannot be recorded: {detail}");
+        return (ConditionStatus::False, "RecordRefused".to_owned(), message);
+    }
+    let troubles = &known.figures.troubles;
+    let Some((_, first)) = troubles.first_key_value() else {
+        return (ConditionStatus::True, "Delivering".to_owned(), "nothing is stuck".to_owned());
+    };
+    let lanes = if troubles.len() == 1 { "1 lane waits".to_owned() } else { format!("{} lanes wait", troubles.len()) };
+    (ConditionStatus::False, first.reason.clone(), format!("{lanes}: {}", first.message))
+}
+
+fn count(n: usize) -> i64 {
+    i64::try_from(n).unwrap_or(i64::MAX)
+}
+
+/// Whether the difference between two statuses is one that people wait for, so that it is written without delay.
+#[must_use]
+pub fn urgent(old: &NotificationStatus, new: &NotificationStatus) -> bool {
+    let words = |s: &NotificationStatus| {
+        let ready = crate::api::conditions::get(&s.conditions, READY);
+        (s.observed_generation, ready.map(|c| (c.status, c.reason.clone())))
+    };
+    words(old) != words(new)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashMap;
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::api::conditions::get;
+    use crate::delivery::ledger::Trouble;
+    use crate::delivery::record::LaneKey;
+    use crate::delivery::testing::notification;
+
+    fn facts(cursor: Option<&str>, logged: bool) -> Arc<PipelineFacts> {
+        let cursors = cursor.map(|uid| ("deploys".to_owned(), (uid.to_owned(), 0))).into_iter().collect();
+        let subjects = HashMap::from([("target/a".to_owned(), 0), ("target/b".to_owned(), 0)]);
+        Arc::new(PipelineFacts { name: "p".into(), cursors, subjects, logged, ..PipelineFacts::default() })
+    }
+
+    fn troubled() -> Figures {
+        let lane = LaneKey { namespace: "a".into(), pipeline: "p".into(), notification: "n".into(), lane: "l".into() };
+        let trouble = Trouble { reason: "ReceiverError".into(), message: "prod/x/y: 503 Service Unavailable".into() };
+        Figures { troubles: [(lane, trouble)].into(), ..Figures::default() }
+    }
+
+    #[test]
+    fn conditions_by_table() {
+        let effective = notification("n1");
+        let mut suspended = notification("n1");
+        suspended.suspend = true;
+        let fine = Figures::default();
+        let stuck = troubled();
+        let base = |pipelines| Known {
+            name: "deploys",
+            generation: Some(1),
+            effective: &effective,
+            figures: &fine,
+            pipelines,
+            missing: None,
+            refused: None,
+        };
+        let ours = [facts(Some("n1"), true)];
+        let other = [facts(Some("n0"), true)];
+        let none = [facts(None, true)];
+        let new = [facts(None, false)];
+        let table = [
+            (base(&ours), "Configured", "Delivering"),
+            (base(&[]), "Configured", "Delivering"),
+            (base(&new), "Configured", "Delivering"),
+            (base(&none), "Initializing", "Delivering"),
+            (base(&other), "Initializing", "Delivering"),
+            (Known { missing: Some("secret x"), ..base(&ours) }, "SecretMissing", "Delivering"),
+            (Known { refused: Some(("p", "quota")), ..base(&ours) }, "Configured", "RecordRefused"),
+            (Known { figures: &stuck, ..base(&ours) }, "Configured", "ReceiverError"),
+            (Known { effective: &suspended, ..base(&ours) }, "Configured", "Suspended"),
+        ];
+        for (known, ready, delivering) in table {
+            let status = status(&NotificationStatus::default(), &known, Time::UNIX_EPOCH);
+            let reason = |t| get(&status.conditions, t).unwrap().reason.clone();
+            assert_eq!((reason(READY).as_str(), reason(DELIVERING).as_str()), (ready, delivering));
+        }
+    }
+
+    #[test]
+    fn times_are_kept_over_a_restart() {
+        let at = |s| Some(Time::from_second(s).unwrap());
+        let old = NotificationStatus {
+            last_sent_time: at(5),
+            last_attempt_time: at(9),
+            last_error: Some("503 Service Unavailable".into()),
+            ..NotificationStatus::default()
+        };
+        let effective = notification("n1");
+        let mut figures = Figures { last_sent: at(4), last_attempt: at(9), ..Figures::default() };
+        let known = |figures| Known {
+            name: "deploys",
+            generation: Some(1),
+            effective: &effective,
+            figures,
+            pipelines: &[],
+            missing: None,
+            refused: None,
+        };
+        let new = status(&old, &known(&figures), Time::UNIX_EPOCH);
+        assert_eq!((new.last_sent_time, new.last_error.as_deref()), (at(5), Some("503 Service Unavailable")));
+        figures.last_attempt = at(10);
+        figures.last_sent = at(10);
+        let new = status(&old, &known(&figures), Time::UNIX_EPOCH);
+        assert_eq!((new.last_sent_time, new.last_error), (at(10), None));
+    }
+}

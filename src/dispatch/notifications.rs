@@ -1,0 +1,199 @@
+//! Notifications: understood when they change, and told what became of them.
+//!
+//! In: watch events, figures, Secrets that changed. Out: the directory's entries, which Secrets are watched, and
+//! `Notification.status`, written at once when people wait for it and else at most once a second.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use k8s_openapi::api::core::v1::ObjectReference;
+use kube::runtime::controller::Action;
+use kube::runtime::watcher::Event;
+use kube::{Resource as _, ResourceExt as _};
+
+use super::figures::{self, Known};
+use super::{Context, persist};
+use crate::api::conditions::{ConditionStatus, READY, get};
+use crate::api::{Notification, NotificationStatus, now};
+use crate::config::{EffectiveNotification, resolve};
+use crate::delivery::Scope;
+use crate::report::status::{self, StatusError};
+use crate::send::{SecretKey, SecretName};
+
+const WRITE_EVERY: Duration = Duration::from_secs(1);
+
+/// What was last written of each status, so that a copy that lags is not taken for the truth, and when it was first out of date.
+#[derive(Debug, Default)]
+pub struct Written(Mutex<HashMap<String, Last>>);
+
+#[derive(Clone, Debug, Default)]
+struct Last {
+    version: u64,
+    status: NotificationStatus,
+    stale_since: Option<Instant>,
+}
+
+/// Takes in what the watch brings.
+pub async fn absorb(ctx: &Context, event: &Event<Notification>) {
+    match event {
+        Event::Apply(n) | Event::InitApply(n) => {
+            let (namespace, name) = (n.namespace().unwrap_or_default(), n.name_any());
+            let known = ctx.deliveries.directory.notification(&namespace, &name);
+            let same =
+                known.is_some_and(|k| Some(&k.uid) == n.metadata.uid.as_ref() && k.generation == n.metadata.generation);
+            if !same {
+                let effective = resolve(n, ctx.allow_http);
+                ctx.deliveries.directory.put_notification(&namespace, &name, effective);
+                changed(ctx, &namespace, &name).await;
+            }
+        }
+        Event::Delete(n) => {
+            let (namespace, name) = (n.namespace().unwrap_or_default(), n.name_any());
+            ctx.written.forget(&n.uid().unwrap_or_default());
+            if ctx.deliveries.directory.remove_notification(&namespace, &name) {
+                changed(ctx, &namespace, &name).await;
+            }
+        }
+        Event::Init | Event::InitDone => {}
+    }
+}
+
+/// After a list: what it did not bring is gone.
+pub async fn sweep(ctx: &Context, namespace: Option<&str>, there: &BTreeSet<(String, String)>) {
+    for (ns, name) in ctx.deliveries.directory.notification_names() {
+        let ours = namespace.is_none_or(|n| n == ns);
+        if ours && !there.contains(&(ns.clone(), name.clone())) && ctx.deliveries.directory.remove_notification(&ns, &name) {
+            changed(ctx, &ns, &name).await;
+        }
+    }
+}
+
+async fn changed(ctx: &Context, namespace: &str, name: &str) {
+    let wanted: BTreeSet<_> = ctx
+        .deliveries
+        .directory
+        .notifications()
+        .iter()
+        .filter_map(|n| n.sending.as_ref().ok())
+        .flat_map(|s| s.secrets())
+        .map(|key| SecretName { namespace: key.namespace, name: key.name })
+        .collect();
+    ctx.secrets.set_wanted(&wanted);
+    for pipeline in ctx.deliveries.directory.pipelines_in(namespace) {
+        ctx.wake_pipeline(namespace, &pipeline.name);
+    }
+    ctx.deliveries.look(Scope::Notification(namespace.to_owned(), name.to_owned())).await;
+}
+
+/// A Secret has changed: whoever refers to it is looked at again.
+pub async fn secret_changed(ctx: &Context, secret: &SecretName) {
+    for (name, notification) in ctx.deliveries.directory.notifications_in(&secret.namespace) {
+        let refers = notification.sending.as_ref().is_ok_and(|s| s.secrets().iter().any(|k| k.name == secret.name));
+        if refers {
+            ctx.wake_notification(&secret.namespace, &name);
+            ctx.deliveries.look(Scope::Notification(secret.namespace.clone(), name)).await;
+        }
+    }
+}
+
+impl Written {
+    fn last(&self, notification: &Notification) -> Last {
+        let uid = notification.uid().unwrap_or_default();
+        let known = self.0.lock().unwrap_or_else(PoisonError::into_inner).get(&uid).cloned().unwrap_or_default();
+        let version = persist::version(notification.metadata.resource_version.as_deref());
+        if version < known.version {
+            return known;
+        }
+        Last { version, status: notification.status.clone().unwrap_or_default(), stale_since: known.stale_since }
+    }
+
+    fn put(&self, uid: String, last: Last) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(uid, last);
+    }
+
+    fn forget(&self, uid: &str) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(uid);
+    }
+}
+
+/// Brings the status of one notification up to date.
+pub async fn tell(notification: &Notification, ctx: &Context) -> Result<Action, StatusError> {
+    let (namespace, name) = (notification.namespace().unwrap_or_default(), notification.name_any());
+    let Some(effective) = ctx.deliveries.directory.notification(&namespace, &name) else {
+        return Ok(Action::await_change());
+    };
+    let uid = notification.uid().unwrap_or_default();
+    let mut last = ctx.written.last(notification);
+    let new = compute(ctx, notification, &effective, &namespace, &name, &last.status);
+    if new == last.status {
+        last.stale_since = None;
+        ctx.written.put(uid, last);
+        return Ok(Action::await_change());
+    }
+    let since = *last.stale_since.get_or_insert_with(Instant::now);
+    let left = WRITE_EVERY.saturating_sub(since.elapsed());
+    if !left.is_zero() && !figures::urgent(&last.status, &new) {
+        ctx.written.put(uid, last);
+        return Ok(Action::requeue(left));
+    }
+    let version = status::write(&ctx.client, &ctx.metrics, notification, &new).await?;
+    warn_if_worse(ctx, notification, &last.status, &new);
+    if let Some(version) = version {
+        let version = persist::version(Some(&version));
+        ctx.written.put(uid, Last { version, status: new, stale_since: None });
+    }
+    Ok(Action::await_change())
+}
+
+fn compute(
+    ctx: &Context,
+    notification: &Notification,
+    effective: &EffectiveNotification,
+    namespace: &str,
+    name: &str,
+    old: &NotificationStatus,
+) -> NotificationStatus {
+    let mut pipelines = ctx.deliveries.directory.pipelines_in(namespace);
+    pipelines.retain(|p| effective.intake.as_ref().is_ok_and(|i| i.selector.selects(&p.labels)));
+    let keys: Vec<_> = effective.sending.as_ref().map(crate::config::Sending::secrets).unwrap_or_default();
+    let keys: Vec<_> = keys.iter().map(|k| SecretKey::new(&k.namespace, &k.name, &k.key)).collect();
+    let missing = ctx.secrets.secrets().check(&keys).err();
+    // Not known yet is not missing: the watch will say so in a moment, and this is looked at again.
+    let missing = missing.filter(|e| !matches!(e, crate::send::NotSent::SecretUnknown(_))).map(|e| e.to_string());
+    let refused = ctx.refused.of(namespace, name);
+    let figures = ctx.deliveries.ledger.figures(&(namespace.to_owned(), name.to_owned()));
+    let known = Known {
+        name,
+        generation: notification.metadata.generation,
+        effective,
+        figures: &figures,
+        pipelines: &pipelines,
+        missing: missing.as_deref(),
+        refused: refused.as_ref().map(|(pipeline, refusal)| (pipeline.as_str(), refusal.detail.as_str())),
+    };
+    figures::status(old, &known, now())
+}
+
+/// A notification that has become unusable is said aloud, once.
+fn warn_if_worse(ctx: &Context, notification: &Notification, old: &NotificationStatus, new: &NotificationStatus) {
+    let Some(ready) = get(&new.conditions, READY).filter(|c| c.status == ConditionStatus::False) else { return };
+    let was = get(&old.conditions, READY).map(|c| (c.status, c.reason.as_str(), c.message.as_str()));
+    if was != Some((ConditionStatus::False, &ready.reason, &ready.message)) {
+        ctx.events.warn(notification.object_ref(&()), &ready.reason, "Configure", &ready.message);
+    }
+}
+
+/// A reference for Events about a notification that is known by name.
+#[must_use]
+pub fn object_reference(ctx: &Context, namespace: &str, name: &str) -> Option<ObjectReference> {
+    let uid = ctx.deliveries.directory.notification(namespace, name)?.uid.clone();
+    Some(ObjectReference {
+        api_version: Some(Notification::api_version(&()).into_owned()),
+        kind: Some(Notification::kind(&()).into_owned()),
+        namespace: Some(namespace.to_owned()),
+        name: Some(name.to_owned()),
+        uid: Some(uid),
+        ..ObjectReference::default()
+    })
+}

@@ -1,0 +1,99 @@
+//! Notifications whose deliveries the API server does not take at present, and when each is tried again.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use crate::api::delivery::PipelineRef;
+
+const FIRST: Duration = Duration::from_secs(1);
+const LONGEST: Duration = Duration::from_secs(30);
+
+/// Why a delivery could not be recorded.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refusal {
+    /// The API server understood and said no, so a person must do something about it.
+    pub refused: bool,
+    /// Its words.
+    pub detail: String,
+}
+
+#[derive(Debug)]
+struct Entry {
+    refusal: Refusal,
+    times: u32,
+    again: Instant,
+}
+
+/// All of them, by pipeline and notification; cheap to clone.
+#[derive(Clone, Debug, Default)]
+pub struct Refused(Arc<Mutex<HashMap<(PipelineRef, String), Entry>>>);
+
+impl Refused {
+    fn book(&self) -> MutexGuard<'_, HashMap<(PipelineRef, String), Entry>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether it is time to try.
+    #[must_use]
+    pub fn may_try(&self, pipeline: &PipelineRef, notification: &str) -> bool {
+        self.retry_in(pipeline, notification).is_none_or(|left| left.is_zero())
+    }
+
+    /// How long until it is tried again; `None` if nothing was refused.
+    #[must_use]
+    pub fn retry_in(&self, pipeline: &PipelineRef, notification: &str) -> Option<Duration> {
+        let key = (pipeline.clone(), notification.to_owned());
+        self.book().get(&key).map(|e| e.again.saturating_duration_since(Instant::now()))
+    }
+
+    /// Takes note; each time the wait doubles.
+    pub fn note(&self, pipeline: &PipelineRef, notification: &str, refusal: Refusal) {
+        let mut book = self.book();
+        let key = (pipeline.clone(), notification.to_owned());
+        let times = book.get(&key).map_or(0, |e| e.times);
+        let wait = FIRST.saturating_mul(1 << times.min(6)).min(LONGEST);
+        book.insert(key, Entry { refusal, times: times.saturating_add(1), again: Instant::now() + wait });
+    }
+
+    /// It works again.
+    pub fn clear(&self, pipeline: &PipelineRef, notification: &str) -> bool {
+        self.book().remove(&(pipeline.clone(), notification.to_owned())).is_some()
+    }
+
+    /// A pipeline is gone.
+    pub fn forget(&self, uid: &str) {
+        self.book().retain(|(pipeline, _), _| pipeline.uid != uid);
+    }
+
+    /// What a notification must know: the first pipeline for which a person must do something.
+    #[must_use]
+    pub fn of(&self, namespace: &str, notification: &str) -> Option<(String, Refusal)> {
+        let book = self.book();
+        let here = |((pipeline, name), entry): &(&(PipelineRef, String), &Entry)| {
+            pipeline.namespace == namespace && name == notification && entry.refusal.refused
+        };
+        let first = book.iter().filter(here).min_by(|a, b| a.0.cmp(b.0));
+        first.map(|((pipeline, _), entry)| (pipeline.name.clone(), entry.refusal.clone()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn waits_grow_and_end() {
+        let refused = Refused::default();
+        let p = PipelineRef { namespace: "a".into(), name: "p".into(), uid: "1".into() };
+        assert!(refused.may_try(&p, "n"));
+        let refusal = Refusal { refused: true, detail: "quota".into() };
+        for _ in 0..9 {
+            refused.note(&p, "n", refusal.clone());
+        }
+        assert!(!refused.may_try(&p, "n") && refused.may_try(&p, "other"));
+        assert!(refused.retry_in(&p, "n").unwrap() <= LONGEST);
+        assert_eq!(refused.of("a", "n"), Some(("p".to_owned(), refusal)));
+        assert!(refused.clear(&p, "n") && refused.of("a", "n").is_none());
+    }
+}

@@ -1,0 +1,159 @@
+//! The process's own HTTP port: is it alive, is it ready, what does it count.
+//!
+//! In: read-only handles ([`Metrics`], [`Gates`]), a bound listener, and the token that says when to stop.
+//! Out: `/healthz` (200 as long as the process runs), `/readyz` (200, or 503 with the names of the gates that are still
+//! closed, one a line), `/metrics` (`OpenMetrics` text).
+//!
+//! Nothing here takes credentials or changes anything. A connection lives one minute at most (see [`listener`]).
+
+mod gates;
+mod listener;
+
+use std::io;
+use std::time::Duration;
+
+use axum::Router;
+use axum::extract::State;
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
+
+use crate::telemetry::{Metrics, metrics};
+
+pub use gates::{Gate, Gates};
+
+/// How long a connection may live: longer than any scrape, short enough that idle ones do not pile up.
+const CONNECTION_LIFE: Duration = Duration::from_secs(60);
+/// How long requests that have begun may go on after the order to stop.
+const LINGER: Duration = Duration::from_secs(2);
+
+/// What the routes read.
+#[derive(Clone, Debug)]
+pub struct Served {
+    /// The metrics.
+    pub metrics: Metrics,
+    /// What must be so before the process is ready.
+    pub gates: Gates,
+}
+
+/// Serves until `shutdown`; then answers what has begun, for two seconds at most.
+pub async fn serve(listener: TcpListener, served: Served, shutdown: CancellationToken) -> io::Result<()> {
+    let listener = listener::ShortLived::new(listener, CONNECTION_LIFE);
+    let server = axum::serve(listener, router(served)).with_graceful_shutdown(shutdown.clone().cancelled_owned());
+    let too_late = async {
+        shutdown.cancelled().await;
+        tokio::time::sleep(LINGER).await;
+    };
+    tokio::select! {
+        ended = server => ended,
+        () = too_late => Ok(()),
+    }
+}
+
+fn router(served: Served) -> Router {
+    Router::new()
+        .route("/healthz", get(async || "ok\n"))
+        .route("/readyz", get(ready))
+        .route("/metrics", get(scrape))
+        .with_state(served)
+}
+
+async fn ready(State(served): State<Served>) -> (StatusCode, String) {
+    let closed = served.gates.closed();
+    if closed.is_empty() {
+        return (StatusCode::OK, "ok\n".to_owned());
+    }
+    (StatusCode::SERVICE_UNAVAILABLE, closed.iter().map(|gate| format!("{gate}\n")).collect())
+}
+
+async fn scrape(State(served): State<Served>) -> Response {
+    match served.metrics.encode() {
+        Ok(text) => ([(header::CONTENT_TYPE, metrics::CONTENT_TYPE)], text).into_response(),
+        Err(error) => {
+            tracing::error!(%error, "metrics could not be encoded");
+            StatusCode::INTERNAL_SERVER_ERROR.into_response()
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::SocketAddr;
+
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    use tokio::net::TcpStream;
+    use tokio::task::JoinHandle;
+
+    use super::*;
+
+    struct Running {
+        address: SocketAddr,
+        shutdown: CancellationToken,
+        task: JoinHandle<io::Result<()>>,
+    }
+
+    async fn running(served: Served) -> Running {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let shutdown = CancellationToken::new();
+        let task = tokio::spawn(serve(listener, served, shutdown.clone()));
+        Running { address, shutdown, task }
+    }
+
+    impl Running {
+        /// Head and body of the answer to one request.
+        async fn get(&self, path: &str) -> (String, String) {
+            let mut stream = TcpStream::connect(self.address).await.unwrap();
+            let request = format!("GET {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n");
+            stream.write_all(request.as_bytes()).await.unwrap();
+            let mut answer = String::new();
+            stream.read_to_string(&mut answer).await.unwrap();
+            let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+            (head.to_owned(), body.to_owned())
+        }
+    }
+
+    #[tokio::test]
+    async fn readiness_names_the_gates_that_are_closed() {
+        let gates = Gates::default();
+        let (pipelines, deliveries) = (gates.add("pipelines"), gates.add("deliveries"));
+        let server = running(Served { metrics: Metrics::new(), gates }).await;
+
+        let (head, body) = server.get("/readyz").await;
+        assert!(head.starts_with("HTTP/1.1 503"), "{head}");
+        assert_eq!(body, "pipelines\ndeliveries\n");
+        assert!(server.get("/healthz").await.0.starts_with("HTTP/1.1 200"));
+
+        pipelines.open();
+        assert_eq!(server.get("/readyz").await.1, "deliveries\n");
+        deliveries.open();
+        let (head, body) = server.get("/readyz").await;
+        assert!(head.starts_with("HTTP/1.1 200"), "{head}");
+        assert_eq!(body, "ok\n");
+    }
+
+    #[tokio::test]
+    async fn metrics_are_served_as_openmetrics() {
+        let metrics = Metrics::new();
+        let server = running(Served { metrics: metrics.clone(), gates: Gates::default() }).await;
+        metrics.pending(3);
+        let (head, body) = server.get("/metrics").await;
+        assert!(head.contains("content-type: application/openmetrics-text; version=1.0.0; charset=utf-8"), "{head}");
+        assert!(body.contains("pennant_deliveries_pending 3\n"), "{body}");
+        assert!(server.get("/other").await.0.starts_with("HTTP/1.1 404"));
+    }
+
+    #[tokio::test]
+    async fn a_client_that_never_finishes_does_not_hold_up_the_end() {
+        let server = running(Served { metrics: Metrics::new(), gates: Gates::default() }).await;
+        let mut half = TcpStream::connect(server.address).await.unwrap();
+        half.write_all(b"GET /healthz HTTP/1.1\r\nhost:").await.unwrap();
+        assert!(server.get("/healthz").await.0.starts_with("HTTP/1.1 200"));
+        server.shutdown.cancel();
+        let ended = tokio::time::timeout(LINGER * 4, server.task).await;
+        assert!(matches!(ended, Ok(Ok(Ok(())))), "{ended:?}");
+        assert!(TcpStream::connect(server.address).await.is_err(), "nobody listens any more");
+    }
+}

@@ -1,0 +1,82 @@
+//! The kinds of Flux (<https://fluxcd.io/flux/components/>).
+//!
+//! Their controllers write `Ready=Unknown` at every interval, keep `Reconciling=True` through a failure that they will retry,
+//! and move `status.observedGeneration` only with a success. So a failure is known by `Ready=False`, whatever `Reconciling` says
+//! and although the generation seems unobserved, as long as that condition speaks of the present one.
+
+use serde_json::Value;
+
+use super::super::kstatus::{Verdict, unobserved};
+use super::super::revision;
+use super::super::view::{Condition, View};
+use super::Reading;
+
+/// With these reasons `Ready=False` means that it has not begun yet, or begins again: a dependency or the chart is not there
+/// yet, or a newer revision has cut the health checks short.
+const WAITING: [&str; 4] = ["Progressing", "DependencyNotReady", "SourceNotReady", "HealthCheckCanceled"];
+
+pub(super) fn kustomization(view: &View<'_>) -> Reading {
+    revised(view, view.text("/status/lastAppliedRevision"), view.text("/status/lastAttemptedRevision"))
+}
+
+/// The newest release that was deployed is what runs; the newest entry of all may have failed. `lastAppliedRevision` is from
+/// before there was a history.
+pub(super) fn helm_release(view: &View<'_>) -> Reading {
+    let deployed = |entry: &&Value| entry.get("status").and_then(Value::as_str) == Some("deployed");
+    let newest = view.list("/status/history").iter().find(deployed);
+    let chart = newest.and_then(|entry| entry.get("chartVersion")).and_then(Value::as_str);
+    let running = chart.unwrap_or_else(|| view.text("/status/lastAppliedRevision"));
+    revised(view, running, view.text("/status/lastAttemptedRevision"))
+}
+
+pub(super) fn other(view: &View<'_>) -> Reading {
+    Reading::declared(verdict(view), revision::of_label(view), suspended(view))
+}
+
+/// A reading of a kind whose status names both revisions.
+fn revised(view: &View<'_>, running: &str, tried: &str) -> Reading {
+    let mut verdict = verdict(view);
+    // `Ready=True` is written one patch before the applied revision.
+    if verdict.status == crate::api::Status::Current && running != tried {
+        verdict = Verdict::in_progress("RevisionNotApplied", format!("'{tried}' is not recorded as applied yet"));
+    }
+    Reading { verdict, running: running.to_owned(), tried: tried.to_owned(), suspended: suspended(view) }
+}
+
+fn suspended(view: &View<'_>) -> bool {
+    view.flag("/spec/suspend")
+}
+
+fn verdict(view: &View<'_>) -> Verdict {
+    let ready = view.condition("Ready");
+    if let Some(ready) = ready.filter(|c| c.is_false() && speaks_of_present(view, c) && !waits(view, c)) {
+        return Verdict::failed_as(&ready);
+    }
+    if let Some(stalled) = view.condition_true("Stalled").filter(|c| speaks_of_present(view, c)) {
+        return Verdict::failed_as(&stalled);
+    }
+    if let Some(reconciling) = view.condition_true("Reconciling") {
+        return Verdict::in_progress_as(&reconciling);
+    }
+    if let Some(verdict) = unobserved(view) {
+        return verdict;
+    }
+    match ready {
+        Some(ready) if ready.is_true() => Verdict::current(),
+        Some(ready) => Verdict::in_progress_as(&ready),
+        None => Verdict::in_progress("NoStatus", "its controller has not written a Ready condition yet"),
+    }
+}
+
+/// Whether a condition is about the spec as it is now.
+fn speaks_of_present(view: &View<'_>, condition: &Condition<'_>) -> bool {
+    unobserved(view).is_none() || condition.observed_generation == view.generation()
+}
+
+/// Whether `Ready=False` is a wait and no failure.
+fn waits(view: &View<'_>, ready: &Condition<'_>) -> bool {
+    // A new object or spec comes before its source. The same reason is a failure once this generation has succeeded (the
+    // source has gone), or when there was an artifact to try, which the controller announces to retry.
+    let retries = || view.condition_true("Reconciling").is_some_and(|c| c.reason == "ProgressingWithRetry");
+    WAITING.contains(&ready.reason) || (ready.reason == "ArtifactFailed" && unobserved(view).is_some() && !retries())
+}

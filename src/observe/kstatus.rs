@@ -1,0 +1,79 @@
+//! The rules that hold for any kind, as kstatus has them
+//! (<https://github.com/kubernetes-sigs/cli-utils/blob/master/pkg/kstatus/README.md>).
+//!
+//! Two things differ. An object without any status is `InProgress`, for what is watched here has a controller that has not
+//! come to it yet. And `Stalled` is looked at before `Reconciling`, whichever is listed first.
+
+use super::view::{Condition, View};
+use crate::api::Status;
+
+/// A status with its reason; both texts are empty when it is `Current`.
+#[derive(Debug)]
+pub(super) struct Verdict {
+    pub(super) status: Status,
+    pub(super) reason: String,
+    pub(super) message: String,
+}
+
+impl Verdict {
+    pub(super) fn current() -> Self {
+        Self { status: Status::Current, reason: String::new(), message: String::new() }
+    }
+
+    pub(super) fn in_progress(reason: &str, message: impl Into<String>) -> Self {
+        Self { status: Status::InProgress, reason: reason.to_owned(), message: message.into() }
+    }
+
+    /// On its way, in the words of a condition.
+    pub(super) fn in_progress_as(condition: &Condition<'_>) -> Self {
+        Self::in_progress(condition.reason, condition.message)
+    }
+
+    /// Failed, in the words of a condition.
+    pub(super) fn failed_as(condition: &Condition<'_>) -> Self {
+        Self { status: Status::Failed, reason: condition.reason.to_owned(), message: condition.message.to_owned() }
+    }
+}
+
+/// What deletion says, which goes before the rules of any kind.
+pub(super) fn terminating(view: &View<'_>) -> Option<Verdict> {
+    view.is_being_deleted().then(|| Verdict {
+        status: Status::Terminating,
+        reason: "Terminating".to_owned(),
+        message: "the application object is being deleted".to_owned(),
+    })
+}
+
+/// `InProgress` while the status speaks of another generation than the spec has. A status that names none is taken at its word.
+pub(super) fn unobserved(view: &View<'_>) -> Option<Verdict> {
+    let (generation, observed) = (view.generation()?, view.observed_generation()?);
+    (generation != observed).then(|| {
+        let message = format!("the status is of generation {observed}, the spec of generation {generation}");
+        Verdict::in_progress("LatestGenerationNotObserved", message)
+    })
+}
+
+/// The rules for a kind that has none of its own.
+pub(super) fn general(view: &View<'_>) -> Verdict {
+    if !view.has_status() {
+        return Verdict::in_progress("NoStatus", "no controller has written a status yet");
+    }
+    if let Some(verdict) = unobserved(view) {
+        return verdict;
+    }
+    if let Some(stalled) = view.condition_true("Stalled") {
+        return Verdict::failed_as(&stalled);
+    }
+    if let Some(reconciling) = view.condition_true("Reconciling") {
+        return Verdict::in_progress_as(&reconciling);
+    }
+    match view.condition("Ready") {
+        Some(ready) if !ready.is_true() => Verdict::in_progress_as(&ready),
+        _ => Verdict::current(),
+    }
+}
+
+/// Whether a condition says that something else runs than was declared.
+pub(super) fn drifted(view: &View<'_>) -> bool {
+    ["Drifted", "Modified"].iter().any(|type_| view.condition_true(type_).is_some())
+}

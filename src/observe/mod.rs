@@ -1,0 +1,86 @@
+//! What an application object's status says: pure, no clock, no I/O.
+//!
+//! In: one object of any kind as the API server gave it, or `None` where there is none. Its kind is read from `types`, which
+//! the caller must have set; the fields that are read are `metadata`, `spec` and `status` as JSON of any shape, for a remote
+//! cluster may hold anything.
+//! Out: an [`Observation`]: kstatus, the revision that runs and the one that is tried, why, and whether it has drifted. What of
+//! it counts as a change is the change log's to say. [`reader`] names the rules that read a kind.
+//!
+//! `kstatus` holds the rules for any kind, `kinds` those of Kubernetes' workloads and of Flux, `revision` how revisions are
+//! written down, `view` safe access to the JSON.
+
+mod kinds;
+mod kstatus;
+mod revision;
+mod view;
+
+use kube::core::DynamicObject;
+
+use crate::api::Status;
+use kinds::Kind;
+use view::View;
+
+/// At most so many bytes of a message are kept.
+const MAX_MESSAGE: usize = 1024;
+/// At most so many bytes of a reason are kept.
+const MAX_REASON: usize = 128;
+
+/// What an application object's status says now.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Observation {
+    /// kstatus. `Unknown` never comes out of an object: it is what a cluster gives that cannot be asked.
+    pub status: Status,
+    /// The revision that runs; empty where the object does not say, at most 256 bytes.
+    pub revision: String,
+    /// The revision that it tries to run; empty where the object does not say, at most 256 bytes.
+    pub attempted_revision: String,
+    /// One word on why, for machines; empty when `Current`, cut at 128 bytes.
+    pub reason: String,
+    /// A sentence on why, for people; empty when `Current`, cut at 1 KiB on a character's boundary.
+    pub message: String,
+    /// Whether it runs something else than was declared.
+    pub drifted: bool,
+    /// Suspended or paused: the previous state stands until it goes on. The other fields say what they would if it were not, so
+    /// that a first sight has a baseline.
+    pub suspended: bool,
+}
+
+/// Reads an application object; `None` is one that does not exist.
+#[must_use]
+pub fn observe(object: Option<&DynamicObject>) -> Observation {
+    let Some(object) = object else {
+        return Observation {
+            status: Status::NotFound,
+            reason: "NotFound".to_owned(),
+            message: "the application object does not exist".to_owned(),
+            ..Observation::default()
+        };
+    };
+    let view = View::new(object);
+    let reading = kinds::read(Kind::of_object(object), &view);
+    let verdict = kstatus::terminating(&view).unwrap_or(reading.verdict);
+    Observation {
+        status: verdict.status,
+        revision: revision::bounded(reading.running),
+        attempted_revision: revision::bounded(reading.tried),
+        reason: cut(verdict.reason, MAX_REASON),
+        message: cut(verdict.message, MAX_MESSAGE),
+        drifted: kstatus::drifted(&view),
+        suspended: reading.suspended,
+    }
+}
+
+/// Names the rules that read a kind, with their edition: when it changes, what was settled under the old rules is no measure
+/// for the new ones, and a new baseline is taken.
+#[must_use]
+pub fn reader(api_version: &str, kind: &str) -> String {
+    Kind::of(api_version, kind).reader().to_owned()
+}
+
+fn cut(mut text: String, max: usize) -> String {
+    text.truncate(text.floor_char_boundary(max));
+    text
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,75 @@
+//! How revisions are written down.
+
+use serde_json::Value;
+use sha2::{Digest as _, Sha256};
+
+use super::view::View;
+
+/// At most so many bytes of a revision are kept: it stands several times in a pipeline's status and in every delivery.
+const MAX: usize = 256;
+/// So many hexadecimal digits of its hash tell a revision that was cut from others with the same beginning.
+const HASH: usize = 16;
+
+/// The label that names the revision of kinds without a rule of their own
+/// (<https://kubernetes.io/docs/concepts/overview/working-with-objects/common-labels/>).
+pub(super) fn of_label(view: &View<'_>) -> String {
+    view.label("app.kubernetes.io/version").to_owned()
+}
+
+/// Tags or digests of the images in a pod template, in container order, joined by `,`.
+pub(super) fn of_images(view: &View<'_>) -> String {
+    let containers = view.list("/spec/template/spec/containers").iter();
+    let images = containers.filter_map(|c| c.get("image").and_then(Value::as_str));
+    images.map(of_image).collect::<Vec<_>>().join(",")
+}
+
+/// The digest of an image where it has one, for a tag beside it does not decide what runs; else its tag, which is `latest`
+/// where it is left out (<https://kubernetes.io/docs/concepts/containers/images/#image-names>).
+fn of_image(image: &str) -> &str {
+    if let Some((_, digest)) = image.split_once('@') {
+        return digest;
+    }
+    // Before the last slash, a colon belongs to the registry's port.
+    let name = image.rsplit('/').next().unwrap_or(image);
+    name.split_once(':').map_or("latest", |(_, tag)| tag)
+}
+
+/// Cuts a revision that is too long so that different ones stay different.
+pub(super) fn bounded(mut revision: String) -> String {
+    if revision.len() > MAX {
+        let hash = hex::encode(Sha256::digest(revision.as_bytes()));
+        revision.truncate(revision.floor_char_boundary(MAX - HASH - 1));
+        revision.push('~');
+        revision.push_str(&hash[..HASH]);
+    }
+    revision
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_image_is_known_by_its_digest_or_its_tag() {
+        for (image, want) in [
+            ("web:1.2", "1.2"),
+            ("ghcr.io/acme/web:1.2", "1.2"),
+            ("localhost:5000/web:1.2", "1.2"),
+            ("localhost:5000/web", "latest"),
+            ("web", "latest"),
+            ("web@sha256:abc", "sha256:abc"),
+            ("localhost:5000/web:1.2@sha256:abc", "sha256:abc"),
+            ("", "latest"),
+        ] {
+            assert_eq!(of_image(image), want, "{image}");
+        }
+    }
+
+    #[test]
+    fn long_revisions_are_cut_and_stay_different() {
+        let (one, two) = ("é".repeat(MAX) + "1", "é".repeat(MAX) + "2");
+        assert!(bounded(one.clone()).len() <= MAX);
+        assert_ne!(bounded(one), bounded(two));
+        assert_eq!(bounded("x".repeat(MAX)), "x".repeat(MAX));
+    }
+}

@@ -1,0 +1,99 @@
+//! A look at an object's JSON that has an answer whatever its shape: what is missing or of another type is simply not there.
+
+use kube::core::DynamicObject;
+use serde_json::Value;
+
+/// One application object.
+pub(super) struct View<'a> {
+    object: &'a DynamicObject,
+}
+
+/// One entry of `status.conditions`.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Condition<'a> {
+    status: &'a str,
+    pub(super) reason: &'a str,
+    pub(super) message: &'a str,
+    /// The generation that it speaks of, where it says so.
+    pub(super) observed_generation: Option<i64>,
+}
+
+impl Condition<'_> {
+    pub(super) fn is_true(&self) -> bool {
+        self.status == "True"
+    }
+
+    pub(super) fn is_false(&self) -> bool {
+        self.status == "False"
+    }
+
+    pub(super) fn is_unknown(&self) -> bool {
+        self.status == "Unknown"
+    }
+}
+
+impl<'a> View<'a> {
+    pub(super) fn new(object: &'a DynamicObject) -> Self {
+        Self { object }
+    }
+
+    /// The string at a JSON Pointer, else the empty one.
+    pub(super) fn text(&self, pointer: &str) -> &'a str {
+        self.object.data.pointer(pointer).and_then(Value::as_str).unwrap_or_default()
+    }
+
+    /// The whole number at a JSON Pointer.
+    pub(super) fn int(&self, pointer: &str) -> Option<i64> {
+        self.object.data.pointer(pointer).and_then(Value::as_i64)
+    }
+
+    /// Whether `true` stands at a JSON Pointer.
+    pub(super) fn flag(&self, pointer: &str) -> bool {
+        self.object.data.pointer(pointer).and_then(Value::as_bool).unwrap_or_default()
+    }
+
+    /// The list at a JSON Pointer, else the empty one.
+    pub(super) fn list(&self, pointer: &str) -> &'a [Value] {
+        self.object.data.pointer(pointer).and_then(Value::as_array).map_or(&[], Vec::as_slice)
+    }
+
+    /// The value of a label, else the empty string.
+    pub(super) fn label(&self, name: &str) -> &'a str {
+        self.object.metadata.labels.as_ref().and_then(|l| l.get(name)).map_or("", String::as_str)
+    }
+
+    /// The first condition of this type.
+    pub(super) fn condition(&self, type_: &str) -> Option<Condition<'a>> {
+        let text = |c: &'a Value, key| c.get(key).and_then(Value::as_str).unwrap_or_default();
+        self.list("/status/conditions").iter().find(|c| text(c, "type") == type_).map(|c| Condition {
+            status: text(c, "status"),
+            reason: text(c, "reason"),
+            message: text(c, "message"),
+            observed_generation: c.get("observedGeneration").and_then(Value::as_i64),
+        })
+    }
+
+    /// The condition of this type if it is `True`.
+    pub(super) fn condition_true(&self, type_: &str) -> Option<Condition<'a>> {
+        self.condition(type_).filter(Condition::is_true)
+    }
+
+    /// Whether any controller has written a status.
+    pub(super) fn has_status(&self) -> bool {
+        self.object.data.get("status").and_then(Value::as_object).is_some_and(|s| !s.is_empty())
+    }
+
+    pub(super) fn is_being_deleted(&self) -> bool {
+        self.object.metadata.deletion_timestamp.is_some()
+    }
+
+    /// The generation of the spec; kinds without a status subresource have none.
+    pub(super) fn generation(&self) -> Option<i64> {
+        self.object.metadata.generation
+    }
+
+    /// The generation that the status speaks of: its own word, else that of its `Ready` condition.
+    pub(super) fn observed_generation(&self) -> Option<i64> {
+        self.int("/status/observedGeneration").or_else(|| self.condition("Ready").and_then(|c| c.observed_generation))
+    }
+}

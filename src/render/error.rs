@@ -1,0 +1,166 @@
+//! What can be wrong with a template, or with one rendering of it.
+
+use std::fmt;
+
+use super::{MAX_SOURCE, MAX_TAGS};
+
+/// A place in a template source; both count from 1, columns in characters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Position {
+    /// Line.
+    pub line: usize,
+    /// Column of the tag or text.
+    pub column: usize,
+}
+
+impl Position {
+    /// The position of a byte offset of a source.
+    pub(super) fn of(source: &str, offset: usize) -> Self {
+        let before = source.get(..offset).unwrap_or(source);
+        let line_start = before.rfind('\n').map_or(0, |newline| newline + 1);
+        Self { line: before.matches('\n').count() + 1, column: before[line_start..].chars().count() + 1 }
+    }
+}
+
+impl fmt::Display for Position {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "line {}, column {}", self.line, self.column)
+    }
+}
+
+/// Why a template was refused, or could not be rendered with this data. Each message is one line that says where, what, and
+/// what to write instead. Literal text of a template is never quoted: URLs and headers may hold secrets.
+#[derive(Debug, thiserror::Error)]
+pub enum RenderError {
+    /// The source is too long.
+    #[error("the template has {0} bytes; at most {MAX_SOURCE} are allowed")]
+    TooLong(usize),
+    /// The source has too many tags.
+    #[error("the template has more than {MAX_TAGS} tags; write fewer")]
+    TooManyTags,
+    /// Not Handlebars, or a part of it that is not supported.
+    #[error("{at}: {problem}")]
+    Syntax {
+        /// Where.
+        at: Position,
+        /// What is wrong, and what to write instead.
+        problem: String,
+    },
+    /// No such helper.
+    #[error("{at}: there is no helper `{name}`; there are {known}")]
+    UnknownHelper {
+        /// Where.
+        at: Position,
+        /// The name that was written.
+        name: String,
+        /// The names that would do.
+        known: String,
+    },
+    /// No such field.
+    #[error("{at}: there is no field `{field}`; there are {known}")]
+    UnknownField {
+        /// Where.
+        at: Position,
+        /// The path that was written.
+        field: String,
+        /// The fields there, or what else to write.
+        known: String,
+    },
+    /// A label or annotation that an object need not have.
+    #[error("{at}: `{field}` may be missing; say what stands for it then: (default {field} \"...\")")]
+    MayBeMissing {
+        /// Where.
+        at: Position,
+        /// The path that was written.
+        field: String,
+    },
+    /// An object stands where a text belongs.
+    #[error("{at}: `{field}` is an object, not a text; name one of its fields, or use `json`")]
+    NotText {
+        /// Where.
+        at: Position,
+        /// The path that was written.
+        field: String,
+    },
+    /// A helper is called in a way that it does not understand, or fails for this value.
+    #[error("{at}: `{helper}` {problem}")]
+    Helper {
+        /// Where.
+        at: Position,
+        /// Its name.
+        helper: &'static str,
+        /// What is wrong.
+        problem: String,
+    },
+    /// A value, or the end of a branch, stands where it cannot be made safe.
+    #[error("{at}: {problem}")]
+    Place {
+        /// Where.
+        at: Position,
+        /// What is wrong, and what to write instead.
+        problem: String,
+    },
+    /// A media type for which no escaping is known.
+    #[error(
+        "values cannot be escaped for this content type; use application/json, application/x-www-form-urlencoded, text/html, \
+         application/xml, text/plain, text/markdown, or a type that ends in +json or +xml"
+    )]
+    ContentType,
+    /// Not a URL that may be sent to.
+    #[error("the URL {0}")]
+    Url(&'static str),
+    /// Not the name of a header.
+    #[error("a header's name consists of letters, digits and dashes")]
+    HeaderName,
+    /// The rendered body does not parse.
+    #[error("the rendered body is not JSON at its line {}, column {}; check commas, quotes and braces", .0.line(), .0.column())]
+    NotJson(#[source] serde_json::Error),
+    /// The data could not be laid out as JSON.
+    #[error("the data could not be read")]
+    Data(#[source] serde_json::Error),
+    /// The result is too long.
+    #[error("what the template renders to is longer than {0} bytes; shorten values with `truncate`")]
+    OutputTooLong(usize),
+    /// The template does too much.
+    #[error("{at}: the template does too much work; use fewer loops, or shorten values with `truncate`")]
+    TooMuchWork {
+        /// Where it ran out.
+        at: Position,
+    },
+}
+
+impl RenderError {
+    /// One word for conditions, Events and metric labels.
+    #[must_use]
+    pub const fn reason(&self) -> &'static str {
+        "TemplateInvalid"
+    }
+}
+
+/// A name or value as it may stand in a message: short, and on one line.
+pub(super) fn shown(text: &str) -> String {
+    let mut short: String = text.chars().take(64).map(|c| if c.is_control() { ' ' } else { c }).collect();
+    if text.chars().nth(64).is_some() {
+        short.push('…');
+    }
+    short
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn positions_count_characters_from_one() {
+        let source = "a\néü{{x}}";
+        assert_eq!(Position::of(source, 0), Position { line: 1, column: 1 });
+        assert_eq!(Position::of(source, source.find("{{").unwrap()), Position { line: 2, column: 3 });
+        assert_eq!(Position::of(source, 999), Position { line: 2, column: 8 });
+    }
+
+    #[test]
+    fn what_is_shown_is_short_and_on_one_line() {
+        assert_eq!(shown("a\nb\u{7}c"), "a b c");
+        assert_eq!(shown(&"x".repeat(99)).chars().count(), 65);
+    }
+}

@@ -1,0 +1,291 @@
+//! The program that a template is lowered to, and its run over data.
+//!
+//! A run is bounded by a budget of work and not by a clock: each step costs a little and each byte read or made costs one.
+//! So a template that renders does so on a busy machine too, and every attempt of a delivery sends the same bytes.
+
+use std::borrow::Cow;
+use std::fmt;
+
+use serde_json::Value;
+
+use super::error::{Position, RenderError};
+use super::functions::{Function, is_true, text};
+use super::place::Escape;
+
+/// A budget of 4 Mi units is 100 ms at most: a unit is a byte copied or searched.
+const BUDGET: usize = 4 * 1024 * 1024;
+/// What a step costs besides its bytes.
+const STEP: usize = 16;
+
+/// A template, ready to run. Fields exist, helpers have their arguments, and each value knows how it is escaped.
+#[derive(Debug)]
+pub(super) struct Program {
+    pub(super) nodes: Vec<Node>,
+}
+
+/// A piece of a template.
+#[derive(Debug)]
+pub(super) enum Node {
+    /// Literal text.
+    Text(String),
+    /// A value.
+    Value { expr: Expr, escape: Escape, at: Position },
+    /// The body of the first arm whose condition holds, else `otherwise`.
+    Choice { arms: Vec<Arm>, otherwise: Vec<Node> },
+    /// The body for each entry of labels or annotations, `otherwise` if there is none.
+    Each { map: Expr, body: Vec<Node>, otherwise: Vec<Node>, at: Position },
+}
+
+/// `if` or `unless`.
+#[derive(Debug)]
+pub(super) struct Arm {
+    pub(super) condition: Expr,
+    /// Whether the body is for a condition that holds (`if`) or does not (`unless`).
+    pub(super) wanted: bool,
+    pub(super) body: Vec<Node>,
+    pub(super) at: Position,
+}
+
+/// What has a value.
+#[derive(Clone, Debug)]
+pub(super) enum Expr {
+    /// A text, number or boolean written in the template.
+    Literal(Value),
+    /// A field, from the root of the data.
+    Path(Vec<String>),
+    /// Something of the entry of the loop that is so many loops from the outermost.
+    Entry(usize, EntryPart),
+    /// A helper's result.
+    Call(Function, Vec<Expr>),
+}
+
+/// What is known of an entry within `each`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum EntryPart {
+    /// `this`
+    Value,
+    /// `@key`
+    Key,
+    /// `@index`, from 0
+    Index,
+    /// `@first`
+    First,
+    /// `@last`
+    Last,
+}
+
+/// As in a template.
+impl fmt::Display for Expr {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Literal(value) => write!(f, "{value}"),
+            Self::Path(path) => f.write_str(&path.join(".")),
+            Self::Entry(_, EntryPart::Value) => f.write_str("this"),
+            Self::Entry(_, EntryPart::Key) => f.write_str("@key"),
+            Self::Entry(_, EntryPart::Index) => f.write_str("@index"),
+            Self::Entry(_, EntryPart::First) => f.write_str("@first"),
+            Self::Entry(_, EntryPart::Last) => f.write_str("@last"),
+            Self::Call(function, _) => write!(f, "({} …)", function.name()),
+        }
+    }
+}
+
+/// What a program made.
+#[derive(Debug, Default)]
+pub(super) struct Output {
+    pub(super) text: String,
+    /// Where in `text` something begins or ends that depends on the data; ascending.
+    pub(super) marks: Vec<usize>,
+}
+
+impl Program {
+    /// The text, if it does not depend on data.
+    pub(super) fn literal(&self) -> Option<&str> {
+        match self.nodes.as_slice() {
+            [] => Some(""),
+            [Node::Text(text)] => Some(text),
+            _ => None,
+        }
+    }
+
+    /// Runs over data, to at most `max` bytes.
+    pub(super) fn run(&self, data: &Value, max: usize) -> Result<Output, RenderError> {
+        let mut run = Run { data, entries: Vec::new(), output: Output::default(), max, budget: BUDGET };
+        run.nodes(&self.nodes)?;
+        Ok(run.output)
+    }
+}
+
+struct Run<'a> {
+    data: &'a Value,
+    /// The entries of the loops that are being run, outermost first.
+    entries: Vec<Entry<'a>>,
+    output: Output,
+    max: usize,
+    budget: usize,
+}
+
+#[derive(Clone, Copy)]
+struct Entry<'a> {
+    key: &'a str,
+    value: &'a Value,
+    index: usize,
+    is_last: bool,
+}
+
+impl<'a> Run<'a> {
+    fn nodes(&mut self, nodes: &'a [Node]) -> Result<(), RenderError> {
+        nodes.iter().try_for_each(|node| self.node(node))
+    }
+
+    fn node(&mut self, node: &'a Node) -> Result<(), RenderError> {
+        match node {
+            Node::Text(text) => return self.write(text),
+            Node::Value { expr, escape, at } => {
+                self.mark();
+                let value = self.value(expr, *at)?;
+                let value = text(&value);
+                let escaped = escape
+                    .apply(&value)
+                    .map_err(|problem| RenderError::Place { at: *at, problem: format!("`{expr}` {problem}") })?;
+                self.spend(escaped.len(), *at)?;
+                self.write(&escaped)?;
+            }
+            Node::Choice { arms, otherwise } => {
+                self.mark();
+                let mut chosen = otherwise;
+                for arm in arms {
+                    if is_true(&*self.value(&arm.condition, arm.at)?) == arm.wanted {
+                        chosen = &arm.body;
+                        break;
+                    }
+                }
+                self.nodes(chosen)?;
+            }
+            Node::Each { map, body, otherwise, at } => {
+                self.mark();
+                self.each(map, body, otherwise, *at)?;
+            }
+        }
+        self.mark();
+        Ok(())
+    }
+
+    fn each(&mut self, map: &'a Expr, body: &'a [Node], otherwise: &'a [Node], at: Position) -> Result<(), RenderError> {
+        let entries = match map {
+            Expr::Path(path) => lookup(self.data, path).and_then(Value::as_object),
+            _ => None,
+        };
+        let Some(entries) = entries.filter(|entries| !entries.is_empty()) else {
+            return self.nodes(otherwise);
+        };
+        for (index, (key, value)) in entries.iter().enumerate() {
+            self.spend(STEP, at)?;
+            self.entries.push(Entry { key, value, index, is_last: index + 1 == entries.len() });
+            self.nodes(body)?;
+            self.entries.pop();
+        }
+        Ok(())
+    }
+
+    /// A value that is there.
+    fn value(&mut self, expr: &'a Expr, at: Position) -> Result<Cow<'a, Value>, RenderError> {
+        match self.find(expr, at)? {
+            Some(value) => Ok(value),
+            None => Err(RenderError::MayBeMissing { at, field: expr.to_string() }),
+        }
+    }
+
+    /// A value, or none for a label or annotation that is missing.
+    fn find(&mut self, expr: &'a Expr, at: Position) -> Result<Option<Cow<'a, Value>>, RenderError> {
+        self.spend(STEP, at)?;
+        match expr {
+            Expr::Literal(value) => Ok(Some(Cow::Borrowed(value))),
+            Expr::Path(path) => Ok(lookup(self.data, path).map(Cow::Borrowed)),
+            Expr::Entry(depth, part) => Ok(self.entries.get(*depth).map(|entry| entry.part(*part))),
+            Expr::Call(function, args) => self.call(*function, args, at),
+        }
+    }
+
+    fn call(&mut self, function: Function, args: &'a [Expr], at: Position) -> Result<Option<Cow<'a, Value>>, RenderError> {
+        match (function, args) {
+            (Function::And | Function::Or, args) => {
+                for arg in args {
+                    if is_true(&*self.value(arg, at)?) == (function == Function::Or) {
+                        return Ok(Some(Cow::Owned(Value::Bool(function == Function::Or))));
+                    }
+                }
+                Ok(Some(Cow::Owned(Value::Bool(function == Function::And))))
+            }
+            (Function::Default, [wanted, fallback]) => match self.find(wanted, at)? {
+                Some(value) if !text(&value).is_empty() => Ok(Some(value)),
+                _ => self.find(fallback, at),
+            },
+            (Function::Lookup, [map, name]) => {
+                let name = self.value(name, at)?;
+                Ok(match self.value(map, at)? {
+                    Cow::Borrowed(Value::Object(map)) => map.get(&*text(&name)).map(Cow::Borrowed),
+                    _ => None,
+                })
+            }
+            _ => {
+                let args = args.iter().map(|arg| self.value(arg, at)).collect::<Result<Vec<_>, _>>()?;
+                let read: usize = args.iter().map(|arg| size(arg)).sum();
+                self.spend(read, at)?;
+                let result = function.call(&args).map_err(|problem| RenderError::Helper {
+                    at,
+                    helper: function.name(),
+                    problem: problem.into_owned(),
+                })?;
+                self.spend(size(&result), at)?;
+                Ok(Some(Cow::Owned(result)))
+            }
+        }
+    }
+
+    fn write(&mut self, text: &str) -> Result<(), RenderError> {
+        if self.output.text.len() + text.len() > self.max {
+            return Err(RenderError::OutputTooLong(self.max));
+        }
+        self.output.text.push_str(text);
+        Ok(())
+    }
+
+    fn mark(&mut self) {
+        let here = self.output.text.len();
+        if self.output.marks.last() != Some(&here) {
+            self.output.marks.push(here);
+        }
+    }
+
+    fn spend(&mut self, units: usize, at: Position) -> Result<(), RenderError> {
+        self.budget = self.budget.checked_sub(units).ok_or(RenderError::TooMuchWork { at })?;
+        Ok(())
+    }
+}
+
+impl<'a> Entry<'a> {
+    fn part(self, part: EntryPart) -> Cow<'a, Value> {
+        match part {
+            EntryPart::Value => Cow::Borrowed(self.value),
+            EntryPart::Key => Cow::Owned(self.key.into()),
+            EntryPart::Index => Cow::Owned(self.index.into()),
+            EntryPart::First => Cow::Owned((self.index == 0).into()),
+            EntryPart::Last => Cow::Owned(self.is_last.into()),
+        }
+    }
+}
+
+fn lookup<'a>(data: &'a Value, path: &[String]) -> Option<&'a Value> {
+    path.iter().try_fold(data, |value, name| value.get(name))
+}
+
+/// About how many bytes a value has as text.
+fn size(value: &Value) -> usize {
+    match value {
+        Value::Null | Value::Bool(_) | Value::Number(_) => 8,
+        Value::String(text) => text.len(),
+        Value::Array(items) => items.iter().map(size).sum(),
+        Value::Object(fields) => fields.iter().map(|(name, value)| name.len() + size(value)).sum(),
+    }
+}

@@ -1,0 +1,337 @@
+//! From what the parser gives to a [`Program`]: names become fields and helpers, and each value gets its escaping.
+//!
+//! Every branch is walked, so what is wrong in one that is never taken is found too. What is here and not in Handlebars: a
+//! label or annotation must stand in `default`, and an object in `json`. What is in Handlebars and not here is refused with
+//! a word on what to write instead: `with` and `each` go over fields only, and have no names for what they go over.
+
+use std::collections::HashMap;
+
+use handlebars::template::{HelperTemplate, Parameter, TemplateElement};
+use handlebars::{Path, Template};
+use serde_json::Value;
+
+use super::error::{Position, RenderError, shown};
+use super::eval::{Arm, Expr, Node, Program};
+use super::functions::Function;
+use super::place::Place;
+use super::scan::{Outline, scan};
+use super::scope::{Kind, Scopes};
+
+/// Compiles a source whose output begins at `place`.
+pub(super) fn compile(source: &str, place: Place) -> Result<Program, RenderError> {
+    let outline = scan(source)?;
+    let template = Template::compile(source).map_err(|e| {
+        let at = e.pos().map_or(Position { line: 1, column: 1 }, |(line, column)| Position { line, column });
+        RenderError::Syntax {
+            at,
+            problem: "this is not a tag of Handlebars; check names, quotes and parentheses".to_owned(),
+        }
+    })?;
+    let mut lowering = Lowering { outline: &outline, blocks: 0, scopes: Scopes::new(), place };
+    let nodes = lowering.nodes(&template, Position { line: 1, column: 1 })?;
+    let at = Position::of(source, source.len());
+    lowering.place.end().map_err(|problem| RenderError::Place { at, problem: problem.to_owned() })?;
+    Ok(Program { nodes })
+}
+
+struct Lowering<'a> {
+    outline: &'a Outline,
+    /// Blocks that were begun; the number of the next one in the outline.
+    blocks: usize,
+    scopes: Scopes,
+    place: Place,
+}
+
+impl Lowering<'_> {
+    fn nodes(&mut self, template: &Template, outer: Position) -> Result<Vec<Node>, RenderError> {
+        let mut nodes = Vec::with_capacity(template.elements.len());
+        for (index, element) in template.elements.iter().enumerate() {
+            let at = template.mapping.get(index).map_or(outer, |m| Position { line: m.0, column: m.1 });
+            match element {
+                TemplateElement::RawString(text) => {
+                    self.place.text(text).map_err(|problem| RenderError::Place { at, problem: problem.to_owned() })?;
+                    nodes.push(Node::Text(text.clone()));
+                }
+                TemplateElement::Expression(tag) => nodes.push(self.tag(tag, at)?),
+                TemplateElement::HelperBlock(block) => self.block(block, at, &mut nodes)?,
+                TemplateElement::Comment(_) => {}
+                // The scan has refused these.
+                _ => return syntax(at, "this kind of tag is not supported"),
+            }
+        }
+        Ok(nodes)
+    }
+
+    /// `{{field}}` or `{{helper …}}`.
+    fn tag(&mut self, tag: &HelperTemplate, at: Position) -> Result<Node, RenderError> {
+        let (expr, kind) = self.call(tag, at)?;
+        let expr = textual(expr, kind, at)?;
+        let is_json = matches!(expr, Expr::Call(Function::Json, _));
+        let escape = self.place.value(is_json).map_err(|problem| RenderError::Place { at, problem: problem.to_owned() })?;
+        Ok(Node::Value { expr, escape, at })
+    }
+
+    fn block(&mut self, block: &HelperTemplate, at: Position, nodes: &mut Vec<Node>) -> Result<(), RenderError> {
+        let number = self.blocks;
+        self.blocks += 1;
+        match block.name.as_name() {
+            Some("if" | "unless") => nodes.push(self.choice(block, number, at)?),
+            Some("each") => nodes.push(self.each(block, at)?),
+            Some("with") => nodes.extend(self.with(block, at)?),
+            name => {
+                let name = shown(name.unwrap_or_default());
+                let known = "if, unless, each, with as blocks".to_owned();
+                return Err(RenderError::UnknownHelper { at, name, known });
+            }
+        }
+        Ok(())
+    }
+
+    fn choice(&mut self, block: &HelperTemplate, number: usize, at: Position) -> Result<Node, RenderError> {
+        let chain = self.outline.chains.get(number).map_or(&[][..], Vec::as_slice);
+        let start = self.place;
+        let mut end = None;
+        let mut arms = Vec::with_capacity(chain.len() + 1);
+        let (mut link, mut link_at) = (block, at);
+        loop {
+            arms.push(self.arm(link, link_at)?);
+            self.join(start, &mut end, link_at)?;
+            let Some(next_at) = chain.get(arms.len() - 1) else { break };
+            let Some(TemplateElement::HelperBlock(next)) = link.inverse.as_ref().and_then(|t| t.elements.first()) else {
+                break;
+            };
+            (link, link_at) = (next, *next_at);
+        }
+        let otherwise = link.inverse.as_ref().map_or(Ok(Vec::new()), |t| self.nodes(t, link_at))?;
+        self.join(start, &mut end, link_at)?;
+        self.place = end.unwrap_or(start);
+        Ok(Node::Choice { arms, otherwise })
+    }
+
+    fn arm(&mut self, link: &HelperTemplate, at: Position) -> Result<Arm, RenderError> {
+        let (name, wanted) = match link.name.as_name() {
+            Some("if") => ("if", true),
+            Some("unless") => ("unless", false),
+            _ => return syntax(at, "only `if` and `unless` may follow `else`"),
+        };
+        let (condition, kind) = self.subject(name, link, at)?;
+        if kind == Kind::MayBeMissing {
+            return Err(RenderError::MayBeMissing { at, field: condition.to_string() });
+        }
+        let body = link.template.as_ref().map_or(Ok(Vec::new()), |t| self.nodes(t, at))?;
+        Ok(Arm { condition, wanted, body, at })
+    }
+
+    /// Ends a branch: all of a block must end at the same place. The next one begins where the block began.
+    fn join(&mut self, start: Place, end: &mut Option<Place>, at: Position) -> Result<(), RenderError> {
+        let here = std::mem::replace(&mut self.place, start);
+        match end.replace(here) {
+            Some(other) if other != here => Err(RenderError::Place {
+                at,
+                problem: format!(
+                    "one branch of this block ends {} and another {}; close what a branch opens within it",
+                    other.name(),
+                    here.name()
+                ),
+            }),
+            _ => Ok(()),
+        }
+    }
+
+    fn each(&mut self, block: &HelperTemplate, at: Position) -> Result<Node, RenderError> {
+        let (map, kind) = self.subject("each", block, at)?;
+        if kind != Kind::Map {
+            return helper(at, "each", "goes over labels or annotations only, as in {{#each pipeline.labels}}");
+        }
+        let start = self.place;
+        let mut end = None;
+        self.scopes.enter_loop();
+        let body = block.template.as_ref().map_or(Ok(Vec::new()), |t| self.nodes(t, at))?;
+        self.scopes.leave();
+        self.join(start, &mut end, at)?;
+        // A loop may run any number of times, so it ends where it began.
+        self.join(start, &mut end, at)?;
+        let otherwise = block.inverse.as_ref().map_or(Ok(Vec::new()), |t| self.nodes(t, at))?;
+        self.join(start, &mut end, at)?;
+        Ok(Node::Each { map, body, otherwise, at })
+    }
+
+    /// `with` only shortens paths, and they are resolved here; so nothing is left of it.
+    fn with(&mut self, block: &HelperTemplate, at: Position) -> Result<Vec<Node>, RenderError> {
+        let (subject, kind) = self.subject("with", block, at)?;
+        let (Expr::Path(path), Kind::Object | Kind::Map) = (subject, kind) else {
+            return helper(at, "with", "goes into an object, as in {{#with target.app}}");
+        };
+        if block.inverse.is_some() {
+            return helper(at, "with", "has no else, for what it goes into is always there");
+        }
+        self.scopes.enter(path);
+        let nodes = block.template.as_ref().map_or(Ok(Vec::new()), |t| self.nodes(t, at))?;
+        self.scopes.leave();
+        Ok(nodes)
+    }
+
+    /// The one argument of a block.
+    fn subject(&self, name: &'static str, block: &HelperTemplate, at: Position) -> Result<(Expr, Kind), RenderError> {
+        no_named(name, &block.hash, at)?;
+        if block.block_param.is_some() {
+            return helper(at, name, "gives no names with `as`; write this, @key, @index, or a path");
+        }
+        match block.params.as_slice() {
+            [only] => self.parameter(only, at),
+            _ => helper(at, name, "takes one argument; put parentheses around a helper with its own"),
+        }
+    }
+
+    /// A tag or subexpression: a helper with its arguments, or a field.
+    fn call(&self, tag: &HelperTemplate, at: Position) -> Result<(Expr, Kind), RenderError> {
+        let name = tag.name.as_name().unwrap_or_default();
+        if let Some(function) = Function::named(name) {
+            no_named(function.name(), &tag.hash, at)?;
+            return self.function(function, &tag.params, at);
+        }
+        if tag.params.is_empty() && tag.hash.is_empty() {
+            return self.parameter(&tag.name, at);
+        }
+        let known = match name {
+            "if" | "unless" | "each" | "with" => format!("{{{{#{name} …}}}}…{{{{/{name}}}}} as a block"),
+            _ => Function::names(),
+        };
+        Err(RenderError::UnknownHelper { at, name: shown(name), known })
+    }
+
+    fn function(&self, function: Function, params: &[Parameter], at: Position) -> Result<(Expr, Kind), RenderError> {
+        let arity = function.arity();
+        if !arity.contains(&params.len()) {
+            let (least, most) = arity.into_inner();
+            let count = if least == most { least.to_string() } else { format!("{least} to {most}") };
+            return helper(at, function.name(), &format!("takes {count} argument(s), not {}", params.len()));
+        }
+        let mut args = Vec::with_capacity(params.len());
+        for (index, param) in params.iter().enumerate() {
+            let (expr, kind) = self.parameter(param, at)?;
+            args.push(match (function, index, kind) {
+                (Function::Lookup, 0, Kind::Map) | (Function::Default, 0, Kind::MayBeMissing) => expr,
+                (Function::Lookup, 0, _) => return helper(at, "lookup", "looks into labels or annotations only"),
+                (Function::Json | Function::And | Function::Or | Function::Not, _, Kind::Map | Kind::Object) => expr,
+                _ => textual(expr, kind, at)?,
+            });
+        }
+        let kind = if function == Function::Lookup { Kind::MayBeMissing } else { Kind::Text };
+        Ok((Expr::Call(function, args), kind))
+    }
+
+    fn parameter(&self, parameter: &Parameter, at: Position) -> Result<(Expr, Kind), RenderError> {
+        match parameter {
+            Parameter::Path(Path::Relative((_, raw)) | Path::Local((_, _, raw))) | Parameter::Name(raw) => {
+                self.scopes.resolve(raw).map_err(|known| RenderError::UnknownField { at, field: shown(raw), known })
+            }
+            Parameter::Literal(value @ (Value::String(_) | Value::Number(_) | Value::Bool(_))) => {
+                Ok((Expr::Literal(value.clone()), Kind::Text))
+            }
+            Parameter::Subexpression(sub) => match sub.as_element() {
+                TemplateElement::Expression(tag) => self.call(tag, at),
+                _ => syntax(at, "this kind of tag is not supported"),
+            },
+            _ => syntax(at, "only texts, numbers, true and false may be written in a tag"),
+        }
+    }
+}
+
+/// An expression that can be written, or worked on as text.
+fn textual(expr: Expr, kind: Kind, at: Position) -> Result<Expr, RenderError> {
+    match kind {
+        Kind::Text => Ok(expr),
+        Kind::MayBeMissing => Err(RenderError::MayBeMissing { at, field: shown(&expr.to_string()) }),
+        Kind::Map | Kind::Object => Err(RenderError::NotText { at, field: shown(&expr.to_string()) }),
+    }
+}
+
+fn no_named(name: &'static str, hash: &HashMap<String, Parameter>, at: Position) -> Result<(), RenderError> {
+    if hash.is_empty() { Ok(()) } else { helper(at, name, "takes no arguments with names; write the values in order") }
+}
+
+fn helper<T>(at: Position, helper: &'static str, problem: &str) -> Result<T, RenderError> {
+    Err(RenderError::Helper { at, helper, problem: problem.to_owned() })
+}
+
+fn syntax<T>(at: Position, problem: &str) -> Result<T, RenderError> {
+    Err(RenderError::Syntax { at, problem: problem.to_owned() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::TransitionType;
+    use crate::render::{Data, MAX_BODY};
+
+    fn data() -> Data {
+        let mut data = Data::sample(TransitionType::Failed);
+        data.pipeline.labels =
+            [("app.kubernetes.io/name", "pod<info>"), ("team", "a")].map(|(k, v)| (k.to_owned(), v.to_owned())).into();
+        data
+    }
+
+    fn plain(source: &str) -> Result<String, RenderError> {
+        let data = serde_json::to_value(data()).unwrap();
+        compile(source, Place::Plain)?.run(&data, MAX_BODY).map(|output| output.text)
+    }
+
+    #[test]
+    fn templates_render() {
+        for (source, expected) in [
+            ("", ""),
+            ("{{status}} {{serial}} {{drifted}}", "Failed 1763711234567 false"),
+            ("{{#if drifted}}a{{/if}}b", "b"),
+            ("{{#if drifted}}a{{else}}b{{/if}}", "b"),
+            ("{{#unless drifted}}a{{else}}b{{/unless}}", "a"),
+            ("{{#if drifted}}a{{else if coalesced}}b{{else if (eq type \"Failed\")}}c{{else}}d{{/if}}", "c"),
+            ("{{#if drifted}}a{{else if coalesced}}b{{else unless drifted}}c{{/if}}", "c"),
+            ("{{#if drifted}}a{{else}}{{#if coalesced}}b{{else if status}}c{{else}}d{{/if}}{{/if}}", "c"),
+            ("{{#if drifted}}a{{^}}{{#unless coalesced}}b{{/unless}}c{{/if}}", "bc"),
+            (
+                "{{#with target}}{{#with app}}{{kind}}/{{name}} {{../namespace}} {{@root.status}}{{/with}}{{/with}}",
+                "Kustomization/podinfo podinfo Failed",
+            ),
+            ("{{#with pipeline.labels}}{{default team \"-\"}}{{default ../id \"\"}}{{default commit \"no\"}}{{/with}}", ""),
+            (
+                "{{#each pipeline.labels}}{{@index}}{{@key}}={{this}}{{#unless @last}},{{/unless}}{{/each}}",
+                "0app.kubernetes.io/name=pod<info>,1team=a",
+            ),
+            ("{{#each pipeline.annotations}}x{{else}}none{{/each}}", "none"),
+            (
+                "{{#each pipeline.labels}}{{#each ../pipeline.labels}}{{../this}}{{this}}{{#if @first}};{{/if}}{{/each}} {{/each}}",
+                "",
+            ),
+            ("{{#each pipeline.labels}}{{#with ../target.app}}{{kind}}{{@key}}{{../this}} {{/with}}{{/each}}", ""),
+            ("{{default pipeline.labels.team \"x\"}}{{default pipeline.labels.nope \"x\"}}", "ax"),
+            ("{{default pipeline.labels.[app.kubernetes.io/name] \"\"}}", "pod<info>"),
+            ("{{default (lookup pipeline.labels (lower \"TEAM\")) \"x\"}}", "a"),
+            ("{{default pipeline.annotations.a (default pipeline.labels.team \"x\")}}", "a"),
+            ("{{default environment \"x\"}}{{default target.cluster.kind \"x\"}}", "prodx"),
+            ("{{#if pipeline.annotations}}a{{/if}}{{#if pipeline.labels}}b{{/if}}", "b"),
+            ("{{#if (and status (or drifted reason) (not coalesced))}}a{{/if}}", "a"),
+            ("{{and drifted (commit environment)}}{{or status (commit environment)}}", "falsetrue"),
+            (
+                "{{json target.app}}",
+                r#"{"apiVersion":"kustomize.toolkit.fluxcd.io/v1","kind":"Kustomization","name":"podinfo"}"#,
+            ),
+            ("{{(upper status)}} {{upper (truncate (lower status) 3 '')}}", "FAILED FAI"),
+            ("{{eq drifted false}}{{eq serial 1}}", "truefalse"),
+            ("a {{~status~}} b\n  {{! gone }}\n{{#if status}}\nc\n{{/if}}\n", "aFailedb\nc\n"),
+            (r"\{{status}} \\{{status}}", r"{{status}} \Failed"),
+        ] {
+            let found = plain(source);
+            let expected = match source {
+                s if s.contains("{{default commit") => {
+                    assert!(found.unwrap_err().to_string().contains("levels") || s.contains("../id"));
+                    continue;
+                }
+                s if s.contains("{{../this}}{{this}}") => "pod<info>pod<info>;pod<info>a apod<info>;aa ",
+                s if s.contains("{{kind}}{{@key}}") => "Kustomizationapp.kubernetes.io/namepod<info> Kustomizationteama ",
+                _ => expected,
+            };
+            assert_eq!(found.unwrap(), expected, "{source}");
+        }
+    }
+}

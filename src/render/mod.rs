@@ -1,0 +1,42 @@
+//! What is sent: URL, header values and body of a request, made from templates and the data of one transition.
+//!
+//! In: template sources (once per edit of a notification) and [`Data`] (once per attempt). Out: [`Body`], [`UrlTemplate`]
+//! and [`HeaderTemplate`], cheap to clone and to share, which render into text that is right for its place, or a
+//! [`RenderError`] that says where, what and what to write instead. Pure: no clock, no I/O, no state.
+//!
+//! Source → [`scan`] (bounds, before any parser sees it) → `handlebars` (syntax) → [`lower`] (every field, helper and place
+//! is checked, in branches that are never taken too) → a [`program`](eval) that runs within bounds.
+//! The `handlebars` crate parses and no more. Its own renderer finds a missing field only in the branch that a transition
+//! happens to take, lets `{{#if typo}}` and `{{and typo}}` pass, and recurses and loops without bounds.
+
+mod body;
+mod data;
+mod error;
+mod eval;
+mod functions;
+mod header;
+mod lower;
+mod place;
+#[cfg(test)]
+mod properties;
+mod scan;
+mod scope;
+mod shape;
+mod url;
+
+pub use body::Body;
+pub use data::Data;
+pub use error::{Position, RenderError};
+pub use header::HeaderTemplate;
+pub use url::UrlTemplate;
+
+/// A template source has at most so many bytes.
+pub const MAX_SOURCE: usize = 64 * 1024;
+/// A template has at most so many tags; the parser's work grows with tags times bytes.
+pub const MAX_TAGS: usize = 512;
+/// Blocks, and subexpressions within a tag, nest at most so deep.
+pub const MAX_NESTING: usize = 16;
+/// A rendered body has at most so many bytes.
+pub const MAX_BODY: usize = 1024 * 1024;
+/// A rendered URL or header value has at most so many bytes, as many as common servers take in one line.
+pub const MAX_LINE: usize = 8 * 1024;

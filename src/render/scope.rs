@@ -1,0 +1,202 @@
+//! What a name in a template means: paths are resolved here, within the `with` and `each` around them.
+
+use super::eval::{EntryPart, Expr};
+use super::shape::{ROOT, Shape};
+
+/// What an expression yields.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// Something that can be written.
+    Text,
+    /// A label or annotation.
+    MayBeMissing,
+    /// All labels or annotations.
+    Map,
+    /// An object of fields.
+    Object,
+}
+
+/// The blocks around a tag that say what names mean, outermost first.
+#[derive(Debug)]
+pub(super) struct Scopes(Vec<Scope>);
+
+/// What `this` is.
+#[derive(Debug)]
+enum Scope {
+    /// The fields below a path.
+    Fields(Vec<String>),
+    /// An entry of the loop of this number, counted from the outermost.
+    Entry(usize),
+}
+
+impl Scopes {
+    /// Outside of all blocks.
+    pub(super) fn new() -> Self {
+        Self(vec![Scope::Fields(Vec::new())])
+    }
+
+    /// Enters a `with` over a path from the root.
+    pub(super) fn enter(&mut self, path: Vec<String>) {
+        self.0.push(Scope::Fields(path));
+    }
+
+    /// Enters an `each`.
+    pub(super) fn enter_loop(&mut self) {
+        self.0.push(Scope::Entry(self.loops()));
+    }
+
+    /// Leaves what was entered last.
+    pub(super) fn leave(&mut self) {
+        self.0.pop();
+    }
+
+    fn loops(&self) -> usize {
+        self.0.iter().filter(|scope| matches!(scope, Scope::Entry(_))).count()
+    }
+
+    /// Resolves a path as written and accepted by the parser: `a.b`, `a/b`, `this`, `../a`, `@root.a`, `a.[b.c]`, `@key`. The
+    /// error lists what could be written instead.
+    pub(super) fn resolve(&self, raw: &str) -> Result<(Expr, Kind), String> {
+        let (up, rest) = match raw.strip_prefix("@root") {
+            Some(rest) => (self.0.len() - 1, rest.trim_start_matches(['.', '/'])),
+            None if raw.starts_with('@') => return self.entry_part(raw),
+            None => ascend(raw.strip_prefix("./").unwrap_or(raw)),
+        };
+        let names = names(rest);
+        match self.0.iter().rev().nth(up) {
+            None => Err("fewer levels above this one".to_owned()),
+            Some(Scope::Entry(depth)) if names.is_empty() => Ok((Expr::Entry(*depth, EntryPart::Value), Kind::Text)),
+            Some(Scope::Entry(_)) => Err("this, @key, and ../ before what is outside of `each`".to_owned()),
+            Some(Scope::Fields(base)) => {
+                let path: Vec<String> = base.iter().cloned().chain(names).collect();
+                let kind = kind(&path)?;
+                Ok((Expr::Path(path), kind))
+            }
+        }
+    }
+
+    fn entry_part(&self, raw: &str) -> Result<(Expr, Kind), String> {
+        let part = match raw {
+            "@key" => Some(EntryPart::Key),
+            "@index" => Some(EntryPart::Index),
+            "@first" => Some(EntryPart::First),
+            "@last" => Some(EntryPart::Last),
+            _ => None,
+        };
+        match (part, self.loops().checked_sub(1)) {
+            (Some(part), Some(innermost)) => Ok((Expr::Entry(innermost, part), Kind::Text)),
+            _ => Err("@key, @index, @first and @last within `each`, and @root".to_owned()),
+        }
+    }
+}
+
+/// How many `../` a path begins with, and what follows them.
+fn ascend(mut path: &str) -> (usize, &str) {
+    let mut up = 0;
+    while let Some(rest) = path.strip_prefix("..") {
+        up += 1;
+        path = rest.trim_start_matches(['.', '/']);
+    }
+    (up, path)
+}
+
+/// The names of a path; a `this` before them says nothing.
+fn names(mut path: &str) -> Vec<String> {
+    let mut names = Vec::new();
+    let mut is_first = true;
+    while !path.is_empty() {
+        let (name, rest) = match path.strip_prefix('[').and_then(|bracketed| bracketed.split_once(']')) {
+            Some(found) => found,
+            None => path.split_at(path.find(['.', '/']).unwrap_or(path.len())),
+        };
+        if !(is_first && name == "this") {
+            names.push(name.to_owned());
+        }
+        is_first = false;
+        path = rest.trim_start_matches(['.', '/']);
+    }
+    names
+}
+
+/// What stands at a path from the root.
+fn kind(path: &[String]) -> Result<Kind, String> {
+    let mut shape = Some(&ROOT);
+    for name in path {
+        shape = match shape {
+            // Labels and annotations may have any name; below one there is nothing.
+            Some(Shape::Map) => None,
+            Some(object) => Some(object.field(name).ok_or_else(|| object.known())?),
+            None => return Err("none below a label or annotation; write a name with dots in brackets".to_owned()),
+        };
+    }
+    Ok(match shape {
+        None => Kind::MayBeMissing,
+        Some(Shape::Leaf) => Kind::Text,
+        Some(Shape::Map) => Kind::Map,
+        Some(Shape::Object(_)) => Kind::Object,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn path(names: &[&str]) -> Vec<String> {
+        names.iter().map(|name| (*name).to_owned()).collect()
+    }
+
+    #[test]
+    fn paths_are_resolved_within_their_blocks() {
+        let mut scopes = Scopes::new();
+        scopes.enter(path(&["target"]));
+        scopes.enter(path(&["target", "app"]));
+        for (raw, expected, kind) in [
+            ("kind", &["target", "app", "kind"][..], Kind::Text),
+            ("this.kind", &["target", "app", "kind"], Kind::Text),
+            ("./kind", &["target", "app", "kind"], Kind::Text),
+            ("this", &["target", "app"], Kind::Object),
+            ("../name", &["target", "name"], Kind::Text),
+            ("../cluster/name", &["target", "cluster", "name"], Kind::Text),
+            ("../../pipeline.labels", &["pipeline", "labels"], Kind::Map),
+            ("../../pipeline.labels.team", &["pipeline", "labels", "team"], Kind::MayBeMissing),
+            ("@root.pipeline.annotations.[a.b/c]", &["pipeline", "annotations", "a.b/c"], Kind::MayBeMissing),
+            ("@root", &[], Kind::Object),
+            ("../..", &[], Kind::Object),
+        ] {
+            let (expr, found) = scopes.resolve(raw).unwrap();
+            assert!(matches!(&expr, Expr::Path(p) if *p == path(expected)) && found == kind, "{raw}: {expr:?} {found:?}");
+        }
+        for (raw, known) in [
+            ("name.first", "none"),
+            ("nome", "apiVersion, kind, name"),
+            ("../nome", "cluster"),
+            ("../../../id", "levels"),
+            ("../../pipeline.labels.app.kubernetes", "brackets"),
+            ("@key", "within `each`"),
+            ("@../key", "within `each`"),
+        ] {
+            let message = scopes.resolve(raw).unwrap_err();
+            assert!(message.contains(known), "{raw}: {message}");
+        }
+    }
+
+    #[test]
+    fn within_a_loop_this_is_the_entry() {
+        let mut scopes = Scopes::new();
+        scopes.enter_loop();
+        scopes.enter_loop();
+        for (raw, depth, part) in [
+            ("this", 1, EntryPart::Value),
+            ("@key", 1, EntryPart::Key),
+            ("@last", 1, EntryPart::Last),
+            ("../this", 0, EntryPart::Value),
+        ] {
+            let (expr, _) = scopes.resolve(raw).unwrap();
+            assert!(matches!(expr, Expr::Entry(d, p) if d == depth && p == part), "{raw}: {expr:?}");
+        }
+        assert!(scopes.resolve("status").unwrap_err().contains("../"));
+        assert!(scopes.resolve("../../status").is_ok());
+        scopes.leave();
+        assert!(matches!(scopes.resolve("@index"), Ok((Expr::Entry(0, EntryPart::Index), _))));
+    }
+}

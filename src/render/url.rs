@@ -1,0 +1,213 @@
+//! URLs.
+
+use std::fmt;
+use std::sync::Arc;
+
+use super::error::{Position, RenderError};
+use super::eval::{Output, Program};
+use super::place::Place;
+use super::{Data, MAX_LINE, lower};
+
+/// The template of a URL, compiled. Scheme, host and port are literal, so the origin is known before any data is; a value can
+/// neither change it nor add or take away a segment of the path or a pair of the query.
+#[derive(Clone)]
+pub struct UrlTemplate(Arc<Inner>);
+
+struct Inner {
+    scheme: String,
+    host: String,
+    origin: String,
+    program: Program,
+}
+
+impl UrlTemplate {
+    /// Compiles a URL: http or https, without user info, with templates in path and query only.
+    pub fn compile(source: &str) -> Result<Self, RenderError> {
+        let authority_at =
+            ["https://", "http://"].iter().find(|scheme| source.starts_with(**scheme)).map(|scheme| scheme.len());
+        let authority_at = authority_at.ok_or(RenderError::Url("must begin with https:// or http://"))?;
+        let length = source[authority_at..].find(['/', '?', '#', '\\']).unwrap_or(source.len() - authority_at);
+        let authority = &source[authority_at..authority_at + length];
+        if let Some(tag) = authority.find("{{") {
+            let problem = "scheme, host and port must be literal; templates may stand in path and query only".to_owned();
+            return Err(RenderError::Place { at: Position::of(source, authority_at + tag), problem });
+        }
+        if authority.contains('@') {
+            return Err(RenderError::Url("must not carry user info; put credentials into auth.basic or auth.token"));
+        }
+        let program = lower::compile(source, Place::URL)?;
+        let prefix = parse(&source[..authority_at + length])?;
+        let host = prefix.host_str().filter(|_| !authority.is_empty()).ok_or(RenderError::Url("must name a host"))?;
+        let (scheme, host) = (prefix.scheme().to_owned(), host.to_owned());
+        Ok(Self(Arc::new(Inner { origin: origin(&prefix), scheme, host, program })))
+    }
+
+    /// `scheme://host:port`, normalised; the port is always there.
+    #[must_use]
+    pub fn origin(&self) -> &str {
+        &self.0.origin
+    }
+
+    /// `http` or `https`.
+    #[must_use]
+    pub fn scheme(&self) -> &str {
+        &self.0.scheme
+    }
+
+    /// The host, normalised: in lower case, an international name as ASCII, an IPv6 address in brackets.
+    #[must_use]
+    pub fn host(&self) -> &str {
+        &self.0.host
+    }
+
+    /// The URL for one transition, at most [`MAX_LINE`] bytes.
+    pub fn render(&self, data: &Data) -> Result<::url::Url, RenderError> {
+        let data = serde_json::to_value(data).map_err(RenderError::Data)?;
+        let output = self.0.program.run(&data, MAX_LINE)?;
+        check_parts(&output)?;
+        let url = parse(&output.text)?;
+        if origin(&url) == self.0.origin {
+            Ok(url)
+        } else {
+            Err(RenderError::Url("leads to another host than its template says"))
+        }
+    }
+}
+
+/// Without path and query, which may be a secret.
+impl fmt::Debug for UrlTemplate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("UrlTemplate").field(&self.0.origin).finish_non_exhaustive()
+    }
+}
+
+fn parse(text: &str) -> Result<::url::Url, RenderError> {
+    ::url::Url::parse(text).map_err(|_| RenderError::Url("does not parse; check host and port"))
+}
+
+fn origin(url: &::url::Url) -> String {
+    let (host, port) = (url.host_str().unwrap_or_default(), url.port_or_known_default().unwrap_or_default());
+    format!("{}://{host}:{port}", url.scheme())
+}
+
+/// Segments and pairs that depend on a value must not vanish: a parser drops empty pairs, and dot segments with what is before
+/// them. Values are percent-encoded, so each separator in the output is literal.
+fn check_parts(output: &Output) -> Result<(), RenderError> {
+    let text = output.text.split('#').next().unwrap_or_default();
+    let authority = text.find("://").map_or(0, |scheme| scheme + 3);
+    let path = text[authority..].find(['/', '?']).map_or(text.len(), |length| authority + length);
+    let query = text[path..].find('?').map_or(text.len(), |length| path + length);
+    let is_dots = |segment: &str| matches!(segment.to_ascii_lowercase().replace("%2e", ".").as_str(), "" | "." | "..");
+    if any_by_value(output, path, query, '/', is_dots) {
+        return Err(RenderError::Url("has a path segment that a value made empty, `.` or `..`; use `default`"));
+    }
+    if any_by_value(output, query, text.len(), '&', str::is_empty) {
+        return Err(RenderError::Url("has a query parameter that a value made empty; use `default`"));
+    }
+    Ok(())
+}
+
+/// Whether a part that depends on a value is such. The parts begin after the character at `start` and end at `end`.
+fn any_by_value(output: &Output, start: usize, end: usize, separator: char, is_such: impl Fn(&str) -> bool) -> bool {
+    let mut first = start + 1;
+    output.text.get(first..end).unwrap_or_default().split(separator).any(|part| {
+        let last = first + part.len();
+        let mark = output.marks.partition_point(|mark| *mark < first);
+        let depends = output.marks.get(mark).is_some_and(|mark| *mark <= last);
+        first = last + 1;
+        depends && is_such(part)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::TransitionType;
+
+    fn render(source: &str) -> Result<String, RenderError> {
+        UrlTemplate::compile(source)?.render(&Data::sample(TransitionType::Removed)).map(String::from)
+    }
+
+    #[test]
+    fn values_are_encoded_for_path_and_query() {
+        for (source, expected) in [
+            ("https://example.com", "https://example.com/"),
+            (
+                "https://example.com/a/{{commit previousRevision}}",
+                "https://example.com/a/9c1e1fd35d2e0b7a4a1bd2ae8e0a2b6a0f4f3e21",
+            ),
+            ("https://example.com/{{target.name}}/x", "https://example.com/prod%2Fin-cluster%2Fpodinfo/x"),
+            (
+                "https://example.com/?t={{target.name}}&{{type}}=1",
+                "https://example.com/?t=prod%2Fin-cluster%2Fpodinfo&Removed=1",
+            ),
+            (
+                "https://example.com?r={{previousRevision}}&e={{reason}}",
+                "https://example.com/?r=main%40sha1%3A9c1e1fd35d2e0b7a4a1bd2ae8e0a2b6a0f4f3e21&e=",
+            ),
+            ("https://example.com/a{{#if drifted}}/b{{/if}}/?c", "https://example.com/a/?c"),
+            ("https://example.com/a{{revision}}/", "https://example.com/a/"),
+            ("https://example.com//a//{{type}}", "https://example.com//a//Removed"),
+        ] {
+            assert_eq!(render(source).unwrap(), expected, "{source}");
+        }
+    }
+
+    #[test]
+    fn what_may_not_be_is_refused() {
+        for (source, word) in [
+            ("ftp://example.com/", "https://"),
+            ("https://{{environment}}.example.com/", "line 1, column 9"),
+            ("https://example.com:{{serial}}/", "literal"),
+            ("https://example.com{{type}}", "literal"),
+            ("https://user:secret@example.com/", "user info"),
+            ("https://example.com\\@example.org/", "backslash"),
+            ("https://example.com/#{{type}}", "fragment"),
+            ("https://", "host"),
+            ("https:///path", "host"),
+            ("https://example.com:99999/", "port"),
+            ("https://exa mple.com/", "spaces"),
+            ("https://example.com/%2{{type}}", "%"),
+            ("https://example.com/a?b=%", "%"),
+            ("https://example.com/{{#if drifted}}?{{/if}}a={{type}}", "branch"),
+            ("https://example.com/{{revision}}", "segment"),
+            ("https://example.com/a/{{revision}}/b", "segment"),
+            ("https://example.com/.{{replace type \"Removed\" \".\"}}", "segment"),
+            ("https://example.com/%2E{{replace type \"Removed\" \".\"}}/b", "segment"),
+            ("https://example.com/{{#if drifted}}a{{/if}}/b", "segment"),
+            ("https://example.com/?{{revision}}", "parameter"),
+            ("https://example.com/?a&{{revision}}&b", "parameter"),
+            ("https://example.com/{{pipeline.labels.team}}", "default pipeline.labels.team"),
+        ] {
+            let message = render(source).unwrap_err().to_string();
+            assert!(message.contains(word) && !message.contains("secret"), "{source}: {message}");
+        }
+    }
+
+    #[test]
+    fn the_origin_is_normalised() {
+        for (source, origin, host) in [
+            ("https://Example.COM/x", "https://example.com:443", "example.com"),
+            ("http://example.com:80", "http://example.com:80", "example.com"),
+            ("https://[::1]:8443/?a={{type}}", "https://[::1]:8443", "[::1]"),
+            ("http://0x7f.1/", "http://127.0.0.1:80", "127.0.0.1"),
+            ("https://bücher.example/", "https://xn--bcher-kva.example:443", "xn--bcher-kva.example"),
+        ] {
+            let url = UrlTemplate::compile(source).unwrap();
+            assert_eq!((url.origin(), url.host()), (origin, host));
+            assert!(origin.starts_with(url.scheme()));
+        }
+    }
+
+    #[test]
+    fn a_long_url_is_refused() {
+        let source = format!("https://example.com/{}", "a".repeat(MAX_LINE));
+        assert!(matches!(render(&source), Err(RenderError::OutputTooLong(MAX_LINE))));
+    }
+
+    #[test]
+    fn nothing_secret_is_shown() {
+        let url = UrlTemplate::compile("https://example.com/secret?token=secret").unwrap();
+        assert_eq!(format!("{url:?}"), "UrlTemplate(\"https://example.com:443\", ..)");
+    }
+}

@@ -1,0 +1,93 @@
+//! HTTP clients, one for each distinct connect timeout, so that connections are shared as widely as settings allow.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use reqwest::{Certificate, Client};
+
+use super::policy::Policy;
+use super::resolver::Guarded;
+
+/// So many clients at most; the one that was not used for longest goes.
+const MAX_CLIENTS: usize = 32;
+/// Idle connections kept to one receiver: as many as are likely to be busy at once.
+const MAX_IDLE: usize = 64;
+/// How long an idle connection is kept: less than most servers do, so that it is rarely closed under a request.
+const IDLE: Duration = Duration::from_secs(30);
+/// A busy HTTP/2 connection that says nothing for so long is asked whether it lives, and must say so within the same time.
+/// Otherwise all requests to a receiver would go on timing out on one dead connection.
+const PING: Duration = Duration::from_secs(10);
+/// Bytes of response headers over HTTP/2. Over HTTP/1, hyper takes 100 headers and some 400 KiB.
+const MAX_HEADERS: u32 = 16 * 1024;
+/// Sent as `user-agent`.
+const USER_AGENT: &str = concat!("pennant/", env!("CARGO_PKG_VERSION"));
+
+/// The clients.
+#[derive(Debug)]
+pub struct Clients {
+    policy: Arc<Policy>,
+    /// Trusted beside the authorities that the system trusts.
+    roots: Vec<Certificate>,
+    /// The one used last stands last.
+    made: Mutex<Vec<(Duration, Client)>>,
+}
+
+impl Clients {
+    /// None yet.
+    pub fn new(policy: Arc<Policy>, roots: Vec<Certificate>) -> Self {
+        Self { policy, roots, made: Mutex::default() }
+    }
+
+    /// The client with this connect timeout.
+    pub fn get(&self, connect_timeout: Duration) -> Result<Client, reqwest::Error> {
+        let mut made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
+        let entry = match made.iter().position(|(timeout, _)| *timeout == connect_timeout) {
+            Some(at) => made.remove(at),
+            None => (connect_timeout, self.make(connect_timeout)?),
+        };
+        let client = entry.1.clone();
+        if made.len() >= MAX_CLIENTS {
+            made.remove(0);
+        }
+        made.push(entry);
+        Ok(client)
+    }
+
+    fn make(&self, connect_timeout: Duration) -> Result<Client, reqwest::Error> {
+        Client::builder()
+            .user_agent(USER_AGENT)
+            .redirect(reqwest::redirect::Policy::none())
+            .no_proxy()
+            .dns_resolver(Guarded(Arc::clone(&self.policy)))
+            .tls_certs_merge(self.roots.iter().cloned())
+            .connect_timeout(connect_timeout)
+            .tcp_nodelay(true)
+            .pool_max_idle_per_host(MAX_IDLE)
+            .pool_idle_timeout(IDLE)
+            .http2_keep_alive_interval(PING)
+            .http2_keep_alive_timeout(PING)
+            .http2_max_header_list_size(MAX_HEADERS)
+            .build()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_client_not_used_for_longest_goes() {
+        crate::send::tests::provider();
+        let clients = Clients::new(Arc::default(), Vec::new());
+        let timeouts = || clients.made.lock().unwrap().iter().map(|(t, _)| t.as_secs()).collect::<Vec<_>>();
+        for seconds in 1..=MAX_CLIENTS as u64 {
+            clients.get(Duration::from_secs(seconds)).unwrap();
+        }
+        clients.get(Duration::from_secs(1)).unwrap();
+        assert_eq!(timeouts().len(), MAX_CLIENTS);
+        clients.get(Duration::from_secs(100)).unwrap();
+        assert_eq!(timeouts().len(), MAX_CLIENTS);
+        assert_eq!((timeouts().first(), timeouts().last()), (Some(&3), Some(&100)));
+        assert!(timeouts().contains(&1));
+    }
+}

@@ -1,0 +1,96 @@
+//! A request that had no answer, in words of our own.
+//!
+//! The messages of libraries name hosts (`certificate not valid for name ...`) and URLs, and the URL may be a secret. So no
+//! text here is taken from an error: its type picks one out of fixed words.
+
+use std::error::Error;
+use std::io;
+
+use rustls::CertificateError;
+
+use super::attempt::{AttemptResult, Failure, FailureKind, NotSent};
+use super::outgoing::Outgoing;
+use super::resolver::AllForbidden;
+
+/// What an error of reqwest means.
+pub fn explain(error: &reqwest::Error, out: &Outgoing) -> AttemptResult {
+    if let Some(AllForbidden(rule)) = find(error) {
+        return AttemptResult::NotSent(NotSent::DestinationForbidden(*rule));
+    }
+    if error.is_builder() {
+        return AttemptResult::NotSent(NotSent::InvalidRequest("the URL cannot be written down in HTTP"));
+    }
+    let io = find::<io::Error>(error).map(io::Error::kind);
+    if let Some(tls) = find::<rustls::Error>(error) {
+        failed(FailureKind::Tls, format!("TLS: {}", tls_words(tls)))
+    } else if error.is_timeout() && error.is_connect() {
+        failed(FailureKind::Timeout, format!("no connection within {:?}", out.connect_timeout))
+    } else if error.is_timeout() {
+        failed(FailureKind::Timeout, "the connection timed out".to_owned())
+    } else if error.is_dns() {
+        failed(FailureKind::Dns, "the name could not be resolved".to_owned())
+    } else if error.is_connect() {
+        // The words of `ErrorKind` are fixed: connection refused, host unreachable, ...
+        failed(FailureKind::Connect, io.map_or_else(|| "no connection".to_owned(), |kind| format!("no connection: {kind}")))
+    } else if let Some(kind) = io {
+        failed(FailureKind::Closed, format!("the connection broke: {kind}"))
+    } else {
+        failed(FailureKind::Closed, "the connection ended without an HTTP answer".to_owned())
+    }
+}
+
+/// Nothing came in the time that the whole attempt has.
+pub fn no_answer(out: &Outgoing) -> AttemptResult {
+    failed(FailureKind::Timeout, format!("no answer within {:?}", out.timeout))
+}
+
+/// No HTTP client could be made, which is the fault of this machine.
+pub fn no_client() -> AttemptResult {
+    failed(FailureKind::Connect, "no HTTP client could be made".to_owned())
+}
+
+fn failed(kind: FailureKind, text: String) -> AttemptResult {
+    AttemptResult::Failed(Failure { kind, text })
+}
+
+/// The first error of this type among an error and its sources.
+fn find<'e, E: Error + 'static>(error: &'e (dyn Error + 'static)) -> Option<&'e E> {
+    let mut next = Some(error);
+    while let Some(error) = next {
+        if let Some(found) = error.downcast_ref() {
+            return Some(found);
+        }
+        // `io::Error::source` skips the error that it was made from.
+        let inner = error.downcast_ref::<io::Error>().and_then(io::Error::get_ref);
+        next = inner.map(|e| e as &(dyn Error + 'static)).or_else(|| error.source());
+    }
+    None
+}
+
+fn tls_words(error: &rustls::Error) -> String {
+    let words = match error {
+        rustls::Error::InvalidCertificate(why) => certificate_words(why),
+        // The name of a constant of the protocol, or its number.
+        rustls::Error::AlertReceived(alert) => return format!("the receiver broke off with the alert {alert:?}"),
+        rustls::Error::PeerIncompatible(_) => "no version or cipher in common",
+        rustls::Error::InvalidMessage(_) => "the receiver does not speak TLS",
+        _ => "the handshake failed",
+    };
+    words.to_owned()
+}
+
+fn certificate_words(error: &CertificateError) -> &'static str {
+    match error {
+        CertificateError::Expired | CertificateError::ExpiredContext { .. } => "the certificate has expired",
+        CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => "the certificate is not valid yet",
+        CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => {
+            "the certificate is for another name"
+        }
+        CertificateError::UnknownIssuer => "the certificate is self-signed or from an unknown authority",
+        CertificateError::Revoked => "the certificate is revoked",
+        CertificateError::InvalidPurpose | CertificateError::InvalidPurposeContext { .. } => {
+            "the certificate is not for a server"
+        }
+        _ => "the certificate is not acceptable",
+    }
+}

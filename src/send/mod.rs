@@ -1,0 +1,42 @@
+//! One request to a receiver. The only room with reqwest, and the only one that knows credentials.
+//!
+//! In: an [`Outgoing`], rendered, which names its Secrets and never holds them; the egress [`Policy`]; a set of Secrets to
+//! watch ([`SecretWatches`]).
+//! Out: an [`Attempt`], and what it means ([`classify`]); [`Secrets::check`] for the Ready condition and
+//! [`Secrets::changes`] for those who wait for a Secret.
+//!
+//! What comes out may be shown to anybody: no error text holds anything that came from a Secret or from a library's message,
+//! and what the receiver said is cleaned of the Secrets that were sent to it. Redirects are never followed, and an address is
+//! checked where it is dialled, so that no name can resolve to one thing for the check and to another for the connection.
+
+mod attempt;
+mod classify;
+mod client;
+mod failure;
+mod outgoing;
+mod policy;
+mod redact;
+mod resolver;
+mod retry_after;
+mod secrets;
+mod sender;
+#[cfg(test)]
+mod tests;
+mod watch;
+
+pub use attempt::{Attempt, AttemptResult, Failure, FailureKind, NotSent};
+pub use classify::{Reason, Verdict, classify};
+pub use outgoing::{AuthRef, Destination, Outgoing, SecretKey, SecretName};
+pub use policy::{Policy, Rule};
+pub use retry_after::MAX_RETRY_AFTER;
+pub use secrets::Secrets;
+pub use sender::Sender;
+pub use watch::SecretWatches;
+
+/// Why nothing can be sent at all. Why one request was not sent is [`NotSent`].
+#[derive(Debug, thiserror::Error)]
+pub enum SendError {
+    /// No HTTP client can be made: there is no TLS provider, or no certificate authority is installed.
+    #[error("cannot make an HTTP client")]
+    Client(#[source] reqwest::Error),
+}

@@ -1,0 +1,63 @@
+//! Names to addresses, with the egress policy between: what was checked is what is dialled.
+//!
+//! Addresses in a URL never come here; [`Policy::url`] sees to those.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use reqwest::dns::{Addrs, Name, Resolve, Resolving};
+
+use super::policy::{Policy, Rule};
+
+/// The system's resolver behind the egress policy.
+#[derive(Clone, Debug)]
+pub struct Guarded(pub Arc<Policy>);
+
+/// All addresses of a name are forbidden. Travels through reqwest as the source of its error.
+#[derive(Debug, thiserror::Error)]
+#[error("all addresses of the name are forbidden")]
+pub struct AllForbidden(pub Rule);
+
+impl Resolve for Guarded {
+    fn resolve(&self, name: Name) -> Resolving {
+        let policy = Arc::clone(&self.0);
+        Box::pin(async move {
+            // The port is the URL's; reqwest puts it in place of the zero.
+            let found = tokio::net::lookup_host((name.as_str(), 0)).await?.collect();
+            let permitted: Addrs = Box::new(permitted(&policy, found)?.into_iter());
+            Ok(permitted)
+        })
+    }
+}
+
+/// The addresses that may be dialled; an error if there are none.
+fn permitted(policy: &Policy, found: Vec<SocketAddr>) -> Result<Vec<SocketAddr>, Box<dyn std::error::Error + Send + Sync>> {
+    let mut rule = None;
+    let permitted: Vec<_> =
+        found.into_iter().filter(|at| policy.address(at.ip()).map_err(|why| rule = Some(why)).is_ok()).collect();
+    match rule {
+        _ if !permitted.is_empty() => Ok(permitted),
+        Some(rule) => Err(AllForbidden(rule).into()),
+        None => Err(io::Error::from(io::ErrorKind::NotFound).into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn addresses(list: &[&str]) -> Vec<SocketAddr> {
+        list.iter().map(|a| SocketAddr::new(a.parse().unwrap(), 0)).collect()
+    }
+
+    #[test]
+    fn only_permitted_addresses_are_left() {
+        let policy = Policy::default();
+        let found = addresses(&["127.0.0.1", "10.0.0.1", "::1", "169.254.169.254", "2606:4700::1"]);
+        assert_eq!(permitted(&policy, found).unwrap(), addresses(&["10.0.0.1", "2606:4700::1"]));
+        let error = permitted(&policy, addresses(&["127.0.0.1", "::1"])).unwrap_err();
+        assert_eq!(error.downcast_ref::<AllForbidden>().unwrap().0, Rule::Loopback);
+        assert!(permitted(&policy, Vec::new()).unwrap_err().is::<io::Error>());
+    }
+}

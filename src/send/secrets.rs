@@ -1,0 +1,263 @@
+//! The values of Secrets, as the watches last told, and who may look at them: this room alone.
+
+use std::collections::{BTreeMap, HashMap};
+use std::fmt;
+use std::sync::{Arc, PoisonError, RwLock};
+
+use k8s_openapi::api::core::v1::Secret;
+use secrecy::{ExposeSecret as _, SecretSlice};
+use tokio::sync::{broadcast, watch};
+use tokio::time::Instant;
+
+use super::attempt::NotSent;
+use super::outgoing::{SecretKey, SecretName};
+
+/// Changes that a slow listener may fall behind by before it is told that it missed some.
+const CHANGES: usize = 256;
+
+/// The values of the Secrets that are watched. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Secrets {
+    slots: Arc<RwLock<HashMap<SecretName, Slot>>>,
+    changes: broadcast::Sender<SecretName>,
+    /// What is so of a Secret that is not in `slots`.
+    others: State,
+}
+
+/// Where the watch of one Secret puts what it sees. One that is no longer wanted is forgotten by `Secrets`, so that a watch
+/// that ends late writes to nobody.
+pub(super) type Slot = Arc<watch::Sender<State>>;
+
+/// What is known of one Secret.
+#[derive(Clone, Debug, Default)]
+pub(super) enum State {
+    /// Nothing yet.
+    #[default]
+    Unknown,
+    /// There is none.
+    Missing,
+    /// It holds this.
+    Present(Arc<Contents>),
+}
+
+/// The data of one Secret at one time. Debug shows the keys only.
+pub(super) struct Contents(BTreeMap<String, SecretSlice<u8>>);
+
+impl Secrets {
+    /// For the watches: nothing is known yet.
+    pub(super) fn unknown() -> Self {
+        Self { slots: Arc::default(), changes: broadcast::Sender::new(CHANGES), others: State::Unknown }
+    }
+
+    /// Values that never change, and no other Secrets: for tests and for runs without a cluster.
+    #[must_use]
+    pub fn fixed(values: impl IntoIterator<Item = (SecretKey, String)>) -> Self {
+        let mut data: HashMap<SecretName, BTreeMap<String, SecretSlice<u8>>> = HashMap::new();
+        for (key, value) in values {
+            data.entry(key.secret()).or_default().insert(key.key, value.into_bytes().into());
+        }
+        let present = |data| Arc::new(watch::Sender::new(State::Present(Arc::new(Contents(data)))));
+        let slots = data.into_iter().map(|(name, data)| (name, present(data))).collect();
+        Self { slots: Arc::new(RwLock::new(slots)), changes: broadcast::Sender::new(CHANGES), others: State::Missing }
+    }
+
+    /// Whether these keys are there and their values can be read; if not, the first that is not.
+    pub fn check<'k>(&self, keys: impl IntoIterator<Item = &'k SecretKey>) -> Result<(), NotSent> {
+        for key in keys {
+            let state = self.slot(&key.secret()).map_or_else(|| self.others.clone(), |slot| slot.borrow().clone());
+            state.contents(&key.secret())?.text(key)?;
+        }
+        Ok(())
+    }
+
+    /// The names of Secrets from now on when something about them changes: their values, whether they exist, or whether that
+    /// is known. Whoever lags has missed some names and should look at everything.
+    #[must_use]
+    pub fn changes(&self) -> broadcast::Receiver<SecretName> {
+        self.changes.subscribe()
+    }
+
+    /// What a Secret holds. If its watch has not told yet, waits for it, until the deadline.
+    pub(super) async fn read(&self, name: &SecretName, deadline: Instant) -> Result<Arc<Contents>, NotSent> {
+        let Some(slot) = self.slot(name) else { return self.others.contents(name) };
+        let mut state = slot.subscribe();
+        let known = tokio::time::timeout_at(deadline, state.wait_for(|s| !matches!(s, State::Unknown))).await;
+        match known {
+            Ok(Ok(state)) => state.contents(name),
+            Ok(Err(_)) | Err(_) => Err(NotSent::SecretUnknown(name.clone())),
+        }
+    }
+
+    /// Whether a Secret holds something else now than it held then.
+    pub(super) fn differs(&self, name: &SecretName, then: &Arc<Contents>) -> bool {
+        self.slot(name).is_some_and(|slot| !matches!(&*slot.borrow(), State::Present(now) if Arc::ptr_eq(now, then)))
+    }
+
+    /// Begins to know a Secret.
+    pub(super) fn add(&self, name: SecretName) -> Slot {
+        let slot = Slot::default();
+        self.slots.write().unwrap_or_else(PoisonError::into_inner).insert(name, Arc::clone(&slot));
+        slot
+    }
+
+    /// Forgets a Secret.
+    pub(super) fn remove(&self, name: &SecretName) {
+        self.slots.write().unwrap_or_else(PoisonError::into_inner).remove(name);
+    }
+
+    /// Takes what a watch saw, and tells those who listen, if it is news.
+    pub(super) fn put(&self, name: &SecretName, slot: &Slot, seen: Option<Secret>) {
+        let seen = seen.map(Contents::from);
+        let news = slot.send_if_modified(|state| {
+            let same = match (&*state, &seen) {
+                (State::Unknown, _) => false,
+                (State::Missing, seen) => seen.is_none(),
+                (State::Present(old), seen) => seen.as_ref().is_some_and(|new| old.same(new)),
+            };
+            if !same {
+                *state = seen.map_or(State::Missing, |contents| State::Present(Arc::new(contents)));
+            }
+            !same
+        });
+        if news {
+            // An error means that nobody listens.
+            _ = self.changes.send(name.clone());
+        }
+    }
+
+    fn slot(&self, name: &SecretName) -> Option<Slot> {
+        self.slots.read().unwrap_or_else(PoisonError::into_inner).get(name).cloned()
+    }
+}
+
+impl State {
+    fn contents(&self, name: &SecretName) -> Result<Arc<Contents>, NotSent> {
+        match self {
+            Self::Unknown => Err(NotSent::SecretUnknown(name.clone())),
+            Self::Missing => Err(NotSent::SecretMissing(name.clone())),
+            Self::Present(contents) => Ok(Arc::clone(contents)),
+        }
+    }
+}
+
+impl Contents {
+    /// The value of a key as text. A line break at its end is not part of it: files and `echo` leave one.
+    pub(super) fn text(&self, key: &SecretKey) -> Result<&str, NotSent> {
+        let invalid = |problem| NotSent::SecretInvalid { key: key.clone(), problem };
+        let bytes = self.0.get(&key.key).ok_or_else(|| NotSent::KeyMissing(key.clone()))?.expose_secret();
+        let text = std::str::from_utf8(bytes).map_err(|_| invalid("is not UTF-8"))?.trim_end_matches(['\r', '\n']);
+        if text.is_empty() { Err(invalid("is empty")) } else { Ok(text) }
+    }
+
+    fn same(&self, other: &Self) -> bool {
+        let exposed = |contents: &Self| contents.0.len();
+        exposed(self) == exposed(other)
+            && self.0.iter().zip(&other.0).all(|(a, b)| a.0 == b.0 && a.1.expose_secret() == b.1.expose_secret())
+    }
+}
+
+impl From<Secret> for Contents {
+    fn from(secret: Secret) -> Self {
+        Self(secret.data.unwrap_or_default().into_iter().map(|(key, value)| (key, value.0.into())).collect())
+    }
+}
+
+impl fmt::Debug for Contents {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_set().entries(self.0.keys()).finish()
+    }
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use std::time::Duration;
+
+    use k8s_openapi::ByteString;
+
+    use super::*;
+
+    /// A Secret with these data.
+    pub(in crate::send) fn secret(data: &[(&str, &str)]) -> Secret {
+        let data = data.iter().map(|(k, v)| ((*k).to_owned(), ByteString(v.as_bytes().to_vec()))).collect();
+        Secret { data: Some(data), ..Secret::default() }
+    }
+
+    fn key(key: &str) -> SecretKey {
+        SecretKey::new("team-a", "chat", key)
+    }
+
+    #[test]
+    fn check_names_what_is_not_there() {
+        let secrets = Secrets::unknown();
+        let name = key("").secret();
+        assert_eq!(secrets.check(&[key("url")]), Err(NotSent::SecretUnknown(name.clone())), "not wanted");
+        let slot = secrets.add(name.clone());
+        assert_eq!(secrets.check(&[key("url")]), Err(NotSent::SecretUnknown(name.clone())), "not read");
+        secrets.put(&name, &slot, None);
+        assert_eq!(secrets.check(&[key("url")]), Err(NotSent::SecretMissing(name.clone())));
+        secrets.put(&name, &slot, Some(secret(&[("url", "x"), ("empty", "\n")])));
+        assert_eq!(secrets.check(&[key("url")]), Ok(()));
+        assert_eq!(secrets.check(&[key("url"), key("token")]), Err(NotSent::KeyMissing(key("token"))));
+        assert_eq!(secrets.check(&[key("empty")]), Err(NotSent::SecretInvalid { key: key("empty"), problem: "is empty" }));
+        secrets.remove(&name);
+        assert_eq!(secrets.check(&[key("url")]), Err(NotSent::SecretUnknown(name)));
+    }
+
+    #[test]
+    fn values_are_text_without_the_last_line_break() {
+        let bad = Contents(BTreeMap::from([("k".to_owned(), vec![0xff].into())]));
+        assert!(matches!(bad.text(&key("k")), Err(NotSent::SecretInvalid { .. })));
+        for (value, text) in [("a b", "a b"), ("a\n", "a"), ("a\r\n", "a"), (" a ", " a ")] {
+            let contents = Contents::from(secret(&[("k", value)]));
+            assert_eq!(contents.text(&key("k")), Ok(text));
+        }
+    }
+
+    #[test]
+    fn only_news_is_told() {
+        let secrets = Secrets::unknown();
+        let name = key("").secret();
+        let slot = secrets.add(name.clone());
+        let mut changes = secrets.changes();
+        for (seen, news) in [
+            (Some(secret(&[("k", "1")])), true),
+            (Some(secret(&[("k", "1")])), false),
+            (Some(secret(&[("k", "2")])), true),
+            (Some(secret(&[("l", "2")])), true),
+            (Some(secret(&[("k", "2"), ("l", "2")])), true),
+            (None, true),
+            (None, false),
+            (Some(secret(&[])), true),
+        ] {
+            secrets.put(&name, &slot, seen.clone());
+            assert_eq!(changes.try_recv().ok(), news.then(|| name.clone()), "{seen:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_read_waits_for_the_watch_but_not_for_ever() {
+        let secrets = Secrets::unknown();
+        let name = key("").secret();
+        let slot = secrets.add(name.clone());
+        let unknown = secrets.read(&name, Instant::now()).await;
+        assert_eq!(unknown.unwrap_err(), NotSent::SecretUnknown(name.clone()));
+
+        let read = secrets.read(&name, Instant::now() + Duration::from_secs(60));
+        let (contents, ()) = tokio::join!(read, async { secrets.put(&name, &slot, Some(secret(&[("k", "v")]))) });
+        let contents = contents.unwrap();
+        assert_eq!(contents.text(&key("k")), Ok("v"));
+
+        assert!(!secrets.differs(&name, &contents));
+        secrets.put(&name, &slot, Some(secret(&[("k", "v")])));
+        assert!(!secrets.differs(&name, &contents), "written again with the same value");
+        secrets.put(&name, &slot, Some(secret(&[("k", "w")])));
+        assert!(secrets.differs(&name, &contents));
+    }
+
+    #[test]
+    fn debug_shows_no_value() {
+        let secrets = Secrets::fixed([(key("k"), "hunter2".to_owned())]);
+        let text = format!("{secrets:?} {:?}", Contents::from(secret(&[("k", "hunter2")])));
+        assert!(!text.contains("hunter2") && text.contains('k'), "{text}");
+    }
+}

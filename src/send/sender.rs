@@ -1,0 +1,254 @@
+//! The request itself: Secrets read, policy asked, headers put on, answer read as far as it matters.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::header::{AUTHORIZATION, HeaderName, RETRY_AFTER};
+use http::{HeaderMap, HeaderValue};
+use reqwest::{Certificate, Client, Request, Response};
+use secrecy::{ExposeSecret as _, SecretString};
+use tokio::time::{Instant, timeout_at};
+use url::Url;
+
+use super::attempt::{Attempt, AttemptResult, NotSent};
+use super::client::Clients;
+use super::outgoing::{AuthRef, Destination, Outgoing, PASSWORD, SecretKey, SecretName, USERNAME};
+use super::policy::Policy;
+use super::redact::Hidden;
+use super::secrets::{Contents, Secrets};
+use super::{SendError, failure, retry_after};
+use crate::api::notification::Method;
+use crate::api::{self, Time};
+use crate::telemetry::Metrics;
+
+/// How long a request waits for the first word of a Secret's watch.
+const SECRET_WAIT: Duration = Duration::from_secs(2);
+/// So much of an answer is read. A shorter one is read to its end, and its connection used again.
+const READ: usize = 4 * 1024;
+
+const WEBHOOK_ID: HeaderName = HeaderName::from_static("webhook-id");
+const WEBHOOK_TIMESTAMP: HeaderName = HeaderName::from_static("webhook-timestamp");
+
+/// Sends requests.
+#[derive(Debug)]
+pub struct Sender {
+    policy: Arc<Policy>,
+    secrets: Secrets,
+    clients: Clients,
+    metrics: Metrics,
+}
+
+/// What goes onto a request out of Secrets.
+#[derive(Debug)]
+enum Credentials {
+    None,
+    Basic { username: SecretString, password: SecretString },
+    Header(HeaderName, HeaderValue),
+}
+
+/// What a request needs beside what was rendered.
+#[derive(Debug)]
+struct Prepared {
+    url: Url,
+    credentials: Credentials,
+    hidden: Hidden,
+    /// The Secrets that were read for it.
+    used: Vec<(SecretName, Arc<Contents>)>,
+}
+
+impl Sender {
+    /// Trusts the certificate authorities of the system. A process-wide TLS provider must be installed; an error says that
+    /// there is none, or that the system has no authorities.
+    pub fn new(policy: Policy, secrets: Secrets, metrics: Metrics) -> Result<Self, SendError> {
+        Self::trusting(policy, secrets, metrics, Vec::new())
+    }
+
+    /// Trusts these authorities too.
+    pub(super) fn trusting(
+        policy: Policy,
+        secrets: Secrets,
+        metrics: Metrics,
+        roots: Vec<Certificate>,
+    ) -> Result<Self, SendError> {
+        let policy = Arc::new(policy);
+        let clients = Clients::new(Arc::clone(&policy), roots);
+        clients.get(Duration::from_secs(5)).map_err(SendError::Client)?;
+        Ok(Self { policy, secrets, clients, metrics })
+    }
+
+    /// Makes one request. Takes no longer than its timeout, whatever the receiver does, and counts what came of it.
+    ///
+    /// A Secret is read when the request is made. Since its value is kept by a watch, reading it again after a 401 or 403
+    /// would tell the same; instead the answer says whether the value has changed since (`rotated`).
+    pub async fn send(&self, out: Outgoing) -> Attempt {
+        let deadline = Instant::now() + out.timeout;
+        let prepared = self.prepare(&out, deadline).await;
+        let (started, clock) = (api::now(), Instant::now());
+        let result = match prepared {
+            Ok(prepared) => self.exchange(&out, prepared, started, deadline).await,
+            Err(why) => AttemptResult::NotSent(why),
+        };
+        let duration = clock.elapsed();
+        self.metrics.attempt(result.class());
+        if !matches!(result, AttemptResult::NotSent(_)) {
+            self.metrics.request_time(duration);
+        }
+        Attempt { started, duration, result }
+    }
+
+    /// Reads the Secrets and asks the policy.
+    async fn prepare(&self, out: &Outgoing, deadline: Instant) -> Result<Prepared, NotSent> {
+        let wait = deadline.min(Instant::now() + SECRET_WAIT);
+        let mut hidden = Hidden::default();
+        let mut used = Vec::new();
+        let url = match &out.destination {
+            Destination::Url(url) => {
+                self.policy.url(url)?;
+                url.clone()
+            }
+            Destination::Secret(key) => {
+                let url = secret_url(&*self.open(key.secret(), wait, &mut used).await?, key)?;
+                hidden.add_url(&url);
+                self.policy.url(&url)?;
+                url
+            }
+        };
+        let credentials = match &out.auth {
+            None => Credentials::None,
+            Some(AuthRef::Basic { namespace, name }) => {
+                let secret = SecretName { namespace: namespace.clone(), name: name.clone() };
+                basic(&*self.open(secret, wait, &mut used).await?, namespace, name, &mut hidden)?
+            }
+            Some(AuthRef::Token { secret, header, scheme }) => {
+                token(&*self.open(secret.secret(), wait, &mut used).await?, secret, header, scheme, &mut hidden)?
+            }
+        };
+        Ok(Prepared { url, credentials, hidden, used })
+    }
+
+    /// Reads a Secret and notes that it was read.
+    async fn open(
+        &self,
+        name: SecretName,
+        wait: Instant,
+        used: &mut Vec<(SecretName, Arc<Contents>)>,
+    ) -> Result<Arc<Contents>, NotSent> {
+        let contents = self.secrets.read(&name, wait).await?;
+        used.push((name, Arc::clone(&contents)));
+        Ok(contents)
+    }
+
+    /// Sends the request and reads the answer.
+    async fn exchange(&self, out: &Outgoing, mut prepared: Prepared, started: Time, deadline: Instant) -> AttemptResult {
+        let client = match self.clients.get(out.connect_timeout) {
+            Ok(client) => client,
+            Err(error) => {
+                tracing::error!(error = &error as &dyn std::error::Error, "no HTTP client can be made");
+                return failure::no_client();
+            }
+        };
+        let request = match request(&client, out, &mut prepared, started) {
+            Ok(request) => request,
+            Err(why) => return AttemptResult::NotSent(why),
+        };
+        match timeout_at(deadline, client.execute(request)).await {
+            Err(_) => failure::no_answer(out),
+            Ok(Err(error)) => failure::explain(&error, out),
+            Ok(Ok(response)) => self.answered(response, &prepared, deadline).await,
+        }
+    }
+
+    async fn answered(&self, response: Response, prepared: &Prepared, deadline: Instant) -> AttemptResult {
+        let asked = response.headers().get(RETRY_AFTER).and_then(|value| value.to_str().ok());
+        let retry_after = asked.and_then(|value| retry_after::parse(value, api::now()));
+        let status = response.status().as_u16();
+        let body = prepared.hidden.shown(&beginning(response, deadline).await);
+        let rotated = prepared.used.iter().any(|(name, then)| self.secrets.differs(name, then));
+        AttemptResult::Answered { status, retry_after, body, rotated }
+    }
+}
+
+/// The beginning of a body. The head of the answer has decided already, so that whatever goes wrong here only ends it.
+async fn beginning(mut response: Response, deadline: Instant) -> Vec<u8> {
+    let mut body = Vec::new();
+    while body.len() <= READ
+        && let Ok(Ok(Some(chunk))) = timeout_at(deadline, response.chunk()).await
+    {
+        body.extend_from_slice(&chunk[..chunk.len().min(READ + 1 - body.len())]);
+    }
+    body
+}
+
+/// The URL that is the value of a key.
+fn secret_url(contents: &Contents, key: &SecretKey) -> Result<Url, NotSent> {
+    let text = contents.text(key)?;
+    Url::parse(text).map_err(|_| NotSent::SecretInvalid { key: key.clone(), problem: "is not a URL" })
+}
+
+fn basic(contents: &Contents, namespace: &str, name: &str, hidden: &mut Hidden) -> Result<Credentials, NotSent> {
+    let (user_key, pass_key) = (SecretKey::new(namespace, name, USERNAME), SecretKey::new(namespace, name, PASSWORD));
+    let (username, password) = (contents.text(&user_key)?, contents.text(&pass_key)?);
+    if username.contains(':') {
+        return Err(NotSent::SecretInvalid { key: user_key, problem: "a user name must not contain a colon" });
+    }
+    for (key, value) in [(user_key, username), (pass_key, password)] {
+        if value.chars().any(char::is_control) {
+            return Err(NotSent::SecretInvalid { key, problem: "contains control characters" });
+        }
+        hidden.add(value);
+    }
+    Ok(Credentials::Basic { username: username.into(), password: password.into() })
+}
+
+fn token(
+    contents: &Contents,
+    key: &SecretKey,
+    header: &HeaderName,
+    scheme: &str,
+    hidden: &mut Hidden,
+) -> Result<Credentials, NotSent> {
+    let token = contents.text(key)?;
+    let line = if scheme.is_empty() { token.to_owned() } else { format!("{scheme} {token}") };
+    let mut value = HeaderValue::from_str(&line).map_err(|_| NotSent::SecretInvalid {
+        key: key.clone(),
+        problem: "is not fit for a header: only printable ASCII is",
+    })?;
+    value.set_sensitive(true);
+    hidden.add(token);
+    Ok(Credentials::Header(header.clone(), value))
+}
+
+/// Puts the request together.
+fn request(client: &Client, out: &Outgoing, prepared: &mut Prepared, started: Time) -> Result<Request, NotSent> {
+    let mut headers = HeaderMap::with_capacity(out.headers.len() + 4);
+    for (name, value) in &out.headers {
+        headers.append(name, value.clone());
+    }
+    let id = HeaderValue::from_str(&out.id).map_err(|_| NotSent::InvalidRequest("the id is not fit for a header"))?;
+    headers.insert(WEBHOOK_ID, id);
+    headers.insert(WEBHOOK_TIMESTAMP, started.as_second().into());
+    // The client has its own.
+    headers.remove(http::header::USER_AGENT);
+    if let Credentials::Basic { .. } = prepared.credentials {
+        headers.remove(AUTHORIZATION);
+    }
+    if let Credentials::Header(name, value) = &prepared.credentials {
+        headers.insert(name, value.clone());
+    }
+    let method = match out.method {
+        Method::Post => http::Method::POST,
+        Method::Put => http::Method::PUT,
+        Method::Patch => http::Method::PATCH,
+    };
+    let mut builder = client.request(method, prepared.url.clone()).headers(headers).body(out.body.clone());
+    if let Credentials::Basic { username, password } = &prepared.credentials {
+        builder = builder.basic_auth(username.expose_secret(), Some(password.expose_secret()));
+    }
+    let request = builder.build().map_err(|_| NotSent::InvalidRequest("the URL cannot be written down in HTTP"))?;
+    if let Credentials::Basic { .. } = prepared.credentials {
+        // User name and password in their encoded form.
+        let encoded = request.headers().get(AUTHORIZATION).and_then(|value| value.to_str().ok()?.strip_prefix("Basic "));
+        prepared.hidden.add(encoded.unwrap_or_default());
+    }
+    Ok(request)
+}

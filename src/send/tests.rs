@@ -1,0 +1,3 @@
+pub fn provider() {
+    _ = rustls::crypto::ring::default_provider().install_default();
+}

@@ -1,0 +1,158 @@
+//! Log lines on stderr, as text or JSON.
+
+use std::fmt;
+use std::io::IsTerminal as _;
+use std::str::FromStr;
+
+use tracing::Subscriber;
+use tracing_subscriber::EnvFilter;
+use tracing_subscriber::filter::LevelFilter;
+use tracing_subscriber::fmt::MakeWriter;
+use tracing_subscriber::util::SubscriberInitExt as _;
+
+use super::TelemetryError;
+
+/// The log target of the audit: one line at level info for every settled delivery, whatever the filter says.
+pub const AUDIT: &str = "audit";
+
+/// Where the filter is read from; the first that is set and not empty counts.
+const VARIABLES: [&str; 2] = ["PENNANT_LOG", "RUST_LOG"];
+
+/// How a log line looks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Format {
+    /// For people.
+    #[default]
+    Text,
+    /// One JSON object a line, for machines.
+    Json,
+}
+
+impl fmt::Display for Format {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Text => "text",
+            Self::Json => "json",
+        })
+    }
+}
+
+impl FromStr for Format {
+    type Err = TelemetryError;
+
+    fn from_str(word: &str) -> Result<Self, Self::Err> {
+        match word {
+            "text" => Ok(Self::Text),
+            "json" => Ok(Self::Json),
+            _ => Err(TelemetryError::Format(word.to_owned())),
+        }
+    }
+}
+
+/// Sends the log events of the whole process to stderr. To be called once, at start.
+pub fn init(format: Format) -> Result<(), TelemetryError> {
+    let filter = filter(|variable| std::env::var(variable).ok())?;
+    // An empty NO_COLOR does not count: https://no-color.org
+    let plain = std::env::var_os("NO_COLOR").is_some_and(|v| !v.is_empty());
+    let colour = std::io::stderr().is_terminal() && !plain;
+    subscriber(format, filter, colour, std::io::stderr).try_init().map_err(TelemetryError::AlreadySet)
+}
+
+/// The filter that the environment asks for, default `info`, with the audit put on top of it.
+fn filter(environment: impl Fn(&str) -> Option<String>) -> Result<EnvFilter, TelemetryError> {
+    let asked = VARIABLES.into_iter().find_map(|v| environment(v).filter(|text| !text.is_empty()).map(|text| (v, text)));
+    let filter = match asked {
+        Some((variable, text)) => {
+            EnvFilter::builder().parse(text).map_err(|source| TelemetryError::Filter { variable, source })?
+        }
+        None => EnvFilter::default().add_directive(LevelFilter::INFO.into()),
+    };
+    let audit = "audit=info".parse().map_err(|source| TelemetryError::Filter { variable: AUDIT, source })?;
+    Ok(filter.add_directive(audit))
+}
+
+/// A subscriber that writes lines of this format.
+fn subscriber<W>(format: Format, filter: EnvFilter, colour: bool, writer: W) -> Box<dyn Subscriber + Send + Sync>
+where
+    W: for<'w> MakeWriter<'w> + Send + Sync + 'static,
+{
+    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_ansi(colour).with_writer(writer);
+    match format {
+        Format::Text => Box::new(builder.finish()),
+        Format::Json => Box::new(builder.json().flatten_event(true).with_current_span(false).finish()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+    use std::sync::{Arc, Mutex};
+
+    use super::*;
+
+    #[derive(Clone, Default)]
+    struct Page(Arc<Mutex<Vec<u8>>>);
+
+    impl Write for Page {
+        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+            self.0.lock().unwrap().extend_from_slice(bytes);
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+
+    /// What is printed of three events under this environment.
+    fn printed(format: Format, environment: &[(&str, &str)]) -> String {
+        let get = |v: &str| environment.iter().find(|(name, _)| *name == v).map(|(_, text)| (*text).to_owned());
+        let page = Page::default();
+        let writer = page.clone();
+        let subscriber = subscriber(format, filter(get).unwrap(), false, move || writer.clone());
+        tracing::subscriber::with_default(subscriber, || {
+            tracing::info!(target: AUDIT, delivery = "a-b", "settled");
+            tracing::info!("hello");
+            tracing::debug!("detail");
+        });
+        let bytes = page.0.lock().unwrap().clone();
+        String::from_utf8(bytes).unwrap()
+    }
+
+    #[test]
+    fn the_environment_sets_the_level() {
+        for (environment, hello, detail) in [
+            (&[][..], true, false),
+            (&[("RUST_LOG", "debug")][..], true, true),
+            (&[("RUST_LOG", "debug"), ("PENNANT_LOG", "warn")][..], false, false),
+            (&[("RUST_LOG", "warn"), ("PENNANT_LOG", "")][..], false, false),
+            (&[("PENNANT_LOG", "off,audit=off")][..], false, false),
+        ] {
+            let text = printed(Format::Text, environment);
+            assert_eq!((text.contains("hello"), text.contains("detail")), (hello, detail), "{environment:?}");
+            assert!(text.contains("settled"), "the audit is always on: {environment:?}");
+        }
+    }
+
+    #[test]
+    fn json_is_one_object_a_line() {
+        let text = printed(Format::Json, &[]);
+        let lines: Vec<serde_json::Value> = text.lines().map(|l| serde_json::from_str(l).unwrap()).collect();
+        assert_eq!(lines.len(), 2);
+        assert_eq!((&lines[0]["target"], &lines[0]["delivery"]), (&"audit".into(), &"a-b".into()));
+    }
+
+    #[test]
+    fn a_filter_that_makes_no_sense_is_an_error_that_names_the_variable() {
+        let error = filter(|v| (v == "RUST_LOG").then(|| "pennant=loud".to_owned())).unwrap_err();
+        assert!(error.to_string().contains("RUST_LOG"), "{error}");
+    }
+
+    #[test]
+    fn formats_have_names() {
+        for format in [Format::Text, Format::Json] {
+            assert_eq!(format.to_string().parse::<Format>().unwrap(), format);
+        }
+        assert!("xml".parse::<Format>().is_err());
+    }
+}

@@ -1,0 +1,338 @@
+//! The metric families, and the handle through which the rooms feed them.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use prometheus_client::encoding::{EncodeLabelSet, EncodeLabelValue, LabelValueEncoder};
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::Histogram;
+use prometheus_client::metrics::info::Info;
+use prometheus_client::registry::{Registry, Unit};
+
+/// The media type of [`Metrics::encode`].
+pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+/// Upper bounds in seconds for one request: the longest that a timeout can allow is 60 s.
+const REQUEST_SECONDS: [f64; 13] = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0, 15.0, 60.0];
+/// Upper bounds in seconds from a change to the first attempt to tell of it, which can wait for those before it.
+const FIRST_ATTEMPT_SECONDS: [f64; 13] = [0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0, 15.0, 60.0, 300.0, 1800.0, 7200.0];
+
+/// A closed set of label values: an enum whose variants have one word each.
+macro_rules! label_value {
+    ($(#[$doc:meta])* $name:ident { $($(#[$variant_doc:meta])* $variant:ident => $word:literal),+ $(,)? }) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        pub enum $name {
+            $($(#[$variant_doc])* $variant),+
+        }
+
+        impl $name {
+            /// All values.
+            pub const ALL: &[Self] = &[$(Self::$variant),+];
+
+            /// The value of the label.
+            #[must_use]
+            pub const fn as_str(self) -> &'static str {
+                match self { $(Self::$variant => $word),+ }
+            }
+        }
+
+        impl EncodeLabelValue for $name {
+            fn encode(&self, encoder: &mut LabelValueEncoder<'_>) -> Result<(), fmt::Error> {
+                EncodeLabelValue::encode(&self.as_str(), encoder)
+            }
+        }
+    };
+}
+
+label_value! {
+    /// How a delivery ended.
+    Outcome {
+        /// The receiver answered 2xx.
+        Delivered => "Delivered",
+        /// Given up.
+        Parked => "Parked",
+        /// What it was about is gone.
+        Canceled => "Canceled",
+    }
+}
+
+label_value! {
+    /// What came of an attempt.
+    AttemptClass {
+        /// The answer was 2xx.
+        Success => "2xx",
+        /// The answer was 3xx, which is not followed.
+        Redirect => "3xx",
+        /// The answer was 4xx.
+        Refused => "4xx",
+        /// The answer was 5xx, or a status that HTTP does not define.
+        ServerError => "5xx",
+        /// No answer: name, connection, TLS or time limit.
+        Network => "network",
+        /// No request was made.
+        NotSent => "not_sent",
+    }
+}
+
+label_value! {
+    /// What a lane does.
+    LaneState {
+        /// Its head can be sent.
+        Ready => "ready",
+        /// Its head is being sent.
+        InFlight => "in_flight",
+        /// Its head waits for its next attempt.
+        Waiting => "waiting",
+        /// Its head waits for something to be mended.
+        Blocked => "blocked",
+    }
+}
+
+label_value! {
+    /// What is written to the API server.
+    ApiWrite {
+        /// `Pipeline.status` but for `dispatched`.
+        PipelineStatus => "pipeline_status",
+        /// `Pipeline.status.dispatched`.
+        Dispatched => "dispatched",
+        /// A new Delivery.
+        DeliveryCreate => "delivery_create",
+        /// What became of a Delivery.
+        DeliveryStatus => "delivery_status",
+        /// `Notification.status`.
+        NotificationStatus => "notification_status",
+        /// An Event.
+        Event => "event",
+    }
+}
+
+label_value! {
+    /// What the API server said to a write.
+    WriteResult {
+        /// Done.
+        Ok => "ok",
+        /// Somebody else was first.
+        Conflict => "conflict",
+        /// Refused, or no answer.
+        Error => "error",
+    }
+}
+
+label_value! {
+    /// What is watched.
+    Watch {
+        /// Pipelines.
+        Pipelines => "pipelines",
+        /// Notifications.
+        Notifications => "notifications",
+        /// Deliveries.
+        Deliveries => "deliveries",
+        /// Application objects.
+        ApplicationObjects => "application_objects",
+        /// Secrets that are referred to.
+        Secrets => "secrets",
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct OutcomeLabels {
+    outcome: Outcome,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct AttemptLabels {
+    class: AttemptClass,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct LaneLabels {
+    state: LaneState,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct WriteLabels {
+    kind: ApiWrite,
+    result: WriteResult,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct WatchLabels {
+    watch: Watch,
+}
+
+/// All metrics of the process; cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Metrics {
+    families: Arc<Families>,
+}
+
+#[derive(Debug)]
+struct Families {
+    registry: Registry,
+    deliveries: Family<OutcomeLabels, Counter>,
+    attempts: Family<AttemptLabels, Counter>,
+    first_attempt: Histogram,
+    request: Histogram,
+    lanes: Family<LaneLabels, Gauge>,
+    pending: Gauge,
+    api_writes: Family<WriteLabels, Counter>,
+    watch_errors: Family<WatchLabels, Counter>,
+}
+
+impl Metrics {
+    /// Every series there will ever be, at zero, so that a rate has something to start from.
+    #[must_use]
+    pub fn new() -> Self {
+        let mut families = Families {
+            registry: Registry::with_prefix("pennant"),
+            deliveries: Family::default(),
+            attempts: Family::default(),
+            first_attempt: Histogram::new(FIRST_ATTEMPT_SECONDS),
+            request: Histogram::new(REQUEST_SECONDS),
+            lanes: Family::default(),
+            pending: Gauge::default(),
+            api_writes: Family::default(),
+            watch_errors: Family::default(),
+        };
+        families.begin();
+        families.register();
+        Self { families: Arc::new(families) }
+    }
+
+    /// A delivery has ended.
+    pub fn delivery(&self, outcome: Outcome) {
+        self.families.deliveries.get_or_create(&OutcomeLabels { outcome }).inc();
+    }
+
+    /// An attempt has ended.
+    pub fn attempt(&self, class: AttemptClass) {
+        self.families.attempts.get_or_create(&AttemptLabels { class }).inc();
+    }
+
+    /// How long a request took, answered or not.
+    pub fn request_time(&self, took: Duration) {
+        self.families.request.observe(took.as_secs_f64());
+    }
+
+    /// How long it took from the observation of a change to the first attempt to tell of it.
+    pub fn first_attempt(&self, after: Duration) {
+        self.families.first_attempt.observe(after.as_secs_f64());
+    }
+
+    /// How many lanes are in this state.
+    pub fn lanes(&self, state: LaneState, count: usize) {
+        self.families.lanes.get_or_create(&LaneLabels { state }).set(i64::try_from(count).unwrap_or(i64::MAX));
+    }
+
+    /// How many deliveries are recorded and not settled.
+    pub fn pending(&self, count: usize) {
+        self.families.pending.set(i64::try_from(count).unwrap_or(i64::MAX));
+    }
+
+    /// The API server has answered a write, or failed to.
+    pub fn api_write(&self, kind: ApiWrite, result: WriteResult) {
+        self.families.api_writes.get_or_create(&WriteLabels { kind, result }).inc();
+    }
+
+    /// A watch broke and is begun again.
+    pub fn watch_error(&self, watch: Watch) {
+        self.families.watch_errors.get_or_create(&WatchLabels { watch }).inc();
+    }
+
+    /// All metrics as `OpenMetrics` text (see [`CONTENT_TYPE`]).
+    pub fn encode(&self) -> Result<String, fmt::Error> {
+        let mut text = String::new();
+        prometheus_client::encoding::text::encode(&mut text, &self.families.registry)?;
+        Ok(text)
+    }
+}
+
+impl Default for Metrics {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Families {
+    /// Makes every series of every family.
+    fn begin(&self) {
+        for &outcome in Outcome::ALL {
+            drop(self.deliveries.get_or_create(&OutcomeLabels { outcome }));
+        }
+        for &class in AttemptClass::ALL {
+            drop(self.attempts.get_or_create(&AttemptLabels { class }));
+        }
+        for &state in LaneState::ALL {
+            drop(self.lanes.get_or_create(&LaneLabels { state }));
+        }
+        for &kind in ApiWrite::ALL {
+            for &result in WriteResult::ALL {
+                drop(self.api_writes.get_or_create(&WriteLabels { kind, result }));
+            }
+        }
+        for &watch in Watch::ALL {
+            drop(self.watch_errors.get_or_create(&WatchLabels { watch }));
+        }
+    }
+
+    /// Puts the families into the registry, which adds prefix, unit and `_total`.
+    fn register(&mut self) {
+        let r = &mut self.registry;
+        r.register("build", "Which version runs", Info::new([("version", env!("CARGO_PKG_VERSION"))]));
+        r.register("deliveries", "Deliveries that have ended, by outcome", self.deliveries.clone());
+        r.register("attempts", "Attempts to send a delivery, by what came of them", self.attempts.clone());
+        let help = "Time from the observation of a change to the first attempt to tell of it";
+        r.register_with_unit("change_to_first_attempt", help, Unit::Seconds, self.first_attempt.clone());
+        let help = "Time that a request took, answered or not";
+        r.register_with_unit("request_duration", help, Unit::Seconds, self.request.clone());
+        r.register("lanes", "Lanes with something to send, by state", self.lanes.clone());
+        r.register("deliveries_pending", "Deliveries recorded and not settled", self.pending.clone());
+        r.register("api_writes", "Writes to the API server, by kind and result", self.api_writes.clone());
+        r.register("watch_errors", "Watches that broke and were begun again", self.watch_errors.clone());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_and_units_follow_the_conventions() {
+        let metrics = Metrics::new();
+        metrics.delivery(Outcome::Parked);
+        metrics.attempt(AttemptClass::NotSent);
+        metrics.attempt(AttemptClass::Success);
+        metrics.attempt(AttemptClass::Success);
+        metrics.request_time(Duration::from_millis(20));
+        metrics.first_attempt(Duration::from_secs(3));
+        metrics.lanes(LaneState::InFlight, 7);
+        metrics.pending(9);
+        metrics.api_write(ApiWrite::DeliveryCreate, WriteResult::Conflict);
+        metrics.clone().watch_error(Watch::Secrets);
+        let text = metrics.encode().unwrap();
+        for line in [
+            concat!("pennant_build_info{version=\"", env!("CARGO_PKG_VERSION"), "\"} 1"),
+            "pennant_deliveries_total{outcome=\"Parked\"} 1",
+            "pennant_deliveries_total{outcome=\"Delivered\"} 0",
+            "pennant_attempts_total{class=\"2xx\"} 2",
+            "pennant_attempts_total{class=\"not_sent\"} 1",
+            "# UNIT pennant_request_duration_seconds seconds",
+            "pennant_request_duration_seconds_bucket{le=\"0.01\"} 0",
+            "pennant_request_duration_seconds_bucket{le=\"0.025\"} 1",
+            "pennant_request_duration_seconds_count 1",
+            "pennant_change_to_first_attempt_seconds_sum 3.0",
+            "pennant_lanes{state=\"in_flight\"} 7",
+            "pennant_deliveries_pending 9",
+            "pennant_api_writes_total{kind=\"delivery_create\",result=\"conflict\"} 1",
+            "pennant_api_writes_total{kind=\"event\",result=\"ok\"} 0",
+            "pennant_watch_errors_total{watch=\"secrets\"} 1",
+        ] {
+            assert!(text.lines().any(|l| l == line), "{line} is not in\n{text}");
+        }
+        assert!(text.ends_with("# EOF\n"));
+    }
+}

@@ -1,0 +1,35 @@
+//! What the process says of itself: log lines and metrics.
+//!
+//! In: nothing of ours; every room may import this one. Log events come through `tracing`, numbers through the typed methods
+//! of [`Metrics`].
+//! Out: text or JSON lines on stderr ([`logging`]), and `OpenMetrics` text ([`Metrics::encode`]), which [`crate::http`] serves.
+//!
+//! The target `audit` ([`logging::AUDIT`]) is always on: it carries one line for every settled delivery.
+//! Labels come from closed sets (enums), so that the number of series is known when the program is written.
+
+mod chain;
+pub mod logging;
+pub mod metrics;
+
+pub use chain::chain;
+pub use metrics::Metrics;
+
+/// What can go wrong when telemetry is set up.
+#[derive(Debug, thiserror::Error)]
+pub enum TelemetryError {
+    /// `PENNANT_LOG` or `RUST_LOG` is not a filter as `tracing-subscriber` reads them.
+    #[error("{variable} is not a log filter such as info or pennant=debug,warn")]
+    Filter {
+        /// The environment variable.
+        variable: &'static str,
+        /// What the parser says.
+        #[source]
+        source: tracing_subscriber::filter::ParseError,
+    },
+    /// Logging was set up before.
+    #[error("logging is already set up")]
+    AlreadySet(#[source] tracing_subscriber::util::TryInitError),
+    /// The name of a log format is unknown.
+    #[error("unknown log format {0:?}: text or json")]
+    Format(String),
+}
