@@ -116,6 +116,11 @@ impl Deliveries {
         errors
     }
 
+    /// Waits until the engine has ended: nothing is sent or written after that.
+    pub async fn ended(&self) {
+        self.commands.closed().await;
+    }
+
     /// Says that something has changed on which lanes depend.
     pub async fn look(&self, scope: Scope) {
         let _ = self.commands.send(Command::Look(scope)).await;

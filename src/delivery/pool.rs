@@ -78,12 +78,6 @@ impl Pool {
             self.origins.remove(origin);
         }
     }
-
-    /// Workers at work.
-    #[must_use]
-    pub fn busy(&self) -> usize {
-        self.busy
-    }
 }
 
 #[cfg(test)]
@@ -107,7 +101,7 @@ mod tests {
             pool.release(&origin);
         }
         assert!(pool.next().is_none());
-        assert_eq!(pool.busy(), 5);
+        assert_eq!(pool.busy, 5);
     }
 
     #[test]

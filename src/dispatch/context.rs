@@ -115,11 +115,6 @@ impl Context {
         self.standings.lock().unwrap_or_else(PoisonError::into_inner).insert(uid.to_owned(), standing);
     }
 
-    pub(super) fn dirty_standings(&self) -> Vec<String> {
-        let standings = self.standings.lock().unwrap_or_else(PoisonError::into_inner);
-        standings.iter().filter(|(_, s)| s.is_dirty()).map(|(uid, _)| uid.clone()).collect()
-    }
-
     pub(super) fn forget(&self, uid: &str) {
         self.standings.lock().unwrap_or_else(PoisonError::into_inner).remove(uid);
         self.failures.lock().unwrap_or_else(PoisonError::into_inner).remove(uid);

@@ -169,20 +169,23 @@ mod tests {
         };
         let effective = notification("n1");
         let mut figures = Figures { last_sent: at(4), last_attempt: at(9), ..Figures::default() };
-        let known = |figures| Known {
-            name: "deploys",
-            generation: Some(1),
-            effective: &effective,
-            figures,
-            pipelines: &[],
-            missing: None,
-            refused: None,
+        let next = |figures: &Figures| {
+            let known = Known {
+                name: "deploys",
+                generation: Some(1),
+                effective: &effective,
+                figures,
+                pipelines: &[],
+                missing: None,
+                refused: None,
+            };
+            status(&old, &known, Time::UNIX_EPOCH)
         };
-        let new = status(&old, &known(&figures), Time::UNIX_EPOCH);
+        let new = next(&figures);
         assert_eq!((new.last_sent_time, new.last_error.as_deref()), (at(5), Some("503 Service Unavailable")));
         figures.last_attempt = at(10);
         figures.last_sent = at(10);
-        let new = status(&old, &known(&figures), Time::UNIX_EPOCH);
+        let new = next(&figures);
         assert_eq!((new.last_sent_time, new.last_error), (at(10), None));
     }
 }

@@ -236,7 +236,7 @@ async fn keep(of: &PipelineRef, standing: &mut Standing, ctx: &Context) -> Resul
 }
 
 /// Takes over what was sent since; only subjects that the pipeline still has are kept.
-fn gather(of: &PipelineRef, standing: &mut Standing, ctx: &Context) {
+pub fn gather(of: &PipelineRef, standing: &mut Standing, ctx: &Context) {
     let sent = ctx.deliveries.ledger.take_sent(&of.uid);
     if sent.is_empty() {
         return;

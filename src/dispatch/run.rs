@@ -127,12 +127,16 @@ async fn pipeline_pass(pipeline: Arc<Pipeline>, ctx: Arc<Context>) -> Result<Act
     result
 }
 
-/// The last write: where the cursors stand.
+/// The last write, once the requests under way are over: where the cursors stand, and what was sent.
 async fn flush(ctx: &Context, pipelines: &[Arc<Pipeline>]) {
-    let dirty = ctx.dirty_standings();
-    for pipeline in pipelines.iter().filter(|p| p.uid().is_some_and(|uid| dirty.contains(&uid))) {
+    ctx.deliveries.ended().await;
+    for pipeline in pipelines {
         let of = pass::reference(pipeline);
         let mut standing = ctx.take_standing(&of.uid);
+        pass::gather(&of, &mut standing, ctx);
+        if !standing.is_dirty() {
+            continue;
+        }
         if let Err(error) = pass::save(&of, &mut standing, None, ctx).await {
             tracing::warn!(pipeline = %of.name, error = %chain(&error), "cursors could not be flushed; the names of the deliveries will find what is recorded");
         }

@@ -1,4 +1,6 @@
 //! Rules of every kind over small objects, and any JSON at all over every kind.
+// The tables write their JSON in place.
+#![allow(clippy::needless_pass_by_value)]
 
 use kube::core::DynamicObject;
 use proptest::prelude::*;
@@ -193,7 +195,7 @@ fn a_helm_release_runs_the_newest_deployed_chart() {
 
     let fulfilling = condition("Reconciling", "True", "Progressing", 2);
     for reason in ["SourceNotReady", "ArtifactFailed", "DependencyNotReady"] {
-        let seen = release("2.0.0", 1, &[new.clone()], json!([fulfilling, ready("False", reason)]));
+        let seen = release("2.0.0", 1, std::slice::from_ref(&new), json!([fulfilling, ready("False", reason)]));
         assert_eq!(summary(&seen), (InProgress, "2.0.0", "2.0.0"), "the chart of a new spec comes after it: {reason}");
     }
     let legacy = json!({"observedGeneration": 2, "lastAttemptedRevision": "1.0.0", "lastAppliedRevision": "1.0.0",
@@ -230,17 +232,28 @@ fn a_deployment_is_current_when_its_rollout_is_complete() {
     let conditions = |progressing: &str, reason: &str, available: &str| json!({"conditions": [condition("Available", available, "A", 0), condition("Progressing", progressing, reason, 0)]});
     let done = json!({"observedGeneration": 2, "replicas": 3, "updatedReplicas": 3, "readyReplicas": 3, "availableReplicas": 3,
         "conditions": conditions("True", "NewReplicaSetAvailable", "True")["conditions"]});
-    let exceeded = || conditions("False", "ProgressDeadlineExceeded", "True");
+    let exceeded = |more: Value| with(&with(&done, conditions("False", "ProgressDeadlineExceeded", "True")), more);
+    let refused = json!({"updatedReplicas": 0, "unavailableReplicas": 1, "conditions": [
+        condition("Progressing", "False", "ProgressDeadlineExceeded", 0), condition("ReplicaFailure", "True", "Quota", 0)]});
     let available_only = json!([condition("Available", "True", "A", 0)]);
     for (name, spec, status, want) in [
         ("done", json!({}), done.clone(), Current),
         ("new spec", json!({}), with(&done, json!({"observedGeneration": 1})), InProgress),
         ("no generation", json!({}), with(&done, json!({"observedGeneration": null})), InProgress),
-        ("failed", json!({}), with(&done, exceeded()), Failed),
+        ("failed", json!({}), exceeded(json!({"replicas": 4, "updatedReplicas": 1, "unavailableReplicas": 1})), Failed),
+        ("failed to make any", json!({}), exceeded(refused), Failed),
+        ("old ones never go", json!({}), exceeded(json!({"replicas": 0, "updatedReplicas": 0})), Failed),
         (
             "failed before the new spec",
             json!({}),
-            with(&with(&done, exceeded()), json!({"observedGeneration": 1})),
+            exceeded(json!({"observedGeneration": 1, "unavailableReplicas": 1})),
+            InProgress,
+        ),
+        ("failed before it went back", json!({}), exceeded(json!({"replicas": 4})), InProgress),
+        (
+            "failed before, goes back to nothing made",
+            json!({}),
+            exceeded(json!({"updatedReplicas": 0, "unavailableReplicas": 1})),
             InProgress,
         ),
         ("too few", json!({}), with(&done, json!({"replicas": 2})), InProgress),

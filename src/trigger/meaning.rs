@@ -6,11 +6,11 @@ use crate::api::{Change, State, Status, TransitionType};
 ///
 /// | type | going `from` → `to` |
 /// |---|---|
-/// | `Deployed` | Current at a revision other than `from.current` |
-/// | `Recovered` | Current at `from.current`, with `from.failed` |
-/// | `Progressing` | InProgress with a revision other than before, or out of nothing |
-/// | `Failed` | Failed |
-/// | `Removed` | NotFound after anything known |
+/// | `Deployed` | `Current` at a revision other than `from.current` |
+/// | `Recovered` | `Current` at `from.current`, with `from.failed` |
+/// | `Progressing` | `InProgress` with a revision other than before, or out of nothing |
+/// | `Failed` | `Failed` |
+/// | `Removed` | `NotFound` after anything known |
 ///
 /// A coalesced change always means what its end state means, whatever `from` says: who takes it may stand inside it.
 #[must_use]
@@ -55,7 +55,7 @@ mod tests {
     }
 
     fn change(from: State, to: State, coalesced: bool) -> Change {
-        Change { from, to, coalesced, ..Change::default() }
+        Change { coalesced, from, to, ..Change::default() }
     }
 
     #[test]

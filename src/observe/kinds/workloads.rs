@@ -15,15 +15,14 @@ pub(super) fn deployment(view: &View<'_>) -> Verdict {
     if let Some(verdict) = untouched(view) {
         return verdict;
     }
+    let wanted = view.int("/spec/replicas").unwrap_or(1);
+    let replicas = count(view, "/status/replicas");
+    let updated = count(view, "/status/updatedReplicas");
     let progressing = view.condition("Progressing");
-    // Beside an older observed generation this reason is about the rollout before; `untouched` has taken care of that.
     // `Available` says nothing of a rollout: the old pods keep it True.
-    if let Some(c) = progressing.filter(|c| c.reason == "ProgressDeadlineExceeded") {
+    if let Some(c) = progressing.filter(|c| c.reason == "ProgressDeadlineExceeded" && borne_out(view, replicas, updated)) {
         return Verdict::failed_as(&c);
     }
-    let wanted = view.int("/spec/replicas").unwrap_or(1);
-    let updated = count(view, "/status/updatedReplicas");
-    let replicas = count(view, "/status/replicas");
     let short = fewer("LessReplicas", replicas, wanted)
         .or_else(|| fewer("LessUpdated", updated, wanted))
         .or_else(|| extra(replicas, wanted))
@@ -44,6 +43,14 @@ pub(super) fn deployment(view: &View<'_>) -> Verdict {
         return Verdict::in_progress("DeploymentNotAvailable", "fewer replicas are available than must be");
     }
     Verdict::current()
+}
+
+/// Whether the pods bear out that it is this rollout which has failed. When a spec goes back to an earlier revision, the controller observes
+/// the new generation and leaves the verdict on the one before standing, until the replicas move. A rollout that has failed
+/// itself wants pods that are not available, and has made some or was refused them (or waits for the last old one to go).
+fn borne_out(view: &View<'_>, replicas: i64, updated: i64) -> bool {
+    let tried = updated > 0 || view.condition_true("ReplicaFailure").is_some();
+    replicas == 0 || (tried && count(view, "/status/unavailableReplicas") > 0)
 }
 
 pub(super) fn stateful_set(view: &View<'_>) -> Verdict {

@@ -1,0 +1,254 @@
+//! The composition root: makes the parts, joins them, and ends the process when one that must not end does.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ipnet::IpNet;
+use kube::Client;
+use kube::config::{Config, KubeConfigOptions};
+use thiserror::Error;
+use tokio::net::TcpListener;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::{Semaphore, mpsc};
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+use crate::delivery::{self, Directory, Journal, Ledger, Parts};
+use crate::dispatch::{self, Given};
+use crate::http::{Gates, Served};
+use crate::report::events::events;
+use crate::send::{Policy, SecretWatches, Sender};
+use crate::telemetry::Metrics;
+use crate::{clusters, http, pipeline};
+
+/// Notes of the delivery engine that may wait for the dispatcher.
+const NOTES: usize = 256;
+/// Waiting and canceling deliveries at once: as many writes as the API server takes gladly.
+const ASIDE: usize = 32;
+/// Pipelines looked at at once.
+const PIPELINES: u16 = 32;
+/// After the order to stop: 20 s for requests under way, and some for the last writes.
+const STOP: Duration = Duration::from_secs(28);
+
+/// A controller that can run by itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Controller {
+    /// Observes application objects and writes the change log.
+    Pipeline,
+    /// Takes the change log, records deliveries and sends them.
+    Dispatch,
+}
+
+/// What `pennant run` was told.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Which controllers to run.
+    pub controllers: Vec<Controller>,
+    /// The process's own namespace.
+    pub namespace: String,
+    /// Namespaces to watch; none: all.
+    pub watch_namespaces: Vec<String>,
+    /// Name of the local cluster.
+    pub cluster_name: String,
+    /// Requests under way at once.
+    pub workers: usize,
+    /// `http` everywhere.
+    pub allow_http: bool,
+    /// Addresses allowed although they are refused by default.
+    pub allow_destinations: Vec<IpNet>,
+    /// Addresses refused.
+    pub deny_destinations: Vec<IpNet>,
+    /// Targets only in the pipeline's own namespace.
+    pub no_cross_namespace_refs: bool,
+    /// Where to serve health and metrics.
+    pub http_addr: SocketAddr,
+    /// Context of the kubeconfig.
+    pub context: Option<String>,
+}
+
+/// Why the process cannot start, or had to end.
+#[derive(Debug, Error)]
+pub enum AppError {
+    /// No usable kubeconfig, and not in a pod.
+    #[error("no cluster: neither a kubeconfig (KUBECONFIG, ~/.kube/config) nor a pod's service account can be used")]
+    NoCluster(#[source] Box<dyn std::error::Error + Send + Sync>),
+    /// The client cannot be made.
+    #[error("the client of the API server cannot be made")]
+    Client(#[source] Box<kube::Error>),
+    /// The sender cannot be made.
+    #[error("the sender cannot be made")]
+    Send(#[from] crate::send::SendError),
+    /// The address cannot be served.
+    #[error("{addr} cannot be served")]
+    Listen {
+        /// The address.
+        addr: SocketAddr,
+        /// Why.
+        #[source]
+        source: std::io::Error,
+    },
+    /// Signals cannot be received.
+    #[error("signals cannot be received")]
+    Signal(#[source] std::io::Error),
+    /// A part that must run has ended.
+    #[error("{0} has ended, so the process ends: it starts anew from what is recorded")]
+    Ended(String),
+}
+
+/// Runs until SIGTERM or SIGINT, or until a part that must run has ended.
+pub async fn run(options: Options) -> Result<(), AppError> {
+    let stop = CancellationToken::new();
+    let mut signals = Signals::new()?;
+    let client = client(&options).await?;
+    let (metrics, gates) = (Metrics::new(), Gates::default());
+    let listener =
+        TcpListener::bind(options.http_addr).await.map_err(|source| AppError::Listen { addr: options.http_addr, source })?;
+    let address = listener.local_addr().map_err(|source| AppError::Listen { addr: options.http_addr, source })?;
+    tracing::info!(%address, namespace = %options.namespace, controllers = ?options.controllers, version = env!("CARGO_PKG_VERSION"), "listening");
+    let mut tasks = JoinSet::new();
+    let served = Served { metrics: metrics.clone(), gates: gates.clone() };
+    let serving = http::serve(listener, served, stop.clone());
+    tasks.spawn(async {
+        if let Err(error) = serving.await {
+            tracing::error!(%error, "health and metrics cannot be served");
+        }
+        "serving health and metrics"
+    });
+    if options.controllers.contains(&Controller::Pipeline) {
+        start_pipeline(&options, &client, &metrics, &gates, &mut tasks, &stop);
+    }
+    if options.controllers.contains(&Controller::Dispatch) {
+        start_dispatch(&options, &client, &metrics, &gates, &mut tasks, &stop)?;
+    }
+    let ended = tokio::select! {
+        name = signals.next() => {
+            tracing::info!(signal = name, "stopping: nothing new is begun, requests under way finish");
+            None
+        }
+        task = tasks.join_next() => Some(match task {
+            Some(Ok(name)) => name.to_owned(),
+            Some(Err(error)) => error.to_string(),
+            None => "everything".to_owned(),
+        }),
+    };
+    stop.cancel();
+    let joined = async { while tasks.join_next().await.is_some() {} };
+    if tokio::time::timeout(STOP, joined).await.is_err() {
+        tracing::warn!("some tasks did not end in time; what they were doing is taken up at the next start");
+    }
+    ended.map_or(Ok(()), |name| Err(AppError::Ended(name)))
+}
+
+async fn client(options: &Options) -> Result<Client, AppError> {
+    let config = match &options.context {
+        Some(_) => {
+            let which = KubeConfigOptions { context: options.context.clone(), ..KubeConfigOptions::default() };
+            Config::from_kubeconfig(&which).await.map_err(|e| AppError::NoCluster(Box::new(e)))?
+        }
+        None => Config::infer().await.map_err(|e| AppError::NoCluster(Box::new(e)))?,
+    };
+    Client::try_from(config).map_err(|e| AppError::Client(Box::new(e)))
+}
+
+/// One watch over all namespaces, or one for each.
+fn scopes(options: &Options) -> Vec<Option<String>> {
+    if options.watch_namespaces.is_empty() {
+        return vec![None];
+    }
+    let names: std::collections::BTreeSet<_> = options.watch_namespaces.iter().cloned().collect();
+    names.into_iter().map(Some).collect()
+}
+
+fn start_pipeline(
+    options: &Options,
+    client: &Client,
+    metrics: &Metrics,
+    gates: &Gates,
+    tasks: &mut JoinSet<&'static str>,
+    stop: &CancellationToken,
+) {
+    let observing = gates.add("pipelines");
+    let scope = clusters::Scope::new(&options.watch_namespaces);
+    let (caches, woken) = clusters::Caches::new(client.clone(), &options.cluster_name, scope);
+    let how = pipeline::Options {
+        cluster_name: options.cluster_name.clone(),
+        watch_namespaces: options.watch_namespaces.clone(),
+        cross_namespace_refs: !options.no_cross_namespace_refs,
+        concurrency: PIPELINES,
+    };
+    let context = pipeline::Context::new(client.clone(), caches, how, metrics.clone());
+    let running = pipeline::run(context, woken, move || observing.open(), stop.clone());
+    tasks.spawn(async {
+        if let Err(error) = running.await {
+            tracing::error!(error = %crate::telemetry::chain(&error), "the pipeline controller has ended");
+        }
+        "the pipeline controller"
+    });
+}
+
+fn start_dispatch(
+    options: &Options,
+    client: &Client,
+    metrics: &Metrics,
+    gates: &Gates,
+    tasks: &mut JoinSet<&'static str>,
+    stop: &CancellationToken,
+) -> Result<(), AppError> {
+    let (recorded, dispatching) = (gates.add("deliveries"), gates.add("dispatcher"));
+    let secrets = SecretWatches::new(client.clone(), metrics.clone());
+    let policy = Policy {
+        allow: options.allow_destinations.clone(),
+        deny: options.deny_destinations.clone(),
+        allow_http: options.allow_http,
+    };
+    let parts = Parts {
+        journal: Journal::new(client.clone(), metrics.clone()),
+        directory: Directory::default(),
+        ledger: Ledger::default(),
+        sender: Arc::new(Sender::new(policy, secrets.secrets(), metrics.clone())?),
+        client: client.clone(),
+        cluster_name: options.cluster_name.clone(),
+        metrics: metrics.clone(),
+        aside: Arc::new(Semaphore::new(ASIDE)),
+    };
+    let (notes, noted) = mpsc::channel(NOTES);
+    let deliveries = delivery::start(parts, options.workers, scopes(options), notes, move || recorded.open(), tasks, stop);
+    let (events, write_events) = events(client.clone(), metrics.clone(), stop.clone());
+    tasks.spawn(async {
+        write_events.await;
+        "writing events"
+    });
+    let given = Given {
+        client: client.clone(),
+        cluster_name: options.cluster_name.clone(),
+        allow_http: options.allow_http,
+        deliveries,
+        secrets,
+        events,
+        metrics: metrics.clone(),
+        namespaces: scopes(options),
+    };
+    dispatch::start(given, noted, move || dispatching.open(), tasks, stop);
+    Ok(())
+}
+
+/// SIGTERM (what the kubelet sends) and SIGINT (what a terminal sends).
+struct Signals {
+    term: tokio::signal::unix::Signal,
+    int: tokio::signal::unix::Signal,
+}
+
+impl Signals {
+    fn new() -> Result<Self, AppError> {
+        let of = |kind| signal(kind).map_err(AppError::Signal);
+        Ok(Self { term: of(SignalKind::terminate())?, int: of(SignalKind::interrupt())? })
+    }
+
+    async fn next(&mut self) -> &'static str {
+        tokio::select! {
+            _ = self.term.recv() => "SIGTERM",
+            _ = self.int.recv() => "SIGINT",
+        }
+    }
+}

@@ -1,0 +1,136 @@
+//! The log itself: serials are given once and only rise, and its length is bounded while nobody reads.
+
+use std::collections::BTreeMap;
+
+use crate::api::pipeline::Cursor;
+use crate::api::{Change, ChangeLog, State, Time};
+
+/// At most so many changes of one subject wait in the log; more are made one, oldest first.
+pub const MAX_PER_SUBJECT: usize = 8;
+
+/// The log of a pipeline that is seen for the first time.
+///
+/// It starts at Unix milliseconds, so that the log of a pipeline whose status was wiped goes on above the serials that it
+/// gave before; above `highest`, the highest serial known to have been given, even if the clock was set back.
+#[must_use]
+pub fn open(now: Time, highest: Option<i64>) -> ChangeLog {
+    let first = now.as_millisecond().max(highest.map_or(i64::MIN, |h| h.saturating_add(1)));
+    ChangeLog { first, serial: first, changes: Vec::new() }
+}
+
+/// Adds one change under the next serial.
+pub fn append(log: &mut ChangeLog, subject: &str, time: Time, from: State, to: State) {
+    log.serial += 1;
+    log.changes.push(Change { serial: log.serial, subject: subject.to_owned(), time, coalesced: false, from, to });
+}
+
+/// Forgets what every cursor has passed. Without a cursor nobody is known to have read anything, and everything stays.
+pub fn prune(log: &mut ChangeLog, cursors: &[Cursor]) {
+    if let Some(lowest) = cursors.iter().map(|c| c.serial).min() {
+        log.changes.retain(|c| c.serial > lowest);
+    }
+}
+
+/// Makes one of the two oldest changes of each subject that has more than [`MAX_PER_SUBJECT`], until none has.
+pub fn compact(log: &mut ChangeLog) {
+    let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
+    for change in &log.changes {
+        *counts.entry(&change.subject).or_default() += 1;
+    }
+    let crowded: Vec<(String, usize)> =
+        counts.into_iter().filter(|(_, n)| *n > MAX_PER_SUBJECT).map(|(s, n)| (s.to_owned(), n)).collect();
+    for (subject, count) in crowded {
+        for _ in MAX_PER_SUBJECT..count {
+            merge_oldest(log, &subject);
+        }
+    }
+}
+
+/// Makes one of the two oldest changes of a subject: from the older's `from` to the newer's `to`, at the newer's place.
+/// Whether there were two.
+pub(super) fn merge_oldest(log: &mut ChangeLog, subject: &str) -> bool {
+    let mut places = log.changes.iter().enumerate().filter(|(_, c)| c.subject == subject).map(|(i, _)| i);
+    let (Some(older), Some(newer)) = (places.next(), places.next()) else { return false };
+    let older = log.changes.remove(older);
+    let newer = &mut log.changes[newer - 1];
+    newer.coalesced = true;
+    // A failure between the two must still be seen by whoever asks whether this is a recovery.
+    let failed = older.from.failed || newer.from.failed;
+    newer.from = State { failed, ..older.from };
+    true
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::Status;
+
+    fn at(ms: i64) -> Time {
+        Time::from_millisecond(ms).unwrap()
+    }
+
+    fn state(status: Status, revision: &str, failed: bool) -> State {
+        State { status, revision: revision.to_owned(), failed, ..State::default() }
+    }
+
+    fn log_of(subjects: &[&str]) -> ChangeLog {
+        let mut log = open(at(1000), None);
+        for (i, s) in (1..).zip(subjects) {
+            let before = state(Status::Current, &format!("v{}", i - 1), false);
+            append(&mut log, s, at(1000 + i), before, state(Status::Current, &format!("v{i}"), false));
+        }
+        log
+    }
+
+    fn serials(log: &ChangeLog) -> Vec<i64> {
+        log.changes.iter().map(|c| c.serial).collect()
+    }
+
+    #[test]
+    fn serials_start_at_the_clock_and_above_what_was_given() {
+        assert_eq!(open(at(1000), None), ChangeLog { first: 1000, serial: 1000, changes: vec![] });
+        assert_eq!(open(at(1000), Some(999)).first, 1000);
+        assert_eq!(open(at(1000), Some(1000)).first, 1001);
+        assert_eq!(open(at(1000), Some(5000)).serial, 5001);
+        assert_eq!(serials(&log_of(&["a", "b", "a"])), [1001, 1002, 1003]);
+    }
+
+    #[test]
+    fn only_what_all_cursors_have_passed_is_pruned() {
+        let cursor = |serial| Cursor { serial, ..Cursor::default() };
+        let mut log = log_of(&["a", "b", "a"]);
+        prune(&mut log, &[]);
+        assert_eq!(serials(&log), [1001, 1002, 1003]);
+        prune(&mut log, &[cursor(1003), cursor(1001)]);
+        assert_eq!(serials(&log), [1002, 1003]);
+        prune(&mut log, &[cursor(1003)]);
+        assert_eq!((serials(&log), log.serial), (vec![], 1003));
+    }
+
+    #[test]
+    fn a_crowded_subject_loses_its_oldest_first() {
+        let mut subjects = vec!["b"; 2];
+        subjects.extend(["a"; MAX_PER_SUBJECT + 2]);
+        let mut log = log_of(&subjects);
+        compact(&mut log);
+        assert_eq!(serials(&log), [1001, 1002, 1005, 1006, 1007, 1008, 1009, 1010, 1011, 1012]);
+        let merged = &log.changes[2];
+        assert!(merged.coalesced);
+        assert_eq!((merged.from.revision.as_str(), merged.to.revision.as_str(), merged.time), ("v2", "v5", at(1005)));
+        assert_eq!(log.changes.iter().filter(|c| c.coalesced).count(), 1);
+        let again = log.clone();
+        compact(&mut log);
+        assert_eq!(log, again);
+    }
+
+    #[test]
+    fn a_failure_in_between_is_not_lost() {
+        let mut log = open(at(0), None);
+        append(&mut log, "a", at(1), state(Status::Current, "v1", false), state(Status::Failed, "v2", true));
+        append(&mut log, "a", at(2), state(Status::Failed, "v2", true), state(Status::Current, "v1", false));
+        assert!(merge_oldest(&mut log, "a"));
+        assert!(!merge_oldest(&mut log, "a"));
+        assert_eq!(log.changes[0].from, state(Status::Current, "v1", true));
+        assert_eq!(log.changes[0].to, state(Status::Current, "v1", false));
+    }
+}

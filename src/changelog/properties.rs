@@ -1,0 +1,195 @@
+//! Whatever happens, however it is cut into writes, and whenever someone reads: nothing is skipped, repeated or reordered, and
+//! what had to be made one says so.
+
+use proptest::prelude::*;
+
+use super::{MAX_PER_SUBJECT, Verdict, append, compact, fit, open, prune, settle};
+use crate::api::pipeline::Cursor;
+use crate::api::{Change, ChangeLog, PipelineStatus, Settled, State, Status, Time};
+use crate::observe::Observation;
+
+const SUBJECTS: [&str; 3] = ["target/dev/c/a", "target/dev/c/b", "target/prod/c/a"];
+
+/// One thing that happens to a pipeline.
+#[derive(Clone, Debug)]
+enum Step {
+    /// An object is observed.
+    Observe(usize, Observation),
+    /// What was observed is written: read back from JSON, compacted, and held below a size.
+    Write { limit: usize },
+    /// The consumer takes everything that is written.
+    Take,
+    /// A write makes room with the cursor that it knows.
+    Prune,
+}
+
+fn observation() -> impl Strategy<Value = Observation> {
+    let status = prop_oneof![
+        4 => Just(Status::Current),
+        3 => Just(Status::InProgress),
+        3 => Just(Status::Failed),
+        1 => Just(Status::NotFound),
+        1 => Just(Status::Terminating),
+        1 => Just(Status::Unknown),
+    ];
+    let revision = prop_oneof![Just(""), Just("v1"), Just("v2"), Just("v3")];
+    (status, revision.clone(), revision, any::<bool>(), prop::bool::weighted(0.1), "[a-z\"é]{0,80}").prop_map(
+        |(status, revision, attempted, drifted, suspended, message)| Observation {
+            status,
+            revision: revision.to_owned(),
+            attempted_revision: attempted.to_owned(),
+            reason: String::new(),
+            message,
+            drifted,
+            suspended,
+        },
+    )
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        8 => (0..SUBJECTS.len(), observation()).prop_map(|(i, o)| Step::Observe(i, o)),
+        3 => prop_oneof![Just(600_usize), Just(2_000), Just(super::MAX_STATUS)].prop_map(|limit| Step::Write { limit }),
+        1 => Just(Step::Take),
+        1 => Just(Step::Prune),
+    ]
+}
+
+/// What a writer holds: the log and the settled states.
+#[derive(Clone)]
+struct Writer {
+    log: ChangeLog,
+    settled: [Option<Settled>; SUBJECTS.len()],
+}
+
+impl Writer {
+    fn new() -> Self {
+        Self { log: open(Time::UNIX_EPOCH, Some(999)), settled: Default::default() }
+    }
+
+    fn observe(&mut self, subject: usize, obs: &Observation) {
+        match settle(self.settled[subject].as_ref(), obs, "r", self.log.serial) {
+            Verdict::Ignored => {}
+            Verdict::Baseline(new) => self.settled[subject] = Some(new),
+            Verdict::Changed { from, to, settled } => {
+                append(&mut self.log, SUBJECTS[subject], Time::UNIX_EPOCH, from, to);
+                self.settled[subject] = Some(settled);
+            }
+        }
+    }
+
+    /// Cuts the log down and reads it back, as the API server would.
+    fn write(&mut self, limit: usize) -> usize {
+        compact(&mut self.log);
+        let mut status = PipelineStatus { log: Some(self.log.clone()), ..PipelineStatus::default() };
+        let bytes = fit(&mut status, limit);
+        let json = serde_json::to_string(&status).unwrap();
+        assert_eq!(json.len(), bytes);
+        self.log = serde_json::from_str::<PipelineStatus>(&json).unwrap().log.unwrap();
+        bytes
+    }
+}
+
+/// A state without its words, which may have been cut.
+fn wordless(state: &State) -> State {
+    State { reason: String::new(), message: String::new(), ..state.clone() }
+}
+
+/// Checks that what a consumer took of one subject is what happened to it: change for change, or a run of them made one.
+fn same_transitions(taken: &[&Change], happened: &[&Change]) -> Result<(), TestCaseError> {
+    let mut rest = happened.iter();
+    for change in taken {
+        let first = rest.next().expect("nothing is taken that has not happened");
+        let mut last = first;
+        let mut failed = first.from.failed;
+        while last.serial != change.serial {
+            prop_assert!(change.coalesced, "a run made one says so: {change:?}");
+            last = rest.next().expect("its serial was given");
+            failed |= last.from.failed;
+        }
+        prop_assert_eq!(&change.from, &State { failed, ..first.from.clone() });
+        prop_assert_eq!(wordless(&change.to), wordless(&last.to));
+    }
+    prop_assert!(rest.next().is_none(), "nothing that has happened is missing");
+    Ok(())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(128))]
+
+    #[test]
+    fn the_log_tells_what_happened(steps in prop::collection::vec(step(), 0..120)) {
+        let mut all = Writer::new();
+        let mut writer = Writer::new();
+        let mut taken: Vec<Change> = Vec::new();
+        let mut cursor = None;
+        for step in steps.into_iter().chain([Step::Write { limit: super::MAX_STATUS }, Step::Take]) {
+            let before = writer.log.serial;
+            match step {
+                Step::Observe(subject, obs) => {
+                    all.observe(subject, &obs);
+                    writer.observe(subject, &obs);
+                }
+                Step::Write { limit } => {
+                    let bytes = writer.write(limit);
+                    for subject in SUBJECTS {
+                        let waiting = writer.log.changes.iter().filter(|c| c.subject == subject).count();
+                        prop_assert!(waiting <= MAX_PER_SUBJECT);
+                        prop_assert!(bytes <= limit || waiting <= 1, "bounded unless nothing can be made one");
+                    }
+                }
+                Step::Take => {
+                    let from = cursor.unwrap_or(writer.log.first);
+                    taken.extend(writer.log.changes.iter().filter(|c| c.serial > from).cloned());
+                    cursor = Some(writer.log.serial);
+                }
+                Step::Prune => {
+                    let cursors: Vec<Cursor> = cursor.map(|serial| Cursor { serial, ..Cursor::default() }).into_iter().collect();
+                    prune(&mut writer.log, &cursors);
+                }
+            }
+            prop_assert!(writer.log.serial >= before && writer.log.serial == all.log.serial);
+            prop_assert!(writer.log.changes.is_sorted_by(|a, b| a.serial < b.serial));
+            prop_assert!(writer.log.changes.iter().all(|c| c.serial > writer.log.first && c.serial <= writer.log.serial));
+            prop_assert_eq!(&writer.settled, &all.settled);
+        }
+        for subject in SUBJECTS {
+            let of = |list: &'_ Vec<Change>| list.iter().filter(|c| c.subject == subject).cloned().collect::<Vec<_>>();
+            // A merge may span what a cursor has passed; the whole of it is then taken again, and says that it was made one.
+            let (mine, theirs) = (of(&taken), of(&all.log.changes));
+            if mine.iter().any(|c| c.coalesced) {
+                let last = |l: &Vec<Change>| l.last().map(|c| (c.serial, wordless(&c.to)));
+                prop_assert_eq!(last(&mine), last(&theirs));
+                let given: Vec<i64> = theirs.iter().map(|c| c.serial).collect();
+                prop_assert!(mine.iter().all(|c| given.contains(&c.serial)));
+                prop_assert!(mine.is_sorted_by(|a, b| a.serial < b.serial));
+            } else {
+                same_transitions(&mine.iter().collect::<Vec<_>>(), &theirs.iter().collect::<Vec<_>>())?;
+            }
+        }
+    }
+
+    /// With a consumer that comes only at the end, every merge can be followed back to what happened.
+    #[test]
+    fn what_was_made_one_covers_what_happened(steps in prop::collection::vec(step(), 0..120)) {
+        let mut all = Writer::new();
+        let mut writer = Writer::new();
+        for step in steps {
+            match step {
+                Step::Observe(subject, obs) => {
+                    all.observe(subject, &obs);
+                    writer.observe(subject, &obs);
+                }
+                Step::Write { limit } => {
+                    writer.write(limit);
+                }
+                Step::Take | Step::Prune => {}
+            }
+        }
+        for subject in SUBJECTS {
+            let of = |log: &'_ ChangeLog| log.changes.iter().filter(|c| c.subject == subject).cloned().collect::<Vec<_>>();
+            let (mine, theirs) = (of(&writer.log), of(&all.log));
+            same_transitions(&mine.iter().collect::<Vec<_>>(), &theirs.iter().collect::<Vec<_>>())?;
+        }
+    }
+}

@@ -1,0 +1,249 @@
+//! Whether what is observed of a target is something that has happened, or only noise.
+//!
+//! Controllers write far more than they do: Flux goes through `Ready=Unknown` at every interval, a failing `HelmRelease`
+//! alternates between `UpgradeFailed` and `RollbackSucceeded`, messages carry durations. A change is therefore a difference
+//! from the last state that counted, in status, revision or drift, and never in words.
+
+use crate::api::{Settled, State, Status};
+use crate::observe::Observation;
+
+use super::fit::{MAX_MESSAGE, cut};
+
+/// What an observation means beside the settled state.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// Nothing has happened; the settled state stands.
+    Ignored,
+    /// First sight, or first sight with these rules: remember it and say nothing.
+    Baseline(Settled),
+    /// The target went from one settled state to another.
+    Changed {
+        /// The state before, without reason and message.
+        from: State,
+        /// The state after, with reason and message.
+        to: State,
+        /// What to compare with from now on.
+        settled: Settled,
+    },
+}
+
+/// Compares one observation with the last state that counted.
+///
+/// `reader` is the hash of the rules that made the observation (see [`crate::observe::reader`]): with other rules the old
+/// state cannot be compared, so a new baseline is taken. `since` is the log's serial now; a baseline keeps the one that it
+/// replaces. Settling the same observation twice is the same as settling it once.
+#[must_use]
+pub fn settle(settled: Option<&Settled>, obs: &Observation, reader: &str, since: i64) -> Verdict {
+    if matches!(obs.status, Status::Unknown | Status::Terminating) {
+        return Verdict::Ignored;
+    }
+    let Some(old) = settled.filter(|s| s.reader == reader) else {
+        return Verdict::Baseline(baseline(obs, reader, settled.map_or(since, |s| s.since)));
+    };
+    if obs.suspended || !counts(old, obs) {
+        return Verdict::Ignored;
+    }
+    let new = successor(old, obs);
+    Verdict::Changed {
+        from: state(old, "", ""),
+        to: state(&new, &obs.reason, cut(&obs.message, MAX_MESSAGE).as_ref()),
+        settled: new,
+    }
+}
+
+/// Whether the observation differs from the settled state in something that matters.
+fn counts(old: &Settled, obs: &Observation) -> bool {
+    let revision = about(obs);
+    // Before the first attempt there is no revision that it could try anew.
+    let tries_another = !revision.is_empty() && revision != old.revision;
+    match obs.status {
+        Status::InProgress => old.status == Status::NotFound || tries_another,
+        Status::Failed if old.status == Status::Failed => tries_another,
+        _ => obs.status != old.status || revision != old.revision || obs.drifted != old.drifted,
+    }
+}
+
+/// The revision that the status is about.
+fn about(obs: &Observation) -> &str {
+    match obs.status {
+        Status::Current => &obs.revision,
+        Status::InProgress | Status::Failed => &obs.attempted_revision,
+        Status::NotFound | Status::Terminating | Status::Unknown => "",
+    }
+}
+
+/// The settled state after nothing but this observation.
+fn baseline(obs: &Observation, reader: &str, since: i64) -> Settled {
+    // What is Current runs its revision, also one without a name; otherwise the object may say what it runs meanwhile.
+    let runs = obs.status == Status::Current || (obs.status != Status::NotFound && !obs.revision.is_empty());
+    Settled {
+        status: obs.status,
+        revision: about(obs).to_owned(),
+        current: runs.then(|| obs.revision.clone()),
+        failed: obs.status == Status::Failed,
+        drifted: obs.drifted,
+        reader: reader.to_owned(),
+        since,
+    }
+}
+
+/// The settled state after an observation that counted.
+fn successor(old: &Settled, obs: &Observation) -> Settled {
+    let (current, failed) = match obs.status {
+        Status::Current => (Some(obs.revision.clone()), false),
+        Status::NotFound => (None, false),
+        Status::Failed => (old.current.clone(), true),
+        Status::InProgress | Status::Terminating | Status::Unknown => (old.current.clone(), old.failed),
+    };
+    Settled {
+        status: obs.status,
+        revision: about(obs).to_owned(),
+        current,
+        failed,
+        drifted: obs.drifted,
+        reader: old.reader.clone(),
+        since: old.since,
+    }
+}
+
+/// A settled state as a change carries it.
+fn state(settled: &Settled, reason: &str, message: &str) -> State {
+    State {
+        status: settled.status,
+        revision: settled.revision.clone(),
+        current: settled.current.clone(),
+        failed: settled.failed,
+        drifted: settled.drifted,
+        reason: reason.to_owned(),
+        message: message.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn obs(status: Status, revision: &str, attempted: &str) -> Observation {
+        Observation {
+            status,
+            revision: revision.to_owned(),
+            attempted_revision: attempted.to_owned(),
+            reason: "Why".to_owned(),
+            message: "because".to_owned(),
+            ..Observation::default()
+        }
+    }
+
+    fn old(status: Status, revision: &str, current: Option<&str>, failed: bool) -> Settled {
+        Settled {
+            status,
+            revision: revision.to_owned(),
+            current: current.map(str::to_owned),
+            failed,
+            reader: "r".to_owned(),
+            since: 7,
+            ..Settled::default()
+        }
+    }
+
+    #[test]
+    fn first_sight_is_a_baseline() {
+        use Status::{Current, Failed, InProgress, NotFound};
+        let table = [
+            (obs(Current, "v1", "v1"), old(Current, "v1", Some("v1"), false)),
+            (obs(InProgress, "v1", "v2"), old(InProgress, "v2", Some("v1"), false)),
+            (obs(InProgress, "", "v1"), old(InProgress, "v1", None, false)),
+            (obs(InProgress, "", ""), old(InProgress, "", None, false)),
+            (obs(Failed, "v1", "v2"), old(Failed, "v2", Some("v1"), true)),
+            (obs(Failed, "", "v2"), old(Failed, "v2", None, true)),
+            (obs(NotFound, "", ""), old(NotFound, "", None, false)),
+            (obs(NotFound, "left over", ""), old(NotFound, "", None, false)),
+        ];
+        for (obs, want) in table {
+            assert_eq!(settle(None, &obs, "r", 7), Verdict::Baseline(want.clone()), "{obs:?}");
+            let other = Settled { reader: "other".to_owned(), ..old(Current, "v0", Some("v0"), false) };
+            assert_eq!(settle(Some(&other), &obs, "r", 99), Verdict::Baseline(want), "keeps since: {obs:?}");
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_seen_never_counts() {
+        for status in [Status::Unknown, Status::Terminating] {
+            let obs = obs(status, "v2", "v2");
+            assert_eq!(settle(None, &obs, "r", 7), Verdict::Ignored);
+            assert_eq!(settle(Some(&old(Status::Current, "v1", Some("v1"), false)), &obs, "r", 7), Verdict::Ignored);
+            assert_eq!(settle(Some(&old(Status::Current, "v1", None, false)), &obs, "other", 7), Verdict::Ignored);
+        }
+    }
+
+    #[test]
+    fn a_suspended_object_stays_as_it_was() {
+        let obs = Observation { suspended: true, ..obs(Status::Failed, "v1", "v2") };
+        assert_eq!(settle(Some(&old(Status::Current, "v1", Some("v1"), false)), &obs, "r", 7), Verdict::Ignored);
+        assert_eq!(settle(None, &obs, "r", 7), Verdict::Baseline(old(Status::Failed, "v2", Some("v1"), true)));
+    }
+
+    #[test]
+    fn what_counts_and_what_it_leaves() {
+        use Status::{Current, Failed, InProgress, NotFound};
+        let current = old(Current, "v1", Some("v1"), false);
+        let failed = old(Failed, "v2", Some("v1"), true);
+        let moving = old(InProgress, "v2", Some("v1"), false);
+        let gone = old(NotFound, "", None, false);
+        let table = [
+            // Current: another revision, a failure, the end.
+            (&current, obs(Current, "v1", "v1"), None),
+            (&current, obs(Current, "v2", "v2"), Some(old(Current, "v2", Some("v2"), false))),
+            (&current, obs(InProgress, "v1", "v1"), None),
+            (&current, obs(InProgress, "v1", ""), None),
+            (&current, obs(InProgress, "v1", "v2"), Some(moving.clone())),
+            (&current, obs(Failed, "v1", "v1"), Some(old(Failed, "v1", Some("v1"), true))),
+            (&current, obs(Failed, "v1", "v2"), Some(failed.clone())),
+            (&current, obs(NotFound, "", ""), Some(gone.clone())),
+            // Moving: on, over, failed.
+            (&moving, obs(InProgress, "v1", "v2"), None),
+            (&moving, obs(InProgress, "v1", "v3"), Some(old(InProgress, "v3", Some("v1"), false))),
+            (&moving, obs(Current, "v2", "v2"), Some(old(Current, "v2", Some("v2"), false))),
+            (&moving, obs(Current, "v1", "v1"), Some(current.clone())),
+            (&moving, obs(Failed, "v1", "v2"), Some(failed.clone())),
+            // Failed: retries are noise, another revision is not, and a rollback is a recovery.
+            (&failed, obs(Failed, "v1", "v2"), None),
+            (&failed, obs(Failed, "v1", ""), None),
+            (&failed, obs(InProgress, "v1", "v2"), None),
+            (&failed, obs(InProgress, "v1", "v1"), Some(old(InProgress, "v1", Some("v1"), true))),
+            (&failed, obs(Failed, "v1", "v3"), Some(old(Failed, "v3", Some("v1"), true))),
+            (&failed, obs(Current, "v1", "v1"), Some(current.clone())),
+            (&failed, obs(Current, "v2", "v2"), Some(old(Current, "v2", Some("v2"), false))),
+            (&failed, obs(NotFound, "", ""), Some(gone.clone())),
+            // Gone: whatever comes back counts.
+            (&gone, obs(NotFound, "", ""), None),
+            (&gone, obs(InProgress, "", ""), Some(old(InProgress, "", None, false))),
+            (&gone, obs(InProgress, "", "v1"), Some(old(InProgress, "v1", None, false))),
+            (&gone, obs(Current, "v1", "v1"), Some(current.clone())),
+        ];
+        for (before, obs, want) in table {
+            match (settle(Some(before), &obs, "r", 0), want) {
+                (Verdict::Ignored, None) => {}
+                (Verdict::Changed { from, to, settled }, Some(want)) => {
+                    assert_eq!(settled, want, "{before:?} {obs:?}");
+                    assert_eq!(from, state(before, "", ""));
+                    assert_eq!(to, state(&want, "Why", "because"));
+                    assert_eq!(settle(Some(&settled), &obs, "r", 0), Verdict::Ignored, "twice is once");
+                }
+                (got, want) => panic!("{before:?} and {obs:?}: got {got:?}, want {want:?}"),
+            }
+        }
+    }
+
+    #[test]
+    fn words_never_count_and_drift_does() {
+        let before = old(Status::Current, "v1", Some("v1"), false);
+        let mut obs = obs(Status::Current, "v1", "v1");
+        obs.message = "finished in 2.08s".to_owned();
+        obs.reason = "Other".to_owned();
+        assert_eq!(settle(Some(&before), &obs, "r", 0), Verdict::Ignored);
+        obs.drifted = true;
+        let Verdict::Changed { to, .. } = settle(Some(&before), &obs, "r", 0) else { panic!("drift counts") };
+        assert!(to.drifted);
+    }
+}

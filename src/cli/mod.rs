@@ -1,0 +1,155 @@
+//! The command line: what people type becomes one call of the library.
+//!
+//! In: arguments and `PENNANT_…` variables. Out: data on stdout, words on stderr, and an exit code: 0 done, 1 a failure, 2 wrong
+//! usage.
+
+use std::io::Write as _;
+use std::net::SocketAddr;
+use std::process::ExitCode;
+
+use clap::{Args, Parser, Subcommand};
+use ipnet::IpNet;
+
+use crate::app::{self, Controller, Options};
+use crate::telemetry::{self, chain, logging};
+
+/// Tells the outside world what deployment pipelines do: recorded first, in order, at least once.
+#[derive(Debug, Parser)]
+#[command(name = "pennant", version, max_term_width = 120)]
+pub struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Run the controllers.
+    Run(Box<RunArgs>),
+    /// Print the custom resource definitions as YAML.
+    Crds,
+}
+
+#[derive(Debug, Args)]
+struct RunArgs {
+    /// Which controllers to run; each can run in a process of its own.
+    #[arg(long, env = "PENNANT_CONTROLLERS", value_delimiter = ',', default_value = "pipeline,dispatch")]
+    controllers: Vec<Controller>,
+    /// The namespace that the process itself lives in [default: $POD_NAMESPACE or pennant-system].
+    #[arg(short, long, env = "PENNANT_NAMESPACE")]
+    namespace: Option<String>,
+    /// Watch only these namespaces, for pipelines and application objects alike; may be repeated [default: all].
+    #[arg(long, env = "PENNANT_WATCH_NAMESPACE", value_delimiter = ',', value_name = "NS")]
+    watch_namespace: Vec<String>,
+    /// What the local cluster is called in the names of targets.
+    #[arg(long, env = "PENNANT_CLUSTER_NAME", default_value = "in-cluster", value_parser = cluster_name)]
+    cluster_name: String,
+    /// Requests that may be under way at once.
+    #[arg(long, env = "PENNANT_WORKERS", default_value_t = 256, value_parser = clap::value_parser!(u16).range(2..=4096))]
+    workers: u16,
+    /// Allow http to any host, not only to *.svc names of the cluster.
+    #[arg(long, env = "PENNANT_ALLOW_HTTP")]
+    allow_http: bool,
+    /// Allow these addresses, which are refused by default (loopback, link-local, …); may be repeated.
+    #[arg(long, env = "PENNANT_ALLOW_DESTINATION", value_delimiter = ',', value_name = "CIDR")]
+    allow_destination: Vec<IpNet>,
+    /// Refuse these addresses, whatever is allowed; may be repeated.
+    #[arg(long, env = "PENNANT_DENY_DESTINATION", value_delimiter = ',', value_name = "CIDR")]
+    deny_destination: Vec<IpNet>,
+    /// Refuse targets outside the pipeline's own namespace.
+    #[arg(long, env = "PENNANT_NO_CROSS_NAMESPACE_REFS")]
+    no_cross_namespace_refs: bool,
+    /// Where to serve /healthz, /readyz and /metrics.
+    #[arg(long, env = "PENNANT_HTTP_ADDR", default_value = "0.0.0.0:8080", value_name = "ADDR")]
+    http_addr: SocketAddr,
+    /// How log lines look: text or json. What is logged: PENNANT_LOG, such as `info` or `pennant=debug`.
+    #[arg(long, env = "PENNANT_LOG_FORMAT", default_value_t = logging::Format::Text, value_name = "FORMAT")]
+    log_format: logging::Format,
+    /// The context of the kubeconfig to use; without a kubeconfig the pod's own service account is used.
+    #[arg(long, env = "PENNANT_CONTEXT")]
+    context: Option<String>,
+}
+
+/// The name becomes part of subjects, which are split at slashes.
+fn cluster_name(text: &str) -> Result<String, String> {
+    let fits =
+        !text.is_empty() && text.len() <= 253 && text.chars().all(|c| c.is_ascii_alphanumeric() || c == '-' || c == '.');
+    if fits { Ok(text.to_owned()) } else { Err("letters, digits, dashes and dots; at most 253".to_owned()) }
+}
+
+impl Cli {
+    /// Does what was asked.
+    #[must_use]
+    pub fn run(self) -> ExitCode {
+        let result = match self.command {
+            Command::Run(args) => run(*args),
+            Command::Crds => crds(),
+        };
+        match result {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(error) => {
+                let _ = writeln!(std::io::stderr(), "pennant: {}", chain(error.as_ref()));
+                ExitCode::FAILURE
+            }
+        }
+    }
+}
+
+fn run(args: RunArgs) -> anyhow::Result<()> {
+    telemetry::logging::init(args.log_format)?;
+    let own = || std::env::var("POD_NAMESPACE").ok().filter(|ns| !ns.is_empty());
+    let options = Options {
+        controllers: args.controllers,
+        namespace: args.namespace.or_else(own).unwrap_or_else(|| "pennant-system".to_owned()),
+        watch_namespaces: args.watch_namespace,
+        cluster_name: args.cluster_name,
+        workers: usize::from(args.workers),
+        allow_http: args.allow_http,
+        allow_destinations: args.allow_destination,
+        deny_destinations: args.deny_destination,
+        no_cross_namespace_refs: args.no_cross_namespace_refs,
+        http_addr: args.http_addr,
+        context: args.context,
+    };
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    runtime.block_on(app::run(options))?;
+    Ok(())
+}
+
+fn crds() -> anyhow::Result<()> {
+    let mut out = std::io::stdout().lock();
+    for crd in crate::api::crds() {
+        write!(out, "---\n{}", serde_saphyr::to_string(&crd)?)?;
+    }
+    Ok(out.flush()?)
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory as _;
+
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_sound() {
+        Cli::command().debug_assert();
+        for bad in [
+            &["run", "--workers", "1"][..],
+            &["run", "--allow-destination", "localhost"],
+            &["run", "--cluster-name", "a/b"],
+            &["run", "--controllers", "sender"],
+            &["run", "--log-format", "xml"],
+            &["fly"],
+        ] {
+            assert!(Cli::try_parse_from(std::iter::once(&"pennant").chain(bad)).is_err(), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn definitions_come_back_from_their_yaml() {
+        for crd in crate::api::crds() {
+            let text = serde_saphyr::to_string(&crd).unwrap();
+            let back: serde_json::Value = serde_saphyr::from_str(&text).unwrap();
+            assert_eq!(back, serde_json::to_value(&crd).unwrap());
+        }
+    }
+}

@@ -1,0 +1,222 @@
+//! The controller's loop: one watch of pipelines in each watched namespace, and whatever wakes them.
+//!
+//! It is built from kube's `applier`, the part beneath its `Controller`, for a deleted pipeline must be noticed too: its watches
+//! are then nobody's.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::{Arc, MutexGuard, PoisonError};
+
+use futures::future::BoxFuture;
+use futures::{FutureExt as _, Stream, StreamExt as _, future, stream};
+use kube::Api;
+use kube::core::DynamicObject;
+use kube::runtime::controller::{self, Action, ReconcileReason, ReconcileRequest};
+use kube::runtime::reflector::{self, ObjectRef, Store};
+use kube::runtime::watcher::{self, Event};
+use kube::runtime::{WatchStreamExt as _, applier};
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+use super::memory::Memory;
+use super::reconcile::reconcile;
+use super::{Context, Error};
+use crate::api::Pipeline;
+use crate::clusters::PipelineKey;
+use crate::watch::guarded;
+
+/// So many wake-ups may wait for the loop of one namespace.
+const WAKE_BUFFER: usize = 1024;
+
+impl Context {
+    fn memories(&self) -> MutexGuard<'_, HashMap<PipelineKey, Memory>> {
+        self.memories.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Forgets a pipeline that is gone; its watches end with it.
+    fn forget(&self, key: &PipelineKey) {
+        self.memories().remove(key);
+        self.caches.need(key, HashSet::new());
+    }
+}
+
+/// Runs the controller until `shutdown`, then lets writes in flight finish and stops the caches. `woken` is what came with the
+/// caches; `ready` is called once every watched namespace has been listed.
+pub async fn run(
+    context: Context,
+    woken: mpsc::Receiver<PipelineKey>,
+    ready: impl FnOnce() + Send + 'static,
+    shutdown: CancellationToken,
+) -> Result<(), Error> {
+    let context = Arc::new(context);
+    let stop = shutdown.child_token();
+    let mut tasks = JoinSet::new();
+    let mut listed = Vec::new();
+    let namespaces = &context.options.watch_namespaces;
+    if namespaces.is_empty() {
+        listed.push(follow(&mut tasks, &context, None, wakes(woken), &stop));
+    } else {
+        let mut routes = HashMap::new();
+        for namespace in namespaces {
+            let (route, woken) = mpsc::channel(WAKE_BUFFER);
+            if routes.insert(namespace.clone(), route).is_none() {
+                listed.push(follow(&mut tasks, &context, Some(namespace), wakes(woken), &stop));
+            }
+        }
+        tasks.spawn(route(woken, routes, stop.clone()));
+    }
+    tasks.spawn(announce(listed, ready, stop.clone()));
+    while let Some(ended) = tasks.join_next().await {
+        if !matches!(ended, Ok(Task::Passing)) {
+            stop.cancel();
+        }
+    }
+    context.caches.shutdown().await;
+    if shutdown.is_cancelled() { Ok(()) } else { Err(Error::Ended) }
+}
+
+/// What it means that a task has ended.
+enum Task {
+    /// It was not meant to, unless everything stops.
+    Essential,
+    /// It was done.
+    Passing,
+}
+
+/// Says that everything is listed.
+async fn announce(listed: Vec<Store<Pipeline>>, ready: impl FnOnce() + Send, stop: CancellationToken) -> Task {
+    let all = future::try_join_all(listed.iter().map(Store::wait_until_ready));
+    if let Some(Ok(_)) = stop.run_until_cancelled(all).await {
+        ready();
+    }
+    Task::Passing
+}
+
+/// Hands each wake-up to the loop of its namespace.
+async fn route(
+    mut woken: mpsc::Receiver<PipelineKey>,
+    routes: HashMap<String, mpsc::Sender<PipelineKey>>,
+    stop: CancellationToken,
+) -> Task {
+    while let Some(Some(key)) = stop.run_until_cancelled(woken.recv()).await {
+        if let Some(route) = routes.get(&key.namespace)
+            && !matches!(stop.run_until_cancelled(route.send(key)).await, Some(Ok(())))
+        {
+            break;
+        }
+    }
+    Task::Essential
+}
+
+fn wakes(woken: mpsc::Receiver<PipelineKey>) -> impl Stream<Item = PipelineKey> + Send + 'static {
+    stream::unfold(woken, |mut woken| async { woken.recv().await.map(|key| (key, woken)) })
+}
+
+/// Begins the loop of one namespace, or of all. Returns what it knows of its pipelines.
+fn follow(
+    tasks: &mut JoinSet<Task>,
+    context: &Arc<Context>,
+    namespace: Option<&String>,
+    woken: impl Stream<Item = PipelineKey> + Send + 'static,
+    stop: &CancellationToken,
+) -> Store<Pipeline> {
+    let client = context.client.clone();
+    let api = match namespace {
+        Some(namespace) => Api::namespaced(client, namespace),
+        None => Api::all(client),
+    };
+    let (store, writer) = reflector::store();
+    let events = guarded(api).modify(prune).reflect(writer);
+    let requests = requests(events, store.clone(), context.clone(), namespace.cloned());
+    let woken = woken.map(|key| Ok(request(ObjectRef::new(&key.name).within(&key.namespace), ReconcileReason::Unknown)));
+    let queue = stream::select(requests.boxed(), woken.boxed()).take_until(stop.clone().cancelled_owned());
+    let config = controller::Config::default().concurrency(context.options.concurrency);
+    let looks = applier(look, again, context.clone(), store.clone(), queue, config);
+    let context = context.clone();
+    tasks.spawn(async move {
+        looks.for_each(|result| future::ready(ended(&context, result))).await;
+        Task::Essential
+    });
+    store
+}
+
+/// Drops what nobody here reads.
+fn prune(pipeline: &mut Pipeline) {
+    pipeline.metadata.managed_fields = None;
+}
+
+/// Which pipelines to look at after an event. While a list comes in, nothing is looked at, for the store is still the old one;
+/// after it, everything is, and also what has gone unseen.
+fn requests(
+    events: impl Stream<Item = watcher::Result<Event<Pipeline>>> + Send + 'static,
+    store: Store<Pipeline>,
+    context: Arc<Context>,
+    namespace: Option<String>,
+) -> impl Stream<Item = watcher::Result<ReconcileRequest<Pipeline>>> + Send {
+    events.flat_map(move |event| {
+        let found = match event {
+            Ok(Event::Apply(p) | Event::Delete(p)) => vec![Ok(ObjectRef::from_obj(&p))],
+            Ok(Event::Init | Event::InitApply(_)) => Vec::new(),
+            Ok(Event::InitDone) => {
+                let mut all: HashSet<ObjectRef<Pipeline>> =
+                    store.state().iter().map(|p| ObjectRef::from_obj(&**p)).collect();
+                let memories = context.memories();
+                let here = memories.keys().filter(|k| namespace.as_ref().is_none_or(|n| *n == k.namespace));
+                all.extend(here.map(|k| ObjectRef::new(&k.name).within(&k.namespace)));
+                all.into_iter().map(Ok).collect()
+            }
+            Err(error) => vec![Err(error)],
+        };
+        stream::iter(found.into_iter().map(|r| r.map(|object| request(object, ReconcileReason::ObjectUpdated))))
+    })
+}
+
+fn request(obj_ref: ObjectRef<Pipeline>, reason: ReconcileReason) -> ReconcileRequest<Pipeline> {
+    ReconcileRequest { obj_ref, reason }
+}
+
+/// Looks at one pipeline, with what is remembered of it. No two looks at the same one overlap.
+fn look(pipeline: Arc<Pipeline>, context: Arc<Context>) -> BoxFuture<'static, Result<Action, Error>> {
+    async move {
+        let key = key_of(&pipeline);
+        let uid = &pipeline.metadata.uid;
+        let remembered = context.memories().remove(&key).filter(|m| m.uid == *uid);
+        let mut memory = remembered.unwrap_or_else(|| Memory::new(uid.clone()));
+        let result = reconcile(&context, &key, &pipeline, &mut memory).await;
+        memory.ended(result.is_ok());
+        context.memories().insert(key, memory);
+        result
+    }
+    .boxed()
+}
+
+/// When to look again after a failure.
+#[allow(clippy::needless_pass_by_value, reason = "the signature is kube's")]
+fn again(pipeline: Arc<Pipeline>, _: &Error, context: Arc<Context>) -> Action {
+    let wait = context.memories().get(&key_of(&pipeline)).map(Memory::retry);
+    wait.map_or_else(Action::await_change, Action::requeue)
+}
+
+fn key_of(pipeline: &Pipeline) -> PipelineKey {
+    let meta = &pipeline.metadata;
+    PipelineKey { namespace: meta.namespace.clone().unwrap_or_default(), name: meta.name.clone().unwrap_or_default() }
+}
+
+/// Notes how a look has ended.
+fn ended(context: &Context, result: Result<(ObjectRef<Pipeline>, Action), controller::Error<Error, watcher::Error>>) {
+    match result {
+        Ok(_) => {}
+        Err(controller::Error::ObjectNotFound(gone)) => context.forget(&place(&gone)),
+        Err(controller::Error::ReconcilerFailed(error, object)) => {
+            let key = place(&object);
+            let cause = std::error::Error::source(&error).map(ToString::to_string);
+            tracing::warn!(namespace = key.namespace, pipeline = key.name, cause, "{error}");
+        }
+        Err(controller::Error::QueueError(error)) => tracing::warn!("watch of pipelines: {error}"),
+        Err(controller::Error::RunnerError(error)) => tracing::error!("{error}"),
+    }
+}
+
+fn place(object: &ObjectRef<DynamicObject>) -> PipelineKey {
+    PipelineKey { namespace: object.namespace.clone().unwrap_or_default(), name: object.name.clone() }
+}

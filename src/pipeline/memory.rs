@@ -1,0 +1,144 @@
+//! What the controller remembers of one pipeline between two looks at it: what it has written and not yet seen in its watch,
+//! and how far it has taken each target's observations.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use crate::api::Pipeline;
+use crate::api::refs::ClusterAppRef;
+
+use super::status::Observed;
+use super::target::application;
+
+/// A pipeline's status is written at no more bytes a second: a large one costs the API server in proportion.
+const BYTES_PER_SECOND: f64 = 256.0 * 1024.0;
+/// The first wait after a failure; it doubles up to the last.
+const FIRST_RETRY: Duration = Duration::from_millis(500);
+const LAST_RETRY: Duration = Duration::from_secs(60);
+
+/// How far the observations of each target's object have been taken.
+pub(super) type Taken = HashMap<String, (ClusterAppRef, u64)>;
+
+/// A write that was sent.
+#[derive(Debug)]
+struct Attempt {
+    /// Serial of the log in it.
+    serial: i64,
+    /// What was taken into it.
+    taken: Taken,
+}
+
+/// One pipeline's memory; begins anew with another uid.
+#[derive(Debug, Default)]
+pub(super) struct Memory {
+    /// Uid of the pipeline that this is about.
+    pub uid: Option<String>,
+    /// Generation whose objects the caches were asked for.
+    pub declared: Option<i64>,
+    /// Sequence number at which this memory began. What was seen before has been settled by whoever wrote the status.
+    pub start: u64,
+    taken: Taken,
+    /// The newest object known, while the watch has not delivered it.
+    known: Option<Pipeline>,
+    /// Highest serial ever seen in a log of this uid.
+    pub highest: Option<i64>,
+    attempt: Option<Attempt>,
+    not_before: Option<Instant>,
+    failures: u32,
+}
+
+impl Memory {
+    pub fn new(uid: Option<String>) -> Self {
+        Self { uid, ..Self::default() }
+    }
+
+    /// The newest object known: what the watch delivered, or what a write or read was answered with.
+    pub fn newest(&mut self, watched: &Pipeline) -> Pipeline {
+        if let Some(known) = self.known.take_if(|known| version(known) <= version(watched)) {
+            tracing::trace!(version = version(&known), "the watch has caught up");
+        }
+        let newest = self.known.as_ref().unwrap_or(watched).clone();
+        self.see(&newest);
+        newest
+    }
+
+    /// Whether a write was sent whose fate is not known; a live read has to tell before anything else is written.
+    pub fn is_uncertain(&self) -> bool {
+        self.attempt.is_some()
+    }
+
+    /// Notes that a write of a log up to `serial` is about to be sent.
+    pub fn sending(&mut self, serial: i64, taken: Taken) {
+        self.attempt = Some(Attempt { serial, taken });
+    }
+
+    /// Notes that the write was refused for certain.
+    pub fn refused(&mut self) {
+        self.attempt = None;
+    }
+
+    /// Takes in an object as the API server has it now: the answer to a write or a live read.
+    ///
+    /// It tells whether a write of unknown fate was applied: each one that records a change raises the serial. One that records
+    /// none took nothing that would change anything if taken again, so there it does not matter.
+    pub fn learn(&mut self, live: Pipeline) {
+        let serial = live.status.as_ref().and_then(|s| s.log.as_ref()).map(|l| l.serial);
+        if let Some(attempt) = self.attempt.take()
+            && serial.is_some_and(|s| s >= attempt.serial)
+        {
+            self.taken = attempt.taken;
+        }
+        self.see(&live);
+        self.known = Some(live);
+    }
+
+    /// Notes that these observations change nothing.
+    pub fn settle(&mut self, taken: Taken) {
+        self.taken = taken;
+    }
+
+    /// After which sequence number the observations of a target's object have not been taken.
+    pub fn after(&self, subject: &str, app: &ClusterAppRef) -> u64 {
+        self.taken.get(subject).filter(|(of, _)| of == app).map_or(self.start, |(_, seq)| *seq)
+    }
+
+    /// How long the next write has to wait.
+    pub fn wait(&self, now: Instant) -> Option<Duration> {
+        self.not_before.and_then(|at| at.checked_duration_since(now)).filter(|d| !d.is_zero())
+    }
+
+    /// Notes what a write has cost.
+    pub fn spent(&mut self, bytes: usize, now: Instant) {
+        #[allow(clippy::cast_precision_loss, reason = "a status has far fewer than 2^52 bytes")]
+        let seconds = bytes as f64 / BYTES_PER_SECOND;
+        self.not_before = Some(now + Duration::from_secs_f64(seconds));
+    }
+
+    /// Notes how a look has ended.
+    pub fn ended(&mut self, well: bool) {
+        self.failures = if well { 0 } else { self.failures.saturating_add(1) };
+    }
+
+    /// How long to wait after a failure.
+    pub fn retry(&self) -> Duration {
+        FIRST_RETRY.saturating_mul(1 << self.failures.saturating_sub(1).min(10)).min(LAST_RETRY)
+    }
+
+    fn see(&mut self, object: &Pipeline) {
+        let serial = object.status.as_ref().and_then(|s| s.log.as_ref()).map(|l| l.serial);
+        self.highest = self.highest.max(serial);
+    }
+}
+
+/// How far these readings reach.
+pub(super) fn taken(observed: &[Observed]) -> Taken {
+    observed.iter().map(|(t, reading)| (t.subject.clone(), (application(t), reading.seq))).collect()
+}
+
+/// The place of an object in the history of its kind. Versions of one kind can be compared as numbers
+/// (<https://kubernetes.io/docs/reference/using-api/api-concepts/#resource-versions>).
+fn version(object: &Pipeline) -> Option<u64> {
+    object.metadata.resource_version.as_ref()?.parse().ok()
+}

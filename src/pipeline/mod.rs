@@ -1,0 +1,81 @@
+//! The pipeline controller: what is observed at the targets of each pipeline becomes its status and its change log.
+//!
+//! In: the pipelines of the cluster, by a watch of its own; the application objects, through [`crate::clusters`].
+//! Out: `Pipeline.status`, all but `dispatched`, written only when something but time has changed. A status update is the record
+//! of a change: what has been written is told to the world by others, who read it from the API.
+//!
+//! One look at a pipeline goes `plan` (is the spec understood?) → `gather` (what do the objects say?) → `status` (what follows
+//! from that?) → `patch` (one guarded JSON Patch). `memory` keeps what must survive between two looks: a write whose answer was
+//! lost, and how far observations were taken into the log.
+
+mod controller;
+mod memory;
+mod patch;
+mod plan;
+mod reconcile;
+mod status;
+mod target;
+
+use std::collections::HashMap;
+use std::sync::Mutex;
+
+use kube::Client;
+
+pub use controller::run;
+
+use crate::clusters::{Caches, PipelineKey};
+use crate::telemetry::Metrics;
+use memory::Memory;
+
+/// What can go wrong. The variant is what metrics and Events name; the words are for people.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The API server refused a status; it was not applied. Retried later.
+    #[error("the status could not be written")]
+    Write(#[source] kube::Error),
+    /// A pipeline could not be read after a write of unknown fate. Retried later.
+    #[error("the pipeline could not be read")]
+    Read(#[source] kube::Error),
+    /// The API server did not answer a read in time. Retried later.
+    #[error("the pipeline was not answered with in time")]
+    Deadline,
+    /// The status changed under every attempt to write it. Retried later.
+    #[error("the status is being written by somebody else")]
+    Contended,
+    /// A status has no JSON form; a programming error.
+    #[error("the status could not be encoded")]
+    Encode(#[source] serde_json::Error),
+    /// A watch of pipelines ended by itself, which it never should.
+    #[error("the watch of pipelines has ended")]
+    Ended,
+}
+
+/// How the controller works.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// What the local cluster is called in the names of targets.
+    pub cluster_name: String,
+    /// The namespaces whose pipelines are followed; none means all.
+    pub watch_namespaces: Vec<String>,
+    /// Whether a target may be in another namespace than its pipeline.
+    pub cross_namespace_refs: bool,
+    /// At most so many pipelines are looked at at once in each watched namespace; 0 is without bound.
+    pub concurrency: u16,
+}
+
+/// What the controller works with.
+pub struct Context {
+    client: Client,
+    caches: Caches,
+    options: Options,
+    metrics: Metrics,
+    memories: Mutex<HashMap<PipelineKey, Memory>>,
+}
+
+impl Context {
+    /// A controller that has not looked at anything yet.
+    #[must_use]
+    pub fn new(client: Client, caches: Caches, options: Options, metrics: Metrics) -> Self {
+        Self { client, caches, options, metrics, memories: Mutex::default() }
+    }
+}

@@ -1,0 +1,131 @@
+//! One look at one pipeline: plan, gather, compute, write. A look that finds nothing new makes no call.
+
+use std::time::Duration;
+
+use kube::Api;
+use kube::api::PatchParams;
+use kube::runtime::controller::Action;
+use tokio::time::{Instant, timeout};
+
+use super::memory::{Memory, taken};
+use super::patch::{Failure, failure, patch};
+use super::plan::{Refused, plan};
+use super::status::{Base, Next, Observed, next};
+use super::target::application;
+use super::{Context, Error};
+use crate::api::target::TargetInfo;
+use crate::api::{Pipeline, now};
+use crate::clusters::PipelineKey;
+use crate::telemetry::metrics::{ApiWrite, WriteResult};
+
+/// One call takes no longer; kube's client has no limit of its own.
+const DEADLINE: Duration = Duration::from_secs(10);
+/// The owner of the fields that this controller writes.
+const FIELD_MANAGER: &str = "pennant-pipeline";
+/// A patch that turns out to be stale is made anew so many times at once; then later.
+const TRIES: u32 = 3;
+
+/// Looks at a pipeline as the watch has it.
+pub(super) async fn reconcile(
+    ctx: &Context,
+    key: &PipelineKey,
+    watched: &Pipeline,
+    memory: &mut Memory,
+) -> Result<Action, Error> {
+    let api = Api::<Pipeline>::namespaced(ctx.client.clone(), &key.namespace);
+    for _ in 0..TRIES {
+        if memory.is_uncertain() {
+            match read(&api, &key.name).await? {
+                Some(live) => memory.learn(live),
+                None => return Ok(Action::await_change()),
+            }
+        }
+        let base = memory.newest(watched);
+        if base.metadata.uid != memory.uid {
+            // Made again under the same name; the watch is about to say so.
+            return Ok(Action::await_change());
+        }
+        if let Some(wait) = memory.wait(Instant::now()) {
+            return Ok(Action::requeue(wait));
+        }
+        let gathered = gather(ctx, key, &base, memory);
+        let known = Base { generation: base.metadata.generation, status: base.status.as_ref(), highest: memory.highest };
+        let taken = gathered.as_deref().map(taken).unwrap_or_default();
+        let Some(next) = next(known, gathered.as_deref(), now()) else {
+            memory.settle(taken);
+            return Ok(Action::await_change());
+        };
+        memory.sending(next.status.log.as_ref().map_or(i64::MIN, |l| l.serial), taken);
+        if write(ctx, &api, &base, &next, memory).await? {
+            return Ok(Action::await_change());
+        }
+    }
+    Err(Error::Contended)
+}
+
+/// What every target says, or why the pipeline is not followed.
+fn gather(ctx: &Context, key: &PipelineKey, base: &Pipeline, memory: &mut Memory) -> Result<Vec<Observed>, Refused> {
+    let options = &ctx.options;
+    let planned = plan(&base.spec, &key.namespace, &options.cluster_name, options.cross_namespace_refs);
+    if memory.declared.is_none() || memory.declared != base.metadata.generation {
+        let objects = planned.iter().flatten().map(application).collect();
+        let seq = ctx.caches.need(key, objects);
+        if memory.declared.is_none() {
+            memory.start = seq;
+        }
+        memory.declared = base.metadata.generation;
+    }
+    let read = |target: TargetInfo| {
+        let app = application(&target);
+        let reading = ctx.caches.read(&app, memory.after(&target.subject, &app));
+        (target, reading)
+    };
+    Ok(planned?.into_iter().map(read).collect())
+}
+
+/// Sends a status. `false` if a live read has to tell what is there before it is computed again.
+async fn write(
+    ctx: &Context,
+    api: &Api<Pipeline>,
+    base: &Pipeline,
+    next: &Next,
+    memory: &mut Memory,
+) -> Result<bool, Error> {
+    let name = base.metadata.name.as_deref().unwrap_or_default();
+    let patch = patch(base, &next.status).map_err(Error::Encode)?;
+    let params = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
+    let answer = timeout(DEADLINE, api.patch_status(name, &params, &patch)).await;
+    memory.spent(next.bytes, Instant::now());
+    let error = match answer {
+        Ok(Ok(live)) => {
+            memory.learn(live);
+            ctx.metrics.api_write(ApiWrite::PipelineStatus, WriteResult::Ok);
+            return Ok(true);
+        }
+        Ok(Err(error)) => error,
+        Err(_) => {
+            ctx.metrics.api_write(ApiWrite::PipelineStatus, WriteResult::Error);
+            return Ok(false);
+        }
+    };
+    let failure = failure(&error);
+    let conflict = matches!(failure, Failure::Stale | Failure::Gone);
+    let result = if conflict { WriteResult::Conflict } else { WriteResult::Error };
+    ctx.metrics.api_write(ApiWrite::PipelineStatus, result);
+    match failure {
+        Failure::Gone => Ok(true),
+        Failure::Refused => {
+            memory.refused();
+            Err(Error::Write(error))
+        }
+        Failure::Stale | Failure::Uncertain => {
+            tracing::debug!(pipeline = name, "status to be read again: {error}");
+            Ok(false)
+        }
+    }
+}
+
+/// The object as the API server has it now; `None` if it is gone.
+async fn read(api: &Api<Pipeline>, name: &str) -> Result<Option<Pipeline>, Error> {
+    timeout(DEADLINE, api.get_opt(name)).await.map_err(|_| Error::Deadline)?.map_err(Error::Read)
+}
