@@ -25,7 +25,7 @@ mod work;
 pub(crate) mod testing;
 
 use futures::StreamExt as _;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
@@ -90,6 +90,7 @@ struct Started {
 pub struct Deliveries {
     journal: Journal,
     commands: mpsc::Sender<Command>,
+    loaded: watch::Receiver<bool>,
     /// What is known of all deliveries.
     pub ledger: Ledger,
     /// What is known of pipelines and notifications.
@@ -114,6 +115,11 @@ impl Deliveries {
             errors.push(error);
         }
         errors
+    }
+
+    /// Waits until everything that was recorded before the start is known.
+    pub async fn loaded(&self) {
+        let _ = self.loaded.clone().wait_for(|loaded| *loaded).await;
     }
 
     /// Waits until the engine has ended: nothing is sent or written after that.
@@ -153,9 +159,15 @@ pub fn start(
             "the watch of deliveries"
         });
     }
+    let (load, loaded) = watch::channel(false);
+    let ready = move || {
+        load.send_replace(true);
+        ready();
+    };
     let way_in = Deliveries {
         journal: parts.journal.clone(),
         commands,
+        loaded,
         ledger: parts.ledger.clone(),
         directory: parts.directory.clone(),
     };

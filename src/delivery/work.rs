@@ -119,7 +119,7 @@ pub async fn cancel(parts: Parts, record: Record, what: Gone, sure: bool) -> Wor
     if !sure {
         match confirm::is_gone(&parts.client, &parts.cluster_name, &record.spec, what).await {
             Ok(true) => {}
-            Ok(false) => return untouched(record, Duration::from_secs(1)),
+            Ok(false) => return untouched(record, Duration::from_secs(5)),
             Err(error) => {
                 tracing::warn!(%error, delivery = %record.id.name, "could not confirm what is gone; asking again");
                 return untouched(record, Duration::from_secs(5));

@@ -5,6 +5,7 @@ use std::sync::{Mutex, PoisonError};
 
 use kube::Client;
 use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
 
 use super::notifications::{self, Written};
 use super::pass::Standing;
@@ -57,10 +58,11 @@ pub struct Context {
     failures: Mutex<HashMap<String, u32>>,
     /// Turns true when every watch has brought its first list; nothing is decided before.
     pub(super) complete: watch::Sender<bool>,
+    stop: CancellationToken,
 }
 
 impl Context {
-    pub(super) fn new(given: Given) -> Self {
+    pub(super) fn new(given: Given, stop: CancellationToken) -> Self {
         Self {
             client: given.client,
             cluster_name: given.cluster_name,
@@ -75,7 +77,15 @@ impl Context {
             standings: Mutex::default(),
             failures: Mutex::default(),
             complete: watch::Sender::new(false),
+            stop,
         }
+    }
+
+    /// Waits until every first list is in; `false` if the process is to stop before that. It is awaited within a look and not
+    /// before the queue, so that the watches go on meanwhile.
+    pub(super) async fn is_complete(&self) -> bool {
+        let mut complete = self.complete.subscribe();
+        self.stop.run_until_cancelled(complete.wait_for(|complete| *complete)).await.is_some()
     }
 
     pub(super) fn scopes(&self) -> impl Iterator<Item = &(Option<String>, Again)> {

@@ -23,7 +23,12 @@ use crate::telemetry::chain;
 
 /// Pipelines, and notifications, that are gone over at once.
 const CONCURRENCY: u16 = 32;
+const PIPELINES: &str = "pipelines";
+const NOTIFICATIONS: &str = "notifications";
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+
+/// A watch: its namespace, and what it watches.
+type Watched = (Option<String>, &'static str);
 
 /// Starts the dispatcher. `ready` is called when all watches have brought their first lists.
 ///
@@ -35,15 +40,24 @@ pub fn start(
     tasks: &mut JoinSet<&'static str>,
     stop: &CancellationToken,
 ) {
-    let ctx = Arc::new(Context::new(given));
+    let ctx = Arc::new(Context::new(given, stop.clone()));
     let (listed, lists) = mpsc::channel(1);
-    let watches = ctx.scopes().count() * 2;
+    let mut watches = BTreeSet::new();
     for (namespace, again) in ctx.scopes() {
+        for what in [PIPELINES, NOTIFICATIONS] {
+            watches.insert((namespace.clone(), what));
+        }
         let (namespace, again) = (namespace.clone(), again.clone());
         tasks.spawn(watch_pipelines(ctx.clone(), namespace.clone(), again.clone(), listed.clone(), stop.clone()));
         tasks.spawn(watch_notifications(ctx.clone(), namespace, again, listed.clone(), stop.clone()));
     }
-    tasks.spawn(complete(ctx.clone(), lists, watches, ready, stop.clone()));
+    let wait = complete(ctx.clone(), lists, watches, ready);
+    let (done, ended) = (stop.clone(), stop.clone());
+    tasks.spawn(async move {
+        ended.run_until_cancelled(wait).await;
+        done.cancelled().await;
+        "the start of the dispatcher"
+    });
     tasks.spawn(pass_on(ctx.clone(), notes, stop.clone()));
     tasks.spawn(follow_secrets(ctx, stop.clone()));
 }
@@ -51,29 +65,27 @@ pub fn start(
 /// Waits for the first list of every watch; from then on, what is not known is not there.
 async fn complete(
     ctx: Arc<Context>,
-    mut lists: mpsc::Receiver<()>,
-    watches: usize,
+    mut lists: mpsc::Receiver<Watched>,
+    mut missing: BTreeSet<Watched>,
     ready: impl FnOnce() + Send + 'static,
-    stop: CancellationToken,
-) -> &'static str {
-    for _ in 0..watches {
-        if stop.run_until_cancelled(lists.recv()).await.flatten().is_none() {
-            return "the start of the dispatcher";
-        }
+) {
+    while !missing.is_empty() {
+        let Some(watched) = lists.recv().await else { return };
+        missing.remove(&watched);
     }
+    drop(lists);
+    ctx.deliveries.loaded().await;
     ctx.deliveries.directory.complete();
     ctx.complete.send_replace(true);
     ctx.deliveries.look(Scope::All).await;
     ready();
-    stop.cancelled().await;
-    "the start of the dispatcher"
 }
 
 async fn watch_pipelines(
     ctx: Arc<Context>,
     namespace: Option<String>,
     again: Again,
-    listed: mpsc::Sender<()>,
+    listed: mpsc::Sender<Watched>,
     stop: CancellationToken,
 ) -> &'static str {
     let (reader, writer) = store::<Pipeline>();
@@ -84,12 +96,13 @@ async fn watch_pipelines(
         events.filter_map(move |event| {
             let (ctx, reader, scope, listed) = (ctx.clone(), reader.clone(), scope.clone(), listed.clone());
             async move {
-                let event = interrupted(event, "pipelines")?;
+                let event = interrupted(event, PIPELINES)?;
                 pipelines::absorb(&ctx, &event).await;
                 if matches!(event, watcher::Event::InitDone) {
                     let there = reader.state().iter().filter_map(|p| p.uid()).collect::<BTreeSet<_>>();
                     pipelines::sweep(&ctx, scope.as_deref(), &there).await;
-                    let _ = listed.try_send(());
+                    // Nobody listens any more once all have said it.
+                    let _ = listed.send((scope, PIPELINES)).await;
                 }
                 touched(&event)
             }
@@ -115,8 +128,9 @@ async fn watch_pipelines(
 }
 
 async fn pipeline_pass(pipeline: Arc<Pipeline>, ctx: Arc<Context>) -> Result<Action, pass::PassError> {
-    // The first lists are awaited here and not before the queue, so that the watch goes on meanwhile.
-    let _ = ctx.complete.subscribe().wait_for(|complete| *complete).await;
+    if !ctx.is_complete().await {
+        return Ok(Action::await_change());
+    }
     let uid = pipeline.uid().unwrap_or_default();
     let mut standing = ctx.take_standing(&uid);
     let result = pass::run(&pipeline, &mut standing, &ctx).await;
@@ -147,7 +161,7 @@ async fn watch_notifications(
     ctx: Arc<Context>,
     namespace: Option<String>,
     again: Again,
-    listed: mpsc::Sender<()>,
+    listed: mpsc::Sender<Watched>,
     stop: CancellationToken,
 ) -> &'static str {
     let (reader, writer) = store::<Notification>();
@@ -158,13 +172,13 @@ async fn watch_notifications(
         events.filter_map(move |event| {
             let (ctx, reader, scope, listed) = (ctx.clone(), reader.clone(), scope.clone(), listed.clone());
             async move {
-                let event = interrupted(event, "notifications")?;
+                let event = interrupted(event, NOTIFICATIONS)?;
                 notifications::absorb(&ctx, &event).await;
                 if matches!(event, watcher::Event::InitDone) {
                     let key = |n: &Arc<Notification>| (n.namespace().unwrap_or_default(), n.name_any());
                     let there = reader.state().iter().map(key).collect::<BTreeSet<_>>();
                     notifications::sweep(&ctx, scope.as_deref(), &there).await;
-                    let _ = listed.try_send(());
+                    let _ = listed.send((scope, NOTIFICATIONS)).await;
                 }
                 touched(&event)
             }
@@ -188,7 +202,9 @@ async fn watch_notifications(
 }
 
 async fn notification_status(notification: Arc<Notification>, ctx: Arc<Context>) -> Result<Action, StatusError> {
-    let _ = ctx.complete.subscribe().wait_for(|complete| *complete).await;
+    if !ctx.is_complete().await {
+        return Ok(Action::await_change());
+    }
     let action = notifications::tell(&notification, &ctx).await?;
     ctx.succeeded(&notification.uid().unwrap_or_default());
     Ok(action)

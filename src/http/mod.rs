@@ -4,7 +4,7 @@
 //! Out: `/healthz` (200 as long as the process runs), `/readyz` (200, or 503 with the names of the gates that are still
 //! closed, one a line), `/metrics` (`OpenMetrics` text).
 //!
-//! Nothing here takes credentials or changes anything. A connection lives one minute at most (see [`listener`]).
+//! Nothing here takes credentials or changes anything. A connection lives one minute at most (see `listener.rs`).
 
 mod gates;
 mod listener;
@@ -25,7 +25,7 @@ use crate::telemetry::{Metrics, metrics};
 pub use gates::{Gate, Gates};
 
 /// How long a connection may live: longer than any scrape, short enough that idle ones do not pile up.
-const CONNECTION_LIFE: Duration = Duration::from_secs(60);
+const CONNECTION_LIFE: Duration = Duration::from_mins(1);
 /// How long requests that have begun may go on after the order to stop.
 const LINGER: Duration = Duration::from_secs(2);
 
@@ -41,13 +41,13 @@ pub struct Served {
 /// Serves until `shutdown`; then answers what has begun, for two seconds at most.
 pub async fn serve(listener: TcpListener, served: Served, shutdown: CancellationToken) -> io::Result<()> {
     let listener = listener::ShortLived::new(listener, CONNECTION_LIFE);
-    let server = axum::serve(listener, router(served)).with_graceful_shutdown(shutdown.clone().cancelled_owned());
+    let serving = axum::serve(listener, router(served)).with_graceful_shutdown(shutdown.clone().cancelled_owned());
     let too_late = async {
         shutdown.cancelled().await;
         tokio::time::sleep(LINGER).await;
     };
     tokio::select! {
-        ended = server => ended,
+        ended = serving => ended,
         () = too_late => Ok(()),
     }
 }
@@ -65,7 +65,7 @@ async fn ready(State(served): State<Served>) -> (StatusCode, String) {
     if closed.is_empty() {
         return (StatusCode::OK, "ok\n".to_owned());
     }
-    (StatusCode::SERVICE_UNAVAILABLE, closed.iter().map(|gate| format!("{gate}\n")).collect())
+    (StatusCode::SERVICE_UNAVAILABLE, closed.join("\n") + "\n")
 }
 
 async fn scrape(State(served): State<Served>) -> Response {

@@ -77,7 +77,7 @@ pub enum NotSent {
 pub struct Failure {
     /// In which part it failed.
     pub kind: FailureKind,
-    /// One line for people. Made of fixed words (see [`super::failure`]), never of a library's message.
+    /// One line for people. Made of fixed words, never of a library's message.
     pub text: String,
 }
 

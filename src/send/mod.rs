@@ -36,7 +36,10 @@ pub use watch::SecretWatches;
 /// Why nothing can be sent at all. Why one request was not sent is [`NotSent`].
 #[derive(Debug, thiserror::Error)]
 pub enum SendError {
-    /// No HTTP client can be made: there is no TLS provider, or no certificate authority is installed.
+    /// `main` has not installed a TLS provider.
+    #[error("no TLS provider is installed")]
+    NoTlsProvider,
+    /// No HTTP client can be made; most likely no certificate authority is installed.
     #[error("cannot make an HTTP client")]
     Client(#[source] reqwest::Error),
 }

@@ -139,12 +139,9 @@ fn refused(address: IpAddr) -> Option<Rule> {
 /// The IPv4 addresses that an IPv6 address stands for.
 fn embedded(address: IpAddr) -> [Option<Ipv4Addr>; 2] {
     let IpAddr::V6(ip) = address else { return [None, None] };
-    let s = ip.segments();
-    let at = |i: usize| {
-        let ([a, b], [c, d]) = (s[i].to_be_bytes(), s[i + 1].to_be_bytes());
-        Ipv4Addr::new(a, b, c, d)
-    };
-    match s {
+    let segments = ip.segments();
+    let at = |i: usize| Ipv4Addr::from_bits(u32::from(segments[i]) << 16 | u32::from(segments[i + 1]));
+    match segments {
         // `::` and `::1` are addresses of their own.
         [0, 0, 0, 0, 0, 0, 0, 0 | 1] => [None, None],
         // IPv4-compatible (RFC 4291, section 2.5.5.1), IPv4-mapped (section 2.5.5.2), IPv4-translated (RFC 2765), NAT64

@@ -35,7 +35,7 @@ impl Hidden {
     pub fn shown(&self, body: &[u8]) -> String {
         let mut text = String::from_utf8_lossy(body).into_owned();
         // Long ones first: one Secret may be part of another.
-        let mut hidden: Vec<&str> = self.0.iter().map(|s| s.expose_secret()).collect();
+        let mut hidden: Vec<&str> = self.0.iter().map(SecretString::expose_secret).collect();
         hidden.sort_unstable_by_key(|s| std::cmp::Reverse(s.len()));
         for secret in hidden {
             text = text.replace(secret, MASK);
@@ -62,7 +62,9 @@ mod tests {
 
     fn hidden(values: &[&str]) -> Hidden {
         let mut hidden = Hidden::default();
-        values.iter().for_each(|v| hidden.add(v));
+        for value in values {
+            hidden.add(value);
+        }
         hidden
     }
 

@@ -150,8 +150,7 @@ impl Contents {
     }
 
     fn same(&self, other: &Self) -> bool {
-        let exposed = |contents: &Self| contents.0.len();
-        exposed(self) == exposed(other)
+        self.0.len() == other.0.len()
             && self.0.iter().zip(&other.0).all(|(a, b)| a.0 == b.0 && a.1.expose_secret() == b.1.expose_secret())
     }
 }
@@ -242,7 +241,7 @@ pub(super) mod tests {
         let unknown = secrets.read(&name, Instant::now()).await;
         assert_eq!(unknown.unwrap_err(), NotSent::SecretUnknown(name.clone()));
 
-        let read = secrets.read(&name, Instant::now() + Duration::from_secs(60));
+        let read = secrets.read(&name, Instant::now() + Duration::from_mins(1));
         let (contents, ()) = tokio::join!(read, async { secrets.put(&name, &slot, Some(secret(&[("k", "v")]))) });
         let contents = contents.unwrap();
         assert_eq!(contents.text(&key("k")), Ok("v"));

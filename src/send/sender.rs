@@ -6,6 +6,7 @@ use std::time::Duration;
 use http::header::{AUTHORIZATION, HeaderName, RETRY_AFTER};
 use http::{HeaderMap, HeaderValue};
 use reqwest::{Certificate, Client, Request, Response};
+use rustls::crypto::CryptoProvider;
 use secrecy::{ExposeSecret as _, SecretString};
 use tokio::time::{Instant, timeout_at};
 use url::Url;
@@ -39,15 +40,13 @@ pub struct Sender {
 }
 
 /// What goes onto a request out of Secrets.
-#[derive(Debug)]
 enum Credentials {
     None,
     Basic { username: SecretString, password: SecretString },
     Header(HeaderName, HeaderValue),
 }
 
-/// What a request needs beside what was rendered.
-#[derive(Debug)]
+/// What a request needs beside what was rendered. Not `Debug`, for the URL may be a secret.
 struct Prepared {
     url: Url,
     credentials: Credentials,
@@ -57,8 +56,7 @@ struct Prepared {
 }
 
 impl Sender {
-    /// Trusts the certificate authorities of the system. A process-wide TLS provider must be installed; an error says that
-    /// there is none, or that the system has no authorities.
+    /// Trusts the certificate authorities of the system. Fails without a process-wide TLS provider, or without authorities.
     pub fn new(policy: Policy, secrets: Secrets, metrics: Metrics) -> Result<Self, SendError> {
         Self::trusting(policy, secrets, metrics, Vec::new())
     }
@@ -70,6 +68,10 @@ impl Sender {
         metrics: Metrics,
         roots: Vec<Certificate>,
     ) -> Result<Self, SendError> {
+        // Without one, reqwest panics.
+        if CryptoProvider::get_default().is_none() {
+            return Err(SendError::NoTlsProvider);
+        }
         let policy = Arc::new(policy);
         let clients = Clients::new(Arc::clone(&policy), roots);
         clients.get(Duration::from_secs(5)).map_err(SendError::Client)?;
@@ -109,7 +111,10 @@ impl Sender {
             Destination::Secret(key) => {
                 let url = secret_url(&*self.open(key.secret(), wait, &mut used).await?, key)?;
                 hidden.add_url(&url);
-                self.policy.url(&url)?;
+                self.policy.url(&url).map_err(|why| match why {
+                    NotSent::InvalidRequest(problem) => NotSent::SecretInvalid { key: key.clone(), problem },
+                    why => why,
+                })?;
                 url
             }
         };

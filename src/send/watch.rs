@@ -136,7 +136,7 @@ mod tests {
         watches.set_wanted(&BTreeSet::from([two.secret()]));
         assert_eq!(running(), BTreeSet::from([two.secret()]));
         secrets.put(&one.secret(), &late, Some(secret(&[("k", "late")])));
-        assert_eq!(secrets.check(&[one.clone()]), Err(NotSent::SecretUnknown(one.secret())), "a late word is not heard");
+        assert_eq!(secrets.check([&one]), Err(NotSent::SecretUnknown(one.secret())), "a late word is not heard");
 
         watches.shutdown().await;
         assert!(watches.tasks.lock().unwrap().all.is_empty());

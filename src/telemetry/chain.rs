@@ -2,11 +2,13 @@
 
 use std::error::Error;
 
-/// `message: cause: cause of that`.
+/// `message: cause: cause of that`. A library's message that holds its cause already is not followed by it again.
 #[must_use]
 pub fn chain(error: &dyn Error) -> String {
     let causes = std::iter::successors(error.source(), |cause| (*cause).source());
-    causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"))
+    causes
+        .map(ToString::to_string)
+        .fold(error.to_string(), |text, cause| if text.contains(&cause) { text } else { format!("{text}: {cause}") })
 }
 
 #[cfg(test)]
@@ -20,5 +22,6 @@ mod tests {
     #[test]
     fn causes_are_named() {
         assert_eq!(chain(&Outer(std::io::Error::other("inner"))), "outer: inner");
+        assert_eq!(chain(&Outer(std::io::Error::other("outer"))), "outer", "said once");
     }
 }

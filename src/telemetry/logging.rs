@@ -6,7 +6,6 @@ use std::str::FromStr;
 
 use tracing::Subscriber;
 use tracing_subscriber::EnvFilter;
-use tracing_subscriber::filter::LevelFilter;
 use tracing_subscriber::fmt::MakeWriter;
 use tracing_subscriber::util::SubscriberInitExt as _;
 
@@ -17,6 +16,10 @@ pub const AUDIT: &str = "audit";
 
 /// Where the filter is read from; the first that is set and not empty counts.
 const VARIABLES: [&str; 2] = ["PENNANT_LOG", "RUST_LOG"];
+
+/// Set on top of what the environment asks for. The audit is always on; what the HTTP libraries tell of connections below
+/// `warn` is always off, for it names hosts, and the URL of a receiver may be a secret.
+const FIXED: [&str; 7] = ["audit=info", "kube_client::client::builder=off", "h2=warn", "hyper=warn", "hyper_util=warn", "reqwest=warn", "rustls=warn"];
 
 /// How a log line looks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -58,17 +61,13 @@ pub fn init(format: Format) -> Result<(), TelemetryError> {
     subscriber(format, filter, colour, std::io::stderr).try_init().map_err(TelemetryError::AlreadySet)
 }
 
-/// The filter that the environment asks for, default `info`, with the audit put on top of it.
+/// The filter that the environment asks for, default `info`, with what is fixed on top of it.
 fn filter(environment: impl Fn(&str) -> Option<String>) -> Result<EnvFilter, TelemetryError> {
     let asked = VARIABLES.into_iter().find_map(|v| environment(v).filter(|text| !text.is_empty()).map(|text| (v, text)));
-    let filter = match asked {
-        Some((variable, text)) => {
-            EnvFilter::builder().parse(text).map_err(|source| TelemetryError::Filter { variable, source })?
-        }
-        None => EnvFilter::default().add_directive(LevelFilter::INFO.into()),
-    };
-    let audit = "audit=info".parse().map_err(|source| TelemetryError::Filter { variable: AUDIT, source })?;
-    Ok(filter.add_directive(audit))
+    let (variable, text) = asked.unwrap_or(("the default", "info".to_owned()));
+    let wrong = |source| TelemetryError::Filter { variable, source };
+    let filter = EnvFilter::builder().parse(text).map_err(wrong)?;
+    FIXED.iter().try_fold(filter, |filter, directive| Ok(filter.add_directive(directive.parse().map_err(wrong)?)))
 }
 
 /// A subscriber that writes lines of this format.
@@ -114,6 +113,7 @@ mod tests {
             tracing::info!(target: AUDIT, delivery = "a-b", "settled");
             tracing::info!("hello");
             tracing::debug!("detail");
+            tracing::debug!(target: "reqwest::connect", "starting new connection");
         });
         let bytes = page.0.lock().unwrap().clone();
         String::from_utf8(bytes).unwrap()
@@ -127,10 +127,12 @@ mod tests {
             (&[("RUST_LOG", "debug"), ("PENNANT_LOG", "warn")][..], false, false),
             (&[("RUST_LOG", "warn"), ("PENNANT_LOG", "")][..], false, false),
             (&[("PENNANT_LOG", "off,audit=off")][..], false, false),
+            (&[("PENNANT_LOG", "trace,reqwest=trace")][..], true, true),
         ] {
             let text = printed(Format::Text, environment);
             assert_eq!((text.contains("hello"), text.contains("detail")), (hello, detail), "{environment:?}");
             assert!(text.contains("settled"), "the audit is always on: {environment:?}");
+            assert!(!text.contains("connection"), "libraries do not name hosts: {environment:?}");
         }
     }
 
