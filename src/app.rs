@@ -212,7 +212,7 @@ fn start_dispatch(
         metrics: metrics.clone(),
         aside: Arc::new(Semaphore::new(ASIDE)),
     };
-    let (notes, noted) = mpsc::channel(NOTES);
+    let (notes, news) = mpsc::channel(NOTES);
     let deliveries = delivery::start(parts, options.workers, scopes(options), notes, move || recorded.open(), tasks, stop);
     let (events, write_events) = events(client.clone(), metrics.clone(), stop.clone());
     tasks.spawn(async {
@@ -229,7 +229,7 @@ fn start_dispatch(
         metrics: metrics.clone(),
         namespaces: scopes(options),
     };
-    dispatch::start(given, noted, move || dispatching.open(), tasks, stop);
+    dispatch::start(given, news, move || dispatching.open(), tasks, stop);
     Ok(())
 }
 

@@ -85,7 +85,7 @@ fn no_defaults(schema: &mut JSONSchemaProps) {
     walk(schema, &mut |s| s.default = None);
 }
 
-/// Rust's integer widths are not formats of OpenAPI (`uint16`); the API server warns of them.
+/// Rust's integer widths are not formats of `OpenAPI` (`uint16`, say); the API server warns of them.
 fn plain_integers(schema: &mut JSONSchemaProps) {
     walk(schema, &mut |s| {
         if s.type_.as_deref() == Some("integer") && s.format.as_deref().is_some_and(|f| f.starts_with("uint")) {

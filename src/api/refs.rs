@@ -83,3 +83,12 @@ pub struct ClusterAppRef {
     /// Namespace of the object.
     pub namespace: String,
 }
+
+/// Whether this is the name of a Service of the cluster: `name.namespace.svc`, as it is or in the default cluster domain
+/// (<https://kubernetes.io/docs/concepts/services-networking/dns-pod-service/>). `name` is in lower case.
+#[must_use]
+pub fn is_service(name: &str) -> bool {
+    let name = name.strip_suffix('.').unwrap_or(name);
+    let name = name.strip_suffix(".cluster.local").unwrap_or(name);
+    name.strip_suffix(".svc").is_some_and(|rest| !rest.is_empty())
+}

@@ -34,7 +34,7 @@ struct RunArgs {
     /// Which controllers to run; each can run in a process of its own.
     #[arg(long, env = "PENNANT_CONTROLLERS", value_delimiter = ',', default_value = "pipeline,dispatch")]
     controllers: Vec<Controller>,
-    /// The namespace that the process itself lives in [default: $POD_NAMESPACE or pennant-system].
+    /// The namespace that the process itself lives in [default: `$POD_NAMESPACE` or pennant-system].
     #[arg(short, long, env = "PENNANT_NAMESPACE")]
     namespace: Option<String>,
     /// Watch only these namespaces, for pipelines and application objects alike; may be repeated [default: all].
@@ -61,7 +61,7 @@ struct RunArgs {
     /// Where to serve /healthz, /readyz and /metrics.
     #[arg(long, env = "PENNANT_HTTP_ADDR", default_value = "0.0.0.0:8080", value_name = "ADDR")]
     http_addr: SocketAddr,
-    /// How log lines look: text or json. What is logged: PENNANT_LOG, such as `info` or `pennant=debug`.
+    /// How log lines look: text or json. What is logged: `PENNANT_LOG`, such as `info` or `pennant=debug`.
     #[arg(long, env = "PENNANT_LOG_FORMAT", default_value_t = logging::Format::Text, value_name = "FORMAT")]
     log_format: logging::Format,
     /// The context of the kubeconfig to use; without a kubeconfig the pod's own service account is used.

@@ -9,6 +9,7 @@ use kube::ResourceExt as _;
 use super::problem::Problem;
 use super::selector::PipelineSelector;
 use crate::api::notification::{self as spec, InlineTemplate, Method};
+use crate::api::refs::is_service;
 use crate::api::{Notification, NotificationSpec};
 use crate::render::{Body, Data, HeaderTemplate, UrlTemplate};
 use crate::trigger::Triggers;
@@ -202,7 +203,7 @@ fn destination(endpoint: &spec::Endpoint, namespace: &str, allow_http: bool) -> 
         (Some(url), None) => {
             let field = "spec.endpoint.url";
             let url = UrlTemplate::compile(url).map_err(|e| Problem::template(field, &e))?;
-            if url.scheme() == "http" && !allow_http && !cluster_local(url.host()) {
+            if url.scheme() == "http" && !allow_http && !is_service(url.host()) {
                 return Err(Problem::InsecureScheme { field });
             }
             Ok(Destination::Url(url))
@@ -215,12 +216,6 @@ fn destination(endpoint: &spec::Endpoint, namespace: &str, allow_http: bool) -> 
         (None, None) => Err(Problem::Incomplete { field: "spec.endpoint.url or spec.endpoint.urlFrom" }),
         (Some(_), Some(_)) => Err(Problem::invalid("spec.endpoint", "set url or urlFrom, not both")),
     }
-}
-
-/// A Service of this cluster by its DNS name.
-fn cluster_local(host: &str) -> bool {
-    let host = host.strip_suffix('.').unwrap_or(host);
-    host.ends_with(".svc") || host.ends_with(".svc.cluster.local")
 }
 
 fn headers(endpoint: &spec::Endpoint) -> Result<Vec<HeaderTemplate>, Problem> {

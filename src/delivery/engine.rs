@@ -145,7 +145,7 @@ impl Engine {
                 if let Some(list) = self.lists.get_mut(&source) {
                     list.insert(record.id.clone());
                 }
-                self.seen(record);
+                self.seen(*record);
             }
             Event::Deleted(id) => self.deleted(&id),
             Event::ListEnds => self.listed(source),

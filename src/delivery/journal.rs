@@ -68,7 +68,7 @@ pub enum Written {
 #[derive(Debug)]
 pub enum Event {
     /// A record is there, new or changed.
-    Seen(Record),
+    Seen(Box<Record>),
     /// A record was deleted.
     Deleted(RecordId),
     /// A list begins; what it does not bring may be gone.
@@ -185,7 +185,7 @@ impl Journal {
         let api = namespace.map_or_else(|| Api::all(self.client.clone()), |ns| Api::namespaced(self.client.clone(), ns));
         crate::watch::guarded::<Delivery>(api).filter_map(|event| async {
             match event {
-                Ok(watcher::Event::Apply(d) | watcher::Event::InitApply(d)) => Some(Event::Seen(record(d))),
+                Ok(watcher::Event::Apply(d) | watcher::Event::InitApply(d)) => Some(Event::Seen(Box::new(record(d)))),
                 Ok(watcher::Event::Delete(d)) => Some(Event::Deleted(id(&d))),
                 Ok(watcher::Event::Init) => Some(Event::ListBegins),
                 Ok(watcher::Event::InitDone) => Some(Event::ListEnds),

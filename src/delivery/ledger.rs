@@ -150,13 +150,13 @@ impl Ledger {
         {
             let mut book = self.book();
             let troubles = &mut book.figures.entry(owner.clone()).or_default().troubles;
-            let old = match trouble.clone() {
+            if troubles.get(lane) == trouble.as_ref() {
+                return;
+            }
+            match trouble {
                 Some(trouble) => troubles.insert(lane.clone(), trouble),
                 None => troubles.remove(lane),
             };
-            if old == trouble {
-                return;
-            }
         }
         self.changed.wake(owner);
     }

@@ -76,7 +76,7 @@ async fn changed(ctx: &Context, namespace: &str, name: &str) {
         .notifications()
         .iter()
         .filter_map(|n| n.sending.as_ref().ok())
-        .flat_map(|s| s.secrets())
+        .flat_map(crate::config::Sending::secrets)
         .map(|key| SecretName { namespace: key.namespace, name: key.name })
         .collect();
     ctx.secrets.set_wanted(&wanted);

@@ -11,6 +11,7 @@ use ipnet::IpNet;
 use url::{Host, Url};
 
 use super::attempt::NotSent;
+use crate::api::refs::is_service;
 
 /// Services that give out credentials to whoever can reach them, outside the link-local range.
 const METADATA: [IpAddr; 5] = [
@@ -110,13 +111,6 @@ impl Policy {
             None => Ok(()),
         }
     }
-}
-
-/// Whether this is the name of a Service: `name.namespace.svc`, as it is or in the default cluster domain.
-fn is_service(name: &str) -> bool {
-    let name = name.strip_suffix('.').unwrap_or(name);
-    let name = name.strip_suffix(".cluster.local").unwrap_or(name);
-    name.strip_suffix(".svc").is_some_and(|rest| !rest.is_empty())
 }
 
 /// Why an address is refused by default, if it is. Looks at the address itself only.

@@ -19,7 +19,15 @@ const VARIABLES: [&str; 2] = ["PENNANT_LOG", "RUST_LOG"];
 
 /// Set on top of what the environment asks for. The audit is always on; what the HTTP libraries tell of connections below
 /// `warn` is always off, for it names hosts, and the URL of a receiver may be a secret.
-const FIXED: [&str; 7] = ["audit=info", "kube_client::client::builder=off", "h2=warn", "hyper=warn", "hyper_util=warn", "reqwest=warn", "rustls=warn"];
+const FIXED: [&str; 7] = [
+    "audit=info",
+    "kube_client::client::builder=off",
+    "h2=warn",
+    "hyper=warn",
+    "hyper_util=warn",
+    "reqwest=warn",
+    "rustls=warn",
+];
 
 /// How a log line looks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
