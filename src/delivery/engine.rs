@@ -343,7 +343,9 @@ impl Engine {
     fn tell(&self, record: &Record) {
         let status = &record.status;
         let parked = status.outcome == Some(Outcome::Parked);
-        let blocked = status.outcome.is_none() && status.next_attempt_time.is_none();
+        // One that is held on purpose, or only until a watch has spoken, is nobody's task.
+        let fine = matches!(status.reason.as_deref(), Some("Suspended" | "SecretUnknown"));
+        let blocked = status.outcome.is_none() && status.next_attempt_time.is_none() && !fine;
         if parked || blocked {
             let _ = self.started.notes.try_send(Note { record: record.clone() });
         }

@@ -96,19 +96,22 @@ impl Journal {
     }
 
     /// Records lanes of transitions: within a lane one after the other, each after the one before was answered; lanes side by
-    /// side. A lane ends at its first error. Answers come in the order of the lanes.
-    pub async fn record(&self, lanes: Vec<Vec<(String, DeliverySpec)>>) -> Vec<(Vec<Record>, Option<JournalError>)> {
-        let lane = |lane: Vec<(String, DeliverySpec)>| async {
+    /// side. A lane ends at its first error. Answers come as lanes end, each with the number of its lane.
+    pub fn record(
+        &self,
+        lanes: Vec<Vec<(String, DeliverySpec)>>,
+    ) -> impl Stream<Item = (usize, Vec<Record>, Option<JournalError>)> + Send {
+        let lane = move |(number, lane): (usize, Vec<(String, DeliverySpec)>)| async move {
             let mut made = Vec::with_capacity(lane.len());
             for (namespace, spec) in lane {
                 match self.create(&namespace, spec).await {
                     Ok(record) => made.push(record),
-                    Err(e) => return (made, Some(e)),
+                    Err(e) => return (number, made, Some(e)),
                 }
             }
-            (made, None)
+            (number, made, None)
         };
-        stream::iter(lanes.into_iter().map(lane)).buffered(PARALLEL).collect().await
+        stream::iter(lanes.into_iter().enumerate().map(lane)).buffer_unordered(PARALLEL)
     }
 
     async fn create(&self, namespace: &str, spec: DeliverySpec) -> Result<Record, JournalError> {

@@ -105,14 +105,15 @@ impl Deliveries {
             let id = RecordId { namespace: spec.pipeline_ref.namespace.clone(), name: record::name(&spec) };
             (!self.ledger.knows(&id)).then_some((id.namespace, spec))
         };
-        let lanes = lanes.into_iter().map(|lane| lane.into_iter().filter_map(unknown).collect()).collect();
-        let mut errors = Vec::new();
-        for (records, error) in self.journal.record(lanes).await {
+        let lanes: Vec<Vec<_>> = lanes.into_iter().map(|lane| lane.into_iter().filter_map(unknown).collect()).collect();
+        let mut errors: Vec<_> = lanes.iter().map(|_| None).collect();
+        let mut answers = Box::pin(self.journal.record(lanes));
+        while let Some((lane, records, error)) = answers.next().await {
             if !records.is_empty() {
                 // A closed channel means that the engine has stopped; the records are found at the next start.
                 let _ = self.commands.send(Command::Recorded(records)).await;
             }
-            errors.push(error);
+            errors[lane] = error;
         }
         errors
     }
