@@ -22,8 +22,8 @@ LAUNCHER := target/control-plane
 help: ## List the targets
 	@printf 'make TARGET\n\n'
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-10s %s\n", $$1, $$2 }' Makefile
-	@printf '\nThe first run of demo, test or cluster builds a Kubernetes control plane from source, once: about 4 minutes on two\n'
-	@printf 'cores, 2.5 more for the demo. KUBEBUILDER_ASSETS names a folder with etcd, kube-apiserver and kubectl to use instead.\n'
+	@printf '\nThe first demo, test or cluster builds a Kubernetes control plane from source, once: about 4 minutes on two cores,\n'
+	@printf '2.5 more for the demo. KUBEBUILDER_ASSETS names a folder with etcd, kube-apiserver and kubectl to use instead.\n'
 
 .PHONY: demo
 demo: ## See it work: real rollouts, a receiver that is down, a killed controller; DEMO=keep leaves it running
@@ -40,13 +40,15 @@ lint: $(DENY) ## Check format, lints, documentation, licences, bans and sources
 	$(CARGO) clippy $(LOCKED) --all-targets -- -D warnings
 	RUSTDOCFLAGS='-D warnings' $(CARGO) doc $(LOCKED) --no-deps --lib --document-private-items
 	$(DENY) --locked check licenses bans sources
-	@bash -n hack/*.sh .ci/run
-	@cd hack/control-plane && go vet . && test -z "$$(gofmt -l . | tee /dev/stderr)"
+	cd hack/control-plane && go vet .
+	@unformatted=$$(gofmt -l hack/control-plane); \
+	[[ -z $$unformatted ]] || { printf 'lint: run gofmt on %s\n' $$unformatted >&2; exit 1; }
+	@for script in hack/*.sh .ci/run; do bash -n "$$script"; done
 
 .PHONY: ci
-ci: ## All of the above that must hold before a merge: lint, generated files, tests, nothing left behind
+ci: ## Everything that must hold before a merge: lint, generated files, tests, nothing left behind
 	@before=$$(git status --porcelain 2>/dev/null || true); \
-	$(MAKE) lint generated test; \
+	$(MAKE) lint generated test || exit; \
 	after=$$(git status --porcelain 2>/dev/null || true); \
 	if [[ $$after != "$$before" ]]; then \
 		printf 'ci: the checks have changed the working tree:\n%s\n' "$$after" >&2; \
@@ -62,11 +64,11 @@ crds: ## Generate crds/ from the types in src/api
 generated: ## Check that crds/ is what the types say
 	@work=$$(mktemp -d); \
 	trap 'rm -rf "$$work"' EXIT; \
-	bash hack/crds.sh "$$work"; \
+	bash hack/crds.sh "$$work" || exit; \
 	diff -ru crds "$$work" || { printf 'generated: crds/ is out of date; run make crds and commit it\n' >&2; exit 1; }
 
 .PHONY: cluster
-cluster: $(LAUNCHER) ## Run a local control plane to play with, until Ctrl-C; prints its KUBECONFIG. ROLLOUTS=1: Deployments roll out
+cluster: $(LAUNCHER) ## Run a control plane to play with until Ctrl-C; prints its KUBECONFIG. ROLLOUTS=1: Deployments roll out
 	@exec $(LAUNCHER) run --human $(if $(ROLLOUTS),--rollouts)
 
 .PHONY: clean
