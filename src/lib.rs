@@ -1,4 +1,43 @@
-//! Pennant
+//! Pennant tells the outside world what deployment pipelines do: every change of state becomes one recorded, ordered HTTP
+//! request.
+//!
+//! Two controllers share no memory and meet in the Kubernetes API, so that either can run alone. The pipeline controller
+//! writes what happened into a change log; the dispatcher takes it from there, records deliveries, and sends them.
+//!
+//! ```text
+//!  application objects            Pipeline.status.log                     Delivery                       receiver
+//!        │ watch                  append ▲        │ watch            create ▲   ▲ outcome                    ▲
+//!        ▼                               │        ▼                         │   │                            │
+//!   ┌──────────┐  ┌─────────┐  ┌─────────┴──┐  ┌──────────┐  ┌─────────┐  ┌─┴───┴────┐  ┌────────┐  ┌────────┴─┐
+//!   │ clusters │─►│ observe │─►│  pipeline  │  │ dispatch │─►│ trigger │─►│ delivery │─►│ render │─►│   send   │
+//!   │          │  │ (pure)  │  │ changelog  │  │          │  │ (pure)  │  │          │  │ (pure) │  │          │
+//!   └──────────┘  └─────────┘  └────────────┘  └──────────┘  └─────────┘  └──────────┘  └────────┘  └──────────┘
+//! ```
+//!
+//! # Rooms
+//!
+//! | room | what it does |
+//! |---|---|
+//! | [`api`] | the custom resources, and the values that all rooms share; uses nothing of ours |
+//! | [`app`] | composition root: makes the parts, joins their tasks, ends the process when one of them must not have ended |
+//! | [`changelog`] | pure: what counts as a change of a target, and the log in which changes wait for their consumers |
+//! | [`cli`] | the command line; each command calls one function of the library |
+//! | [`clusters`] | the only room that watches application objects |
+//! | [`config`] | pure: from a Notification as it was written to one that cannot be wrong, with the defaults filled in |
+//! | [`delivery`] | lanes, retries, the journal of recorded deliveries; nothing else decides what may be sent |
+//! | [`dispatch`] | the dispatcher: cursors, and from changes to recorded deliveries |
+//! | [`http`] | health, readiness and metrics |
+//! | [`observe`] | pure: what an application object's status says |
+//! | [`pipeline`] | the pipeline controller: from observations to a status and a change log |
+//! | [`render`] | pure: URL, headers and body out of templates and the data of one transition |
+//! | [`report`] | what people see: Kubernetes Events and the status of notifications |
+//! | [`send`] | one request to a receiver; the only room that knows HTTP clients and credentials |
+//! | [`telemetry`] | log lines and metrics; uses nothing of ours |
+//! | [`trigger`] | pure: what a change means, and who wants to know |
+//! | [`watch`] | how our own resources are watched |
+//!
+//! Which room may use which is in `tests/architecture/rules.rs`, and a test holds the sources to it. Why things are so is in
+//! `docs/design.md`.
 #![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout))]
 

@@ -1,0 +1,92 @@
+# What people and CI do with this repository. It takes Rust, Go, bash and make; `make` alone lists the targets.
+
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+MAKEFLAGS += --no-builtin-rules --no-print-directory
+.DEFAULT_GOAL := help
+.NOTPARALLEL:
+
+# Without Cargo.lock in force, what was tested is not what is built.
+CARGO := cargo
+LOCKED := --locked
+
+# Tools that are built once are kept out of the repository, by version.
+CACHE := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/pennant
+DENY_VERSION := 0.20.2
+DENY := $(CACHE)/tools/cargo-deny-$(DENY_VERSION)/bin/cargo-deny
+
+# The launcher of the local control plane.
+LAUNCHER := target/control-plane
+
+.PHONY: help
+help: ## List the targets
+	@printf 'make TARGET\n\n'
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-10s %s\n", $$1, $$2 }' Makefile
+	@printf '\nThe first demo, test or cluster builds a Kubernetes control plane from source, once: about 4 minutes on two cores,\n'
+	@printf '2.5 more for the demo. KUBEBUILDER_ASSETS names a folder with etcd, kube-apiserver and kubectl to use instead.\n'
+
+.PHONY: demo
+demo: ## See it work: real rollouts, a receiver that is down, a killed controller; DEMO=keep leaves it running
+	@bash hack/demo.sh
+
+.PHONY: test
+test: assets ## Run all tests, on a real API server
+	@printf 'test: compiling; with nothing cached that takes about 5 minutes on two cores\n'
+	$(CARGO) test $(LOCKED) --no-fail-fast
+
+.PHONY: lint
+lint: $(DENY) ## Check format, lints, documentation, licences, bans and sources
+	$(CARGO) fmt --check
+	$(CARGO) clippy $(LOCKED) --all-targets -- -D warnings
+	RUSTDOCFLAGS='-D warnings' $(CARGO) doc $(LOCKED) --no-deps --lib --document-private-items
+	$(DENY) --locked check licenses bans sources
+	cd hack/control-plane && go vet .
+	@unformatted=$$(gofmt -l hack/control-plane); \
+	[[ -z $$unformatted ]] || { printf 'lint: run gofmt on %s\n' $$unformatted >&2; exit 1; }
+	@for script in hack/*.sh .ci/run; do bash -n "$$script"; done
+
+.PHONY: ci
+ci: ## Everything that must hold before a merge: lint, generated files, tests, nothing left behind
+	@before=$$(git status --porcelain 2>/dev/null || true); \
+	$(MAKE) lint generated test || exit; \
+	after=$$(git status --porcelain 2>/dev/null || true); \
+	if [[ $$after != "$$before" ]]; then \
+		printf 'ci: the checks have changed the working tree:\n%s\n' "$$after" >&2; \
+		exit 1; \
+	fi; \
+	printf 'ci: all is well\n'
+
+.PHONY: crds
+crds: ## Generate crds/ from the types in src/api
+	@bash hack/crds.sh crds
+
+.PHONY: generated
+generated: ## Check that crds/ is what the types say
+	@work=$$(mktemp -d); \
+	trap 'rm -rf "$$work"' EXIT; \
+	bash hack/crds.sh "$$work" || exit; \
+	diff -ru crds "$$work" || { printf 'generated: crds/ is out of date; run make crds and commit it\n' >&2; exit 1; }
+
+.PHONY: cluster
+cluster: $(LAUNCHER) ## Run a control plane to play with until Ctrl-C; prints its KUBECONFIG. ROLLOUTS=1: Deployments roll out
+	@exec $(LAUNCHER) run --human $(if $(ROLLOUTS),--rollouts)
+
+.PHONY: clean
+clean: ## Remove what was built here; what is kept for all clones is in ~/.cache/pennant
+	$(CARGO) clean
+	rm -rf .demo
+
+# --- what the targets need ---------------------------------------------------------------------------------------------
+
+# etcd, kube-apiserver and kubectl; nothing to do once they are there.
+.PHONY: assets
+assets: $(LAUNCHER)
+	@$(LAUNCHER) build >/dev/null
+
+$(LAUNCHER): $(wildcard hack/control-plane/*.go hack/control-plane/go.* hack/control-plane/*.yaml)
+	@mkdir -p $(@D)
+	cd hack/control-plane && go build -o $(CURDIR)/$@ .
+
+$(DENY):
+	@printf 'lint: building cargo-deny %s into %s, once; about 6 minutes on two cores\n' $(DENY_VERSION) $(@D)
+	$(CARGO) install cargo-deny --locked --version $(DENY_VERSION) --root $(CACHE)/tools/cargo-deny-$(DENY_VERSION)

@@ -1,0 +1,311 @@
+//! The house is as it was drawn: reads `src/` and fails on an arrow between rooms that the design does not have, on I/O in a
+//! pure module, on a room without its map entry or header, on a file that is too long or that no module declares.
+//!
+//! The design itself is in `architecture/rules.rs`. To change it, change it there, with the reason beside it.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+#[path = "architecture/rules.rs"]
+mod rules;
+#[path = "architecture/source.rs"]
+mod source;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+
+use rules::{ARROWS, CLOCKS, FOUNDATION, HEADER, IMPURE, LONGEST, NARROWER, OWNED, PURE};
+use source::{Named, Source};
+
+/// File → text.
+type Files = BTreeMap<String, String>;
+
+/// A module that is not only for tests.
+#[derive(Debug)]
+struct Module {
+    file: String,
+    path: Vec<String>,
+    source: Source,
+}
+
+impl Module {
+    fn room(&self) -> &str {
+        self.path.first().map_or("lib", String::as_str)
+    }
+
+    fn name(&self) -> String {
+        self.path.join("::")
+    }
+
+    fn is_in(&self, of: &str) -> bool {
+        let name = self.name();
+        name == of || name.strip_prefix(of).is_some_and(|rest| rest.starts_with("::"))
+    }
+
+    /// A path from the crate's root, `crate` first, if it is one of ours.
+    fn resolve(&self, path: &[String]) -> Vec<String> {
+        let supers = path.iter().take_while(|p| *p == "super").count();
+        match path.first().map(String::as_str) {
+            Some("super") => self.rooted(self.path.len().saturating_sub(supers), &path[supers..]),
+            // `self::super::x` is `super::x`.
+            Some("self") if path.get(1).is_some_and(|p| p == "super") => self.resolve(&path[1..]),
+            Some("self") => self.rooted(self.path.len(), &path[1..]),
+            // The program sees the library as a crate of its own.
+            Some("pennant") if self.room() == "main" => [&["crate".to_owned()], &path[1..]].concat(),
+            _ => path.to_vec(),
+        }
+    }
+
+    fn rooted(&self, depth: usize, rest: &[String]) -> Vec<String> {
+        [&["crate".to_owned()], &self.path[..depth], rest].concat()
+    }
+}
+
+/// What is found on the way through a house.
+struct Walk<'f> {
+    files: &'f Files,
+    /// Every file that some module declares.
+    seen: BTreeSet<String>,
+    modules: Vec<Module>,
+}
+
+impl Walk<'_> {
+    /// Follows the module declarations from a file. Of those that are only for tests, it is noted that they are declared.
+    fn follow(&mut self, file: &str, path: &[String], only_tests: bool) {
+        let Some(text) = self.files.get(file) else { return };
+        self.seen.insert(file.to_owned());
+        let source = Source::read(text);
+        let folder = Path::new(file).parent().unwrap();
+        let stem = Path::new(file).file_stem().unwrap();
+        let is_root = ["mod", "lib", "main"].iter().any(|root| stem == *root);
+        let beneath = if is_root { folder.to_owned() } else { folder.join(stem) };
+        for module in &source.modules {
+            let places = match &module.path {
+                Some(place) => vec![folder.join(place)],
+                None => vec![beneath.join(format!("{}.rs", module.name)), beneath.join(&module.name).join("mod.rs")],
+            };
+            let path = [path, std::slice::from_ref(&module.name)].concat();
+            for place in places {
+                self.follow(&place.to_string_lossy(), &path, only_tests || module.test);
+            }
+        }
+        if !only_tests {
+            self.modules.push(Module { file: file.to_owned(), path: path.to_vec(), source });
+        }
+    }
+}
+
+/// Whether a path begins with another.
+fn begins(path: &[String], with: &str) -> bool {
+    with.split("::").zip(path.iter().map(Some).chain(std::iter::repeat(None))).all(|(a, b)| b.is_some_and(|b| a == b))
+}
+
+fn arrows(module: &Module, rooms: &BTreeSet<String>, named: &Named, path: &[String]) -> Option<String> {
+    let from = module.room();
+    let to = path.get(1).map_or("", String::as_str);
+    if path[0] != "crate" || to == from || from == "lib" {
+        return None;
+    }
+    let place = format!("{}:{}", module.file, named.line);
+    if !rooms.contains(to) {
+        return Some(format!("{place}: `{}` names no room", path.join("::")));
+    }
+    if let Some((of, allowed, why)) = NARROWER.iter().find(|(of, ..)| module.is_in(of)) {
+        return (!allowed.contains(&to)).then(|| format!("{place}: {of} must not use {to}: {why}"));
+    }
+    let foundation = FOUNDATION.contains(&to) && !FOUNDATION.contains(&from);
+    let drawn = foundation || ARROWS.iter().any(|(f, t, _)| *f == from && [to, "*"].contains(t));
+    (!drawn).then(|| format!("{place}: there is no arrow {from} → {to}"))
+}
+
+fn impure(module: &Module, named: &Named, path: &[String]) -> Option<String> {
+    let pure = PURE.iter().find(|of| module.is_in(of))?;
+    let clock = matches!(path, [.., of, now] if now == "now" && CLOCKS.contains(&of.as_str()));
+    let clock = clock.then_some("a clock; let `now` be an argument");
+    let what = IMPURE.iter().find(|(with, _)| begins(path, with)).map(|(_, what)| *what).or(clock)?;
+    Some(format!("{}:{}: {pure} is pure, but names `{}`: {what}", module.file, named.line, path.join("::")))
+}
+
+fn owned(module: &Module, named: &Named, path: &[String]) -> Option<String> {
+    let (of, owners, why) = OWNED.iter().find(|(of, ..)| begins(path, of))?;
+    let alien = !owners.iter().any(|owner| module.is_in(owner));
+    alien.then(|| format!("{}:{}: only {} may name `{of}`: {why}", module.file, named.line, owners.join(", ")))
+}
+
+/// What a module's file lacks, whatever it names.
+fn file(module: &Module) -> Vec<String> {
+    let Module { file, source, .. } = module;
+    let mut findings = Vec::new();
+    if source.lines > LONGEST {
+        findings.push(format!("{file}: {} lines before its tests; at most {LONGEST}", source.lines));
+    }
+    let header = source.header.iter().take(HEADER).map(String::as_str).collect::<Vec<_>>().join("\n");
+    if module.path.len() == 1 && file.ends_with("/mod.rs") && !["In:", "Out:"].iter().all(|w| header.contains(w)) {
+        findings.push(format!("{file}: its first {HEADER} lines must say what comes in (`In:`) and what goes out (`Out:`)"));
+    }
+    findings
+}
+
+/// Compares the map in the crate's documentation with the rooms.
+fn map(lib: &Module, rooms: &BTreeSet<String>) -> Vec<String> {
+    let entry = |line: &String| Some(line.trim().strip_prefix("| [`")?.split_once("`]")?.0.to_owned());
+    let drawn: BTreeSet<String> = lib.source.header.iter().filter_map(entry).collect();
+    let missing = rooms.difference(&drawn).map(|room| format!("src/lib.rs: room {room} is not on the map"));
+    let gone = drawn.difference(rooms).map(|room| format!("src/lib.rs: the map has a room {room}, but the house has not"));
+    missing.chain(gone).collect()
+}
+
+/// What is wrong with a house. The second part are the arrows that are used, for those who want to know that it looked.
+fn check(files: &Files) -> (Vec<String>, BTreeSet<(String, String)>) {
+    let mut walk = Walk { files, seen: BTreeSet::new(), modules: Vec::new() };
+    walk.follow("src/lib.rs", &[], false);
+    walk.follow("src/main.rs", &["main".to_owned()], false);
+    let Walk { seen, modules, .. } = walk;
+    let mut findings: Vec<String> =
+        files.keys().filter(|f| !seen.contains(*f)).map(|f| format!("{f}: no module declares it")).collect();
+    let lib = modules.iter().find(|m| m.path.is_empty()).unwrap();
+    let rooms: BTreeSet<String> = lib.source.modules.iter().map(|m| m.name.clone()).collect();
+    findings.extend(map(lib, &rooms));
+    let mut used = BTreeSet::new();
+    for module in &modules {
+        findings.extend(file(module));
+        for named in &module.source.named {
+            let path = module.resolve(&named.path);
+            findings.extend(arrows(module, &rooms, named, &path));
+            findings.extend(impure(module, named, &path));
+            findings.extend(owned(module, named, &path));
+            if path[0] == "crate" && path.len() > 1 {
+                used.insert((module.room().to_owned(), path[1].clone()));
+            }
+        }
+    }
+    (findings, used)
+}
+
+/// All Rust files beneath a folder.
+fn read(folder: &Path, files: &mut Files) {
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            read(&path, files);
+        } else if path.extension().is_some_and(|e| e == "rs") {
+            files.insert(path.to_string_lossy().into_owned(), std::fs::read_to_string(&path).unwrap());
+        }
+    }
+}
+
+#[test]
+fn the_house_is_as_drawn() {
+    // cargo runs tests in the package's folder.
+    let mut files = Files::new();
+    read(Path::new("src"), &mut files);
+    let (findings, used) = check(&files);
+    for (from, to) in [("dispatch", "delivery"), ("delivery", "send"), ("config", "render")] {
+        assert!(used.contains(&(from.to_owned(), to.to_owned())), "the checker does not see {from} → {to}");
+    }
+    assert!(findings.is_empty(), "\n{}\n", findings.join("\n"));
+}
+
+mod the_checker {
+    use super::*;
+
+    const LIB: &str = "//! | [`api`] | values |\n//! | [`observe`] | reads |\n//! | [`send`] | sends |\n//! | [`delivery`] | all |\n\
+                       pub mod api;\npub mod observe;\npub mod send;\npub mod delivery;\n";
+    const HEAD: &str = "//! A room.\n//! In: this. Out: that.\n";
+
+    /// A small house with these files put over it.
+    fn house(over: &[(&str, &str)]) -> Vec<String> {
+        let head = |rest: &str| format!("{HEAD}{rest}");
+        let mut files = Files::from([
+            ("src/lib.rs".to_owned(), LIB.to_owned()),
+            ("src/main.rs".to_owned(), "fn main() {}".to_owned()),
+            ("src/api/mod.rs".to_owned(), head("")),
+            ("src/observe/mod.rs".to_owned(), head("mod kinds;\nuse crate::api::State;\nuse kube::core::DynamicObject;")),
+            ("src/observe/kinds.rs".to_owned(), "use super::super::api::State;".to_owned()),
+            ("src/send/mod.rs".to_owned(), head("use reqwest::Client;\nuse std::net::IpAddr;")),
+            ("src/delivery/mod.rs".to_owned(), head("mod journal;\nmod lane;\nuse crate::send;")),
+            ("src/delivery/journal.rs".to_owned(), "use crate::api::{Delivery, State};".to_owned()),
+            ("src/delivery/lane.rs".to_owned(), "use std::time::Instant;".to_owned()),
+        ]);
+        files.extend(over.iter().map(|(file, text)| ((*file).to_owned(), (*text).to_owned())));
+        check(&files).0
+    }
+
+    #[test]
+    fn finds_nothing_in_a_good_house() {
+        assert_eq!(house(&[]), Vec::<String>::new());
+    }
+
+    #[test]
+    fn finds_what_a_file_names() {
+        let table = [
+            ("an import", "use crate::send::Sender;", "no arrow observe → send"),
+            ("one of a group", "use crate::{api::State, send::{self, Sender}};", "no arrow observe → send"),
+            ("renamed", "use crate::send as s;", "no arrow observe → send"),
+            ("in passing", "fn f() { let x = crate::send::go::<u8>(1); }", "no arrow observe → send"),
+            ("in a type", "struct A { b: Vec<crate::send::Sender> }", "no arrow observe → send"),
+            ("in a macro", "fn f() { vec![crate::send::new()]; }", "no arrow observe → send"),
+            ("by way of the parent", "use super::super::send;", "no arrow observe → send"),
+            ("by way of itself", "use self::super::super::send::X;", "no arrow observe → send"),
+            ("after what confuses", "const A: char = '\"'; fn f<'a>(b: &'a str) {} use crate::send;", "observe → send"),
+            ("after a raw string", "const A: &str = r#\"a \"quoted\" b\"#; use crate::send;", "observe → send"),
+            ("after a comment", "/* a /* b */ c */ use crate::send;", "observe → send"),
+            ("after a test", "#[cfg(test)]\nuse a::{b, c};\nuse crate::send;", "src/observe/kinds.rs:3: "),
+            ("not only in tests", "#[cfg(not(test))]\nuse crate::send;", "observe → send"),
+            ("the whole crate", "use crate::*;", "names no room"),
+            ("what is no room", "use crate::Thing;", "names no room"),
+            ("a runtime", "use ::tokio::sync::Mutex;", "observe is pure, but names `tokio::sync::Mutex`"),
+            ("a client", "use kube::{Api, core::X};", "names `kube::Api`: the API server"),
+            ("files", "fn f() { std::fs::read(\"a\"); }", "names `std::fs::read`: files"),
+            ("a clock", "fn f() { Instant::now(); }", "names `Instant::now`: a clock"),
+            ("our clock", "use crate::api::{State, now};", "names `crate::api::now`: a clock"),
+            ("another's crate", "use reqwest::Client;", "only send may name `reqwest`"),
+            ("another's type", "use crate::api::Delivery;", "only api, delivery::journal may name"),
+        ];
+        for (what, text, expected) in table {
+            let findings = house(&[("src/observe/kinds.rs", text)]);
+            assert!(findings.iter().any(|f| f.contains(expected)), "{what}: {findings:?}");
+        }
+    }
+
+    #[test]
+    fn leaves_alone_what_decides_nothing() {
+        for text in [
+            "// use crate::send;\n/// [`crate::send::Sender`]\nfn f() {}",
+            "const A: &str = \"crate::send::X\"; const B: &str = r\"crate::send::X\";",
+            "#[cfg(test)]\nmod tests {\n    use crate::send;\n    fn f() { Instant::now(); }\n}",
+            "#[cfg(test)]\n#[path = \"kinds_tests.rs\"]\nmod tests;",
+            "pub(crate) fn f() {}\npub(in crate::observe) fn g() {}",
+            "use std::time::{Duration, Instant}; fn f(now: Instant) -> impl Fn() + use<> { move || now }",
+        ] {
+            let tests = "use crate::send;\nuse tokio::sync::Mutex;";
+            let over = [("src/observe/kinds.rs", text), ("src/observe/kinds_tests.rs", tests)];
+            let over = if text.contains("path") { &over[..] } else { &over[..1] };
+            assert_eq!(house(over), Vec::<String>::new(), "{text}");
+        }
+    }
+
+    #[test]
+    fn holds_parts_of_a_room_to_their_own_rules() {
+        let of = |file: &str, text: &str| house(&[(file, text)]).join("\n");
+        assert!(of("src/delivery/journal.rs", "use crate::send;").contains("delivery::journal must not use send"));
+        assert!(of("src/delivery/lane.rs", "use tokio::sync::Mutex;").contains("delivery::lane is pure"));
+        assert!(of("src/api/mod.rs", &format!("{HEAD}use crate::observe::X;")).contains("no arrow api → observe"));
+        assert!(of("src/main.rs", "use pennant::send::X;").contains("no arrow main → send"));
+    }
+
+    #[test]
+    fn wants_a_map_headers_and_short_files() {
+        let of = |file: &str, text: &str| house(&[(file, text)]).join("\n");
+        let hidden = LIB.replace("//! | [`send`] | sends |\n", "");
+        assert_eq!(of("src/lib.rs", &hidden), "src/lib.rs: room send is not on the map");
+        let ghost = format!("//! | [`attic`] | old |\n{LIB}");
+        assert_eq!(of("src/lib.rs", &ghost), "src/lib.rs: the map has a room attic, but the house has not");
+        assert!(of("src/api/mod.rs", "//! A room.\n").contains("must say what comes in"));
+        let late = format!("{}//! In: this. Out: that.\n", "//! A room.\n".repeat(HEADER));
+        assert!(of("src/api/mod.rs", &late).contains("must say what comes in"));
+        let long = "fn f() {}\n".repeat(LONGEST);
+        assert_eq!(of("src/delivery/lane.rs", &long), "");
+        assert_eq!(of("src/delivery/lane.rs", &format!("{long}#[cfg(test)]\nmod tests {{\n{long}}}\n")), "");
+        assert!(of("src/delivery/lane.rs", &format!("{long}fn g() {{}}\n")).contains("401 lines before its tests"));
+        assert_eq!(of("src/delivery/attic.rs", ""), "src/delivery/attic.rs: no module declares it");
+    }
+}

@@ -1,0 +1,104 @@
+//! The design as data: which room may use which, what is pure, and what belongs to one room alone.
+
+/// The arrows between rooms: from, to (`*`: all), why. Every room may use `api` and `telemetry`, which use nothing of ours.
+pub const ARROWS: &[(&str, &str, &str)] = &[
+    ("main", "cli", "the program is the command line"),
+    ("cli", "app", "each command calls one function of the library"),
+    ("app", "*", "composition root: makes all parts and joins them"),
+    ("clusters", "observe", "objects are reduced to what they say as they arrive"),
+    ("changelog", "observe", "a change is a difference between a settled state and an observation"),
+    ("pipeline", "clusters", "asks what the application objects say"),
+    ("pipeline", "observe", "names the rules that read a kind"),
+    ("pipeline", "changelog", "settles observations and keeps the log"),
+    ("pipeline", "report", "tells people what they must do something about"),
+    ("pipeline", "watch", "watches pipelines"),
+    ("config", "render", "compiles templates"),
+    ("config", "trigger", "compiles triggers"),
+    ("dispatch", "config", "understands notifications"),
+    ("dispatch", "trigger", "asks what a change means and who wants to know"),
+    ("dispatch", "delivery", "has transitions recorded"),
+    ("dispatch", "report", "writes the status of notifications, and Events"),
+    ("dispatch", "send", "says which Secrets are to be watched, and asks whether they are there"),
+    ("dispatch", "watch", "watches pipelines and notifications"),
+    ("delivery", "config", "sends as the effective notification says"),
+    ("delivery", "render", "renders a recorded transition"),
+    ("delivery", "send", "makes the request"),
+    ("delivery", "watch", "watches deliveries"),
+];
+
+/// Rooms that every other may use.
+pub const FOUNDATION: &[&str] = &["api", "telemetry"];
+
+/// Modules with fewer arrows than their room: these and no others.
+pub const NARROWER: &[(&str, &[&str], &str)] =
+    &[("delivery::journal", &["api", "telemetry", "watch"], "one kind of I/O a file: it stores, `send` sends")];
+
+/// Modules that are functions over values: no I/O, no clock, no chance of their own.
+pub const PURE: &[&str] = &[
+    "observe",
+    "changelog",
+    "trigger",
+    "render",
+    "config",
+    "pipeline::plan",
+    "pipeline::status",
+    "pipeline::target",
+    "delivery::lane",
+    "delivery::schedule",
+    "delivery::decide",
+    "delivery::pool",
+    "delivery::request",
+    "delivery::record",
+    "delivery::directory",
+    "dispatch::cursors",
+    "dispatch::derive",
+    "dispatch::figures",
+    "send::classify",
+    "send::retry_after",
+];
+
+/// What no pure module names: the beginning of a path, and what it stands for.
+pub const IMPURE: &[(&str, &str)] = &[
+    ("tokio", "an async runtime"),
+    ("tokio_util", "an async runtime"),
+    ("reqwest", "HTTP"),
+    ("hyper", "HTTP"),
+    ("axum", "HTTP"),
+    ("tower", "HTTP"),
+    ("kube::Api", "the API server"),
+    ("kube::Client", "the API server"),
+    ("kube::Config", "the API server"),
+    ("kube::api", "the API server"),
+    ("kube::client", "the API server"),
+    ("kube::config", "the API server"),
+    ("kube::discovery", "the API server"),
+    ("kube::runtime", "the API server"),
+    ("std::env", "the environment"),
+    ("std::fs", "files"),
+    ("std::net", "the network"),
+    ("std::process", "other processes"),
+    ("std::thread", "threads"),
+    ("fastrand", "chance; let it be an argument"),
+    ("crate::api::now", "a clock; let `now` be an argument"),
+];
+
+/// Types whose `now` is a clock.
+pub const CLOCKS: &[&str] = &["Instant", "SystemTime", "Time", "Timestamp", "Zoned"];
+
+/// What only these modules name: the beginning of a path, the modules, why.
+pub const OWNED: &[(&str, &[&str], &str)] = &[
+    ("reqwest", &["send"], "one room makes requests"),
+    ("secrecy", &["send"], "one room knows credentials"),
+    ("handlebars", &["render"], "one room knows how templates are written"),
+    ("axum", &["http"], "one room serves HTTP"),
+    ("prometheus_client", &["telemetry"], "metrics are typed methods for everyone else"),
+    ("clap", &["main", "cli", "app"], "nothing else knows that there is a command line"),
+    ("anyhow", &["main", "cli"], "errors of a library are typed"),
+    ("crate::api::Delivery", &["api", "delivery::journal"], "one file knows where deliveries are kept"),
+    ("crate::api::delivery::Delivery", &["api", "delivery::journal"], "one file knows where deliveries are kept"),
+];
+
+/// Lines of a file before its tests.
+pub const LONGEST: usize = 400;
+/// Lines in which a room says what comes in and what goes out.
+pub const HEADER: usize = 10;
