@@ -14,7 +14,7 @@ use kube::runtime::controller::{self, Action, ReconcileReason, ReconcileRequest}
 use kube::runtime::reflector::{self, ObjectRef, Store};
 use kube::runtime::watcher::{self, Event};
 use kube::runtime::{WatchStreamExt as _, applier};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
@@ -83,9 +83,10 @@ enum Task {
     Passing,
 }
 
-/// Says that everything is listed.
-async fn announce(listed: Vec<Store<Pipeline>>, ready: impl FnOnce() + Send, stop: CancellationToken) -> Task {
-    let all = future::try_join_all(listed.iter().map(Store::wait_until_ready));
+/// Says that everything is listed. `Store::wait_until_ready` would not do: it wakes only the last of those that wait for it, and
+/// kube's `applier` waits, too.
+async fn announce(listed: Vec<oneshot::Receiver<()>>, ready: impl FnOnce() + Send, stop: CancellationToken) -> Task {
+    let all = future::try_join_all(listed);
     if let Some(Ok(_)) = stop.run_until_cancelled(all).await {
         ready();
     }
@@ -112,14 +113,14 @@ fn wakes(woken: mpsc::Receiver<PipelineKey>) -> impl Stream<Item = PipelineKey> 
     stream::unfold(woken, |mut woken| async { woken.recv().await.map(|key| (key, woken)) })
 }
 
-/// Begins the loop of one namespace, or of all. Returns what it knows of its pipelines.
+/// Begins the loop of one namespace, or of all. Says when its pipelines have been listed.
 fn follow(
     tasks: &mut JoinSet<Task>,
     context: &Arc<Context>,
     namespace: Option<&String>,
     woken: impl Stream<Item = PipelineKey> + Send + 'static,
     stop: &CancellationToken,
-) -> Store<Pipeline> {
+) -> oneshot::Receiver<()> {
     let client = context.client.clone();
     let api = match namespace {
         Some(namespace) => Api::namespaced(client, namespace),
@@ -127,17 +128,18 @@ fn follow(
     };
     let (store, writer) = reflector::store();
     let events = guarded(api).modify(prune).reflect(writer);
-    let requests = requests(events, store.clone(), context.clone(), namespace.cloned());
+    let (listed, list) = oneshot::channel();
+    let requests = requests(events, store.clone(), context.clone(), namespace.cloned(), listed);
     let woken = woken.map(|key| Ok(request(ObjectRef::new(&key.name).within(&key.namespace), ReconcileReason::Unknown)));
     let queue = stream::select(requests.boxed(), woken.boxed()).take_until(stop.clone().cancelled_owned());
     let config = controller::Config::default().concurrency(context.options.concurrency);
-    let looks = applier(look, again, context.clone(), store.clone(), queue, config);
+    let looks = applier(look, again, context.clone(), store, queue, config);
     let context = context.clone();
     tasks.spawn(async move {
         looks.for_each(|result| future::ready(ended(&context, result))).await;
         Task::Essential
     });
-    store
+    list
 }
 
 /// Drops what nobody here reads.
@@ -152,12 +154,17 @@ fn requests(
     store: Store<Pipeline>,
     context: Arc<Context>,
     namespace: Option<String>,
+    listed: oneshot::Sender<()>,
 ) -> impl Stream<Item = watcher::Result<ReconcileRequest<Pipeline>>> + Send {
+    let mut listed = Some(listed);
     events.flat_map(move |event| {
         let found = match event {
             Ok(Event::Apply(p) | Event::Delete(p)) => vec![Ok(ObjectRef::from_obj(&p))],
             Ok(Event::Init | Event::InitApply(_)) => Vec::new(),
             Ok(Event::InitDone) => {
+                if let Some(listed) = listed.take() {
+                    let _ = listed.send(());
+                }
                 let mut all: HashSet<ObjectRef<Pipeline>> =
                     store.state().iter().map(|p| ObjectRef::from_obj(&**p)).collect();
                 let memories = context.memories();

@@ -1,0 +1,11 @@
+//! The integration tests: the built program against a real API server and real sockets.
+//!
+//! Each test has a namespace and a Pennant of its own, so that all run side by side; what they stand on is in
+//! `tests/support`. To prove that nothing is sent, tests let something happen later that must be sent (the *fence*) and look
+//! at everything that came until then.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test that cannot go on has failed")]
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod attempts;

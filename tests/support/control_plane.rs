@@ -1,0 +1,151 @@
+//! A real kube-apiserver with its etcd, run by the launcher in `hack/control-plane`.
+//!
+//! The launcher ends with its stdin or its parent, so nothing is left behind, however the tests end.
+
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::sync::{Once, OnceLock};
+
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::api::{Api, PostParams};
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::{Client, Config, ResourceExt as _};
+use serde_json::{Value, json};
+
+use super::wait::eventually;
+
+/// One control plane.
+pub struct ControlPlane {
+    /// Path of a kubeconfig that may do all.
+    pub kubeconfig: PathBuf,
+    launcher: Child,
+    stdin: Option<ChildStdin>,
+    stdout: BufReader<ChildStdout>,
+}
+
+/// The one that all tests share, with Pennant's definitions in it. It is started when first needed.
+pub fn shared() -> &'static Path {
+    static SHARED: OnceLock<Result<ControlPlane, String>> = OnceLock::new();
+    match SHARED.get_or_init(ControlPlane::start) {
+        Ok(control_plane) => &control_plane.kubeconfig,
+        Err(why) => panic!("no control plane: {why}"),
+    }
+}
+
+/// A client for this kubeconfig. It belongs to the runtime in which it was made.
+pub async fn client(kubeconfig: &Path) -> Client {
+    static PROVIDER: Once = Once::new();
+    PROVIDER.call_once(|| rustls::crypto::ring::default_provider().install_default().expect("installed once"));
+    let file = Kubeconfig::read_from(kubeconfig).expect("the launcher wrote a kubeconfig");
+    let config = Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await.expect("which is valid");
+    Client::try_from(config).expect("and makes a client")
+}
+
+/// Installs a definition and waits until it is served.
+pub async fn install(client: &Client, crd: &CustomResourceDefinition) {
+    let api: Api<CustomResourceDefinition> = Api::all(client.clone());
+    match api.create(&PostParams::default(), crd).await {
+        Ok(_) => {}
+        Err(kube::Error::Api(status)) if status.is_already_exists() => {}
+        Err(error) => panic!("{} is refused: {error}", crd.name_any()),
+    }
+    eventually(&format!("{} is established", crd.name_any()), async || {
+        let crd = api.get(&crd.name_any()).await.map_err(|e| e.to_string())?;
+        let conditions = crd.status.unwrap_or_default().conditions.unwrap_or_default();
+        let established = conditions.iter().any(|c| c.type_ == "Established" && c.status == "True");
+        established.then_some(()).ok_or_else(|| format!("{conditions:?}"))
+    })
+    .await;
+}
+
+/// The definition of somebody else's kind, as far as tests need it: anything goes, and status is a subresource.
+pub fn foreign(group: &str, version: &str, kind: &str, plural: &str) -> CustomResourceDefinition {
+    let definition = json!({
+        "metadata": {"name": format!("{plural}.{group}")},
+        "spec": {
+            "group": group,
+            "scope": "Namespaced",
+            "names": {"kind": kind, "plural": plural, "singular": kind.to_lowercase(), "listKind": format!("{kind}List")},
+            "versions": [{
+                "name": version, "served": true, "storage": true,
+                "subresources": {"status": {}},
+                "schema": {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}},
+            }],
+        },
+    });
+    serde_json::from_value(definition).expect("a definition")
+}
+
+impl ControlPlane {
+    /// Starts one and installs Pennant's definitions. The first start on a machine builds the programs, which takes minutes;
+    /// the launcher says so on stderr.
+    pub fn start() -> Result<Self, String> {
+        let launcher = launcher()?;
+        let mut child = Command::new(launcher)
+            .arg("run")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .map_err(|e| format!("the launcher does not start: {e}"))?;
+        let stdin = child.stdin.take();
+        let stdout = BufReader::new(child.stdout.take().ok_or("no stdout")?);
+        let mut started = Self { kubeconfig: PathBuf::new(), launcher: child, stdin, stdout };
+        let announced = started.line()?;
+        started.kubeconfig = announced["kubeconfig"].as_str().ok_or("no kubeconfig announced")?.into();
+        let kubeconfig = started.kubeconfig.clone();
+        // In a thread of its own, for the caller may be inside a runtime.
+        let installed = std::thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+            runtime.block_on(async {
+                let client = client(&kubeconfig).await;
+                for crd in pennant::api::crds() {
+                    install(&client, &crd).await;
+                }
+            });
+        });
+        installed.join().map_err(|_| "the definitions could not be installed")?;
+        Ok(started)
+    }
+
+    /// Has the API server killed and started again, on the same port and with the same data.
+    pub fn restart_api_server(&mut self) {
+        let stdin = self.stdin.as_mut().expect("open until dropped");
+        writeln!(stdin, "restart-apiserver").expect("the launcher listens");
+        let answer = self.line().expect("the launcher answers");
+        assert_eq!(answer["event"], "apiserver-ready");
+    }
+
+    fn line(&mut self) -> Result<Value, String> {
+        let mut line = String::new();
+        let read = self.stdout.read_line(&mut line).map_err(|e| e.to_string())?;
+        if read == 0 {
+            return Err("the launcher has ended; it says why above".to_owned());
+        }
+        serde_json::from_str(&line).map_err(|e| format!("not a line of JSON: {e}: {line}"))
+    }
+}
+
+impl Drop for ControlPlane {
+    fn drop(&mut self) {
+        drop(self.stdin.take());
+        let _ = self.launcher.wait();
+    }
+}
+
+/// Builds the launcher, which takes a second, and nothing when it is there.
+fn launcher() -> Result<PathBuf, String> {
+    static BUILT: OnceLock<Result<PathBuf, String>> = OnceLock::new();
+    let build = || {
+        let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join("control-plane");
+        let built = Command::new("go")
+            .args(["build", "-o"])
+            .arg(&program)
+            .arg(".")
+            .current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("hack/control-plane"))
+            .status()
+            .map_err(|e| format!("go cannot be run: {e}"))?;
+        if built.success() { Ok(program) } else { Err("the launcher does not build".to_owned()) }
+    };
+    BUILT.get_or_init(build).clone()
+}

@@ -1,0 +1,196 @@
+//! Pennant as people run it: the built program, as a child process.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+
+use serde_json::Value;
+
+use super::reaper;
+use super::wait::eventually;
+use super::world::World;
+
+/// So many lines of the log are shown when a test fails.
+const TAIL: usize = 40;
+
+/// One running Pennant. Killed when dropped; its log is kept if the test fails.
+pub struct Pennant {
+    args: Vec<String>,
+    kubeconfig: PathBuf,
+    child: Child,
+    log: PathBuf,
+    address: String,
+}
+
+/// How one is started. The default watches the world's namespace and may send to loopback.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Namespaces to watch.
+    pub watch: Vec<String>,
+    /// `--controllers`.
+    pub controllers: &'static str,
+    /// Whether loopback is allowed.
+    pub loopback: bool,
+}
+
+impl Options {
+    /// For this world.
+    pub fn of(world: &World) -> Self {
+        Self { watch: vec![world.ns.clone()], controllers: "pipeline,dispatch", loopback: true }
+    }
+}
+
+impl Pennant {
+    /// Starts one and waits until it is ready.
+    pub async fn start(world: &World) -> Self {
+        Self::with(world, Options::of(world)).await
+    }
+
+    /// Starts one with options and waits until it is ready.
+    pub async fn with(world: &World, options: Options) -> Self {
+        let mut args: Vec<String> = ["run", "--http-addr", "127.0.0.1:0", "--log-format", "json", "--allow-http"]
+            .map(str::to_owned)
+            .to_vec();
+        args.extend(["--namespace".to_owned(), world.ns.clone()]);
+        args.extend(["--controllers".to_owned(), options.controllers.to_owned()]);
+        args.extend(options.watch.iter().flat_map(|ns| ["--watch-namespace".to_owned(), ns.clone()]));
+        if options.loopback {
+            args.extend(["--allow-destination".to_owned(), "127.0.0.0/8".to_owned()]);
+        }
+        let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("logs");
+        std::fs::create_dir_all(&folder).expect("a folder for logs");
+        let log = folder.join(format!("{}-{}.log", world.ns, options.controllers));
+        let _ = std::fs::remove_file(&log);
+        let kubeconfig = world.kubeconfig.clone();
+        let child = spawn(&args, &kubeconfig, &log);
+        let mut pennant = Self { args, kubeconfig, child, log, address: String::new() };
+        pennant.wait_ready().await;
+        pennant
+    }
+
+    /// Kills it as `kill -9` does.
+    pub fn kill9(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        reaper::dead(self.child.id());
+    }
+
+    /// Sends SIGTERM and goes on.
+    pub fn ask_to_stop(&self) {
+        let told = Command::new("kill").args(["-TERM", &self.child.id().to_string()]).status();
+        assert!(told.expect("kill runs").success());
+    }
+
+    /// Waits until it has ended by itself.
+    pub async fn ended(&mut self) -> ExitStatus {
+        let status = eventually("pennant ends", async || match self.child.try_wait() {
+            Ok(Some(status)) => Ok(status),
+            other => Err(format!("{other:?}")),
+        })
+        .await;
+        reaper::dead(self.child.id());
+        status
+    }
+
+    /// Stops it with SIGTERM, which must go well.
+    pub async fn stop(&mut self) {
+        self.ask_to_stop();
+        let status = self.ended().await;
+        assert!(status.success(), "after SIGTERM: {status}");
+    }
+
+    /// Starts it again, after it has ended, and waits until it is ready. The log goes on in the same file.
+    pub async fn start_again(&mut self) {
+        self.child = spawn(&self.args, &self.kubeconfig, &self.log);
+        self.wait_ready().await;
+    }
+
+    /// Stops it in an orderly way and starts it again.
+    pub async fn restart(&mut self) {
+        self.stop().await;
+        self.start_again().await;
+    }
+
+    /// All metrics, by name with labels.
+    pub async fn metrics(&self) -> BTreeMap<String, f64> {
+        let text = self.get("/metrics").await.expect("metrics are served");
+        let lines = text.lines().filter(|line| !line.starts_with('#'));
+        lines.filter_map(|line| line.rsplit_once(' ')).map(|(k, v)| (k.to_owned(), v.parse().unwrap_or(0.0))).collect()
+    }
+
+    /// How many writes it has sent to the API server.
+    pub async fn writes(&self) -> f64 {
+        self.metrics().await.iter().filter(|(name, _)| name.starts_with("pennant_api_writes_total")).map(|(_, n)| n).sum()
+    }
+
+    /// How many requests it has made.
+    pub async fn attempts(&self) -> f64 {
+        self.metrics().await.iter().filter(|(name, _)| name.starts_with("pennant_attempts_total")).map(|(_, n)| n).sum()
+    }
+
+    /// What it has written to its log.
+    pub fn log(&self) -> String {
+        std::fs::read_to_string(&self.log).unwrap_or_default()
+    }
+
+    async fn get(&self, path: &str) -> Result<String, String> {
+        let answer = reqwest::get(format!("http://{}{path}", self.address)).await.map_err(|e| e.to_string())?;
+        let status = answer.status();
+        let text = answer.text().await.map_err(|e| e.to_string())?;
+        if status.is_success() { Ok(text) } else { Err(format!("{status}: {text}")) }
+    }
+
+    async fn wait_ready(&mut self) {
+        self.address = eventually("pennant listens", async || {
+            if let Ok(Some(status)) = self.child.try_wait() {
+                panic!("pennant has ended: {status}");
+            }
+            address(&self.log()).ok_or_else(|| "it has not said where".to_owned())
+        })
+        .await;
+        eventually("pennant is ready", async || self.get("/readyz").await).await;
+    }
+}
+
+/// Where it listens, from the last line that says so after the last start.
+fn address(log: &str) -> Option<String> {
+    let since = log.rfind(STARTED).unwrap_or(0);
+    let lines = log[since..].lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+    let mut said = lines.filter(|line| line["message"].as_str().is_some_and(|m| m.contains("listening")));
+    said.find_map(|line| line["address"].as_str().map(str::to_owned))
+}
+
+/// Stands in the log before each start.
+const STARTED: &str = "--- started\n";
+
+fn spawn(args: &[String], kubeconfig: &Path, log: &Path) -> Child {
+    use std::io::Write as _;
+    let mut file = File::options().create(true).append(true).open(log).expect("a log file");
+    file.write_all(STARTED.as_bytes()).expect("written");
+    let child = Command::new(env!("CARGO_BIN_EXE_pennant"))
+        .args(args)
+        .env("KUBECONFIG", kubeconfig)
+        .env("PENNANT_LOG", "info,pennant=debug")
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(file)
+        .spawn()
+        .expect("pennant starts");
+    reaper::born(child.id());
+    child
+}
+
+impl Drop for Pennant {
+    fn drop(&mut self) {
+        self.kill9();
+        if std::thread::panicking() {
+            let log = self.log();
+            let lines: Vec<_> = log.lines().collect();
+            let tail = &lines[lines.len().saturating_sub(TAIL)..];
+            eprintln!("--- the end of {} ---\n{}\n---", self.log.display(), tail.join("\n"));
+        } else {
+            let _ = std::fs::remove_file(&self.log);
+        }
+    }
+}

@@ -1,0 +1,30 @@
+//! Waiting for something to be so, with a deadline. Nothing here sleeps in the hope that it will be enough.
+
+use std::sync::LazyLock;
+use std::time::Duration;
+
+use tokio::sync::{Semaphore, SemaphorePermit};
+use tokio::time::{Instant, sleep};
+
+/// Generous, for the machine may be busy; only a failing test waits so long.
+pub const DEADLINE: Duration = Duration::from_secs(60);
+/// Between two looks.
+const POLL: Duration = Duration::from_millis(25);
+
+/// Looks again and again until `look` finds it, and gives what it found. What it said last is part of the panic.
+pub async fn eventually<T>(what: &str, mut look: impl AsyncFnMut() -> Result<T, String>) -> T {
+    let deadline = Instant::now() + DEADLINE;
+    loop {
+        match look().await {
+            Ok(found) => return found,
+            Err(why) if Instant::now() > deadline => panic!("{what}: not within {DEADLINE:?}; at last: {why}"),
+            Err(_) => sleep(POLL).await,
+        }
+    }
+}
+
+/// Held by tests that load the machine, so that no two of them do at once.
+pub async fn heavy() -> SemaphorePermit<'static> {
+    static HEAVY: LazyLock<Semaphore> = LazyLock::new(|| Semaphore::new(1));
+    HEAVY.acquire().await.expect("the semaphore is never closed")
+}

@@ -1,0 +1,247 @@
+//! A namespace with what people and their controllers put into it.
+//!
+//! No controllers run in the control plane: tests move the status of application objects by themselves, as the real
+//! controllers would (see [`apps`]).
+
+pub mod apps;
+
+use std::fmt::Debug;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use k8s_openapi::NamespaceResourceScope;
+use k8s_openapi::api::core::v1::{Namespace, Secret};
+use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams};
+use kube::{Client, Resource, ResourceExt as _};
+use pennant::api::conditions::{Condition, ConditionStatus, get};
+use pennant::api::{Delivery, Notification, Outcome, Pipeline};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+
+use super::control_plane;
+use super::receiver::Receiver;
+use super::wait::eventually;
+use apps::Kind;
+
+/// What the oracle reads. Revisions and messages are put in by the escaping of the template.
+pub const BODY: &str = r#"{"id": "{{id}}", "serial": "{{serial}}", "namespace": "{{pipeline.namespace}}",
+    "pipeline": "{{pipeline.name}}", "notification": "{{notification.name}}", "target": "{{environment}}/{{target.app.name}}",
+    "type": "{{type}}", "revision": "{{revision}}", "reason": "{{reason}}", "message": "{{message}}"}"#;
+
+/// One namespace.
+pub struct World {
+    /// Its name.
+    pub ns: String,
+    /// A client that may do all.
+    pub client: Client,
+    /// Where it is from.
+    pub kubeconfig: PathBuf,
+    fences: AtomicU32,
+}
+
+impl World {
+    /// A namespace of its own in the shared control plane, with the fence's Deployment in it.
+    pub async fn new(ns: &str) -> Self {
+        Self::on(control_plane::shared(), ns).await
+    }
+
+    /// The same in another control plane.
+    pub async fn on(kubeconfig: &Path, ns: &str) -> Self {
+        let client = control_plane::client(kubeconfig).await;
+        let namespace = Namespace { metadata: kube::api::ObjectMeta { name: Some(ns.to_owned()), ..Default::default() }, ..Default::default() };
+        Api::all(client.clone()).create(&PostParams::default(), &namespace).await.expect("a new namespace");
+        let world = Self { ns: ns.to_owned(), client, kubeconfig: kubeconfig.to_owned(), fences: AtomicU32::new(0) };
+        world.deploy("fence", "0").await;
+        world
+    }
+
+    /// The API of a kind in this namespace.
+    pub fn api<K>(&self) -> Api<K>
+    where
+        K: Resource<Scope = NamespaceResourceScope, DynamicType = ()>,
+    {
+        Api::namespaced(self.client.clone(), &self.ns)
+    }
+
+    /// Creates an object; only what is not metadata of every object need be given.
+    pub async fn create<K>(&self, object: Value) -> K
+    where
+        K: Resource<Scope = NamespaceResourceScope, DynamicType = ()> + Clone + Debug + Serialize + DeserializeOwned,
+    {
+        let object: K = serde_json::from_value(object).expect("an object of this kind");
+        self.api::<K>().create(&PostParams::default(), &object).await.expect("created")
+    }
+
+    /// Changes an object by a merge patch.
+    pub async fn patch<K>(&self, name: &str, patch: Value) -> K
+    where
+        K: Resource<Scope = NamespaceResourceScope, DynamicType = ()> + Clone + Debug + DeserializeOwned,
+    {
+        self.api::<K>().patch(name, &PatchParams::default(), &Patch::Merge(patch)).await.expect("patched")
+    }
+
+    /// Deletes an object and waits until it is gone.
+    pub async fn delete<K>(&self, name: &str)
+    where
+        K: Resource<Scope = NamespaceResourceScope, DynamicType = ()> + Clone + Debug + DeserializeOwned,
+    {
+        self.api::<K>().delete(name, &DeleteParams::default()).await.expect("deleted");
+        eventually(&format!("{name} is gone"), async || match self.api::<K>().get_opt(name).await {
+            Ok(None) => Ok(()),
+            other => Err(format!("{:?}", other.map(|o| o.map(|o| o.name_any())))),
+        })
+        .await;
+    }
+
+    /// A pipeline over Deployments; targets as `ENVIRONMENT/APP`. The fence is one more environment of it.
+    pub async fn pipeline(&self, name: &str, targets: &[&str]) -> Pipeline {
+        self.create(pipeline(&self.ns, name, Kind::Deployment, targets)).await
+    }
+
+    /// A pipeline over Kustomizations. The fence is one, too.
+    pub async fn flux_pipeline(&self, name: &str, targets: &[&str]) -> Pipeline {
+        self.create(pipeline(&self.ns, name, Kind::Kustomization, targets)).await
+    }
+
+    /// A notification of all but `Progressing` to `/NOTIFICATION/APP` of a receiver, with short gaps between attempts; `over` is
+    /// merged into its spec.
+    pub async fn notification(&self, name: &str, receiver: &Receiver, over: Value) -> Notification {
+        let url = receiver.url(&format!("/{name}/{{{{target.app.name}}}}"));
+        self.create(notification(name, &url, over)).await
+    }
+
+    /// A Secret.
+    pub async fn secret(&self, name: &str, data: Value) -> Secret {
+        self.create(json!({"metadata": {"name": name}, "stringData": data})).await
+    }
+
+    /// A pipeline as it is now.
+    pub async fn get_pipeline(&self, name: &str) -> Pipeline {
+        self.api().get(name).await.expect("the pipeline is there")
+    }
+
+    /// A notification as it is now.
+    pub async fn get_notification(&self, name: &str) -> Notification {
+        self.api().get(name).await.expect("the notification is there")
+    }
+
+    /// Waits until every target of a pipeline is observed.
+    pub async fn observed(&self, pipeline: &str) {
+        eventually(&format!("pipeline {pipeline} is observed"), async || {
+            let p = self.get_pipeline(pipeline).await;
+            let status = p.status.unwrap_or_default();
+            let ready = get(&status.conditions, "Ready").is_some_and(|c| c.status == ConditionStatus::True);
+            let settled = status.environments.iter().flat_map(|e| &e.targets).all(|t| t.settled.is_some());
+            let now = status.observed_generation == p.metadata.generation;
+            if ready && settled && now { Ok(()) } else { Err(format!("{:?}", status.conditions)) }
+        })
+        .await;
+    }
+
+    /// Waits until a notification says `Ready=True` of its present spec. From then on every change is reported.
+    pub async fn ready(&self, notification: &str) {
+        self.condition(notification, "Ready", |c| c.status == ConditionStatus::True).await;
+    }
+
+    /// Waits until all pipelines are observed and all notifications ready, so that whatever happens next is reported.
+    pub async fn settled(&self) {
+        for pipeline in self.api::<Pipeline>().list(&ListParams::default()).await.expect("listed") {
+            self.observed(&pipeline.name_any()).await;
+        }
+        for notification in self.api::<Notification>().list(&ListParams::default()).await.expect("listed") {
+            self.ready(&notification.name_any()).await;
+        }
+    }
+
+    /// Waits for a condition of a notification, about its present spec.
+    pub async fn condition(&self, notification: &str, type_: &str, holds: impl Fn(&Condition) -> bool) -> Condition {
+        eventually(&format!("{type_} of notification {notification}"), async || {
+            let n = self.get_notification(notification).await;
+            let conditions = n.status.unwrap_or_default().conditions;
+            let found = get(&conditions, type_).filter(|c| c.observed_generation == n.metadata.generation && holds(c));
+            found.cloned().ok_or_else(|| format!("{conditions:?}"))
+        })
+        .await
+    }
+
+    /// All deliveries of this namespace.
+    pub async fn deliveries(&self) -> Vec<Delivery> {
+        self.deliveries_in(&self.ns).await
+    }
+
+    /// All deliveries of a namespace.
+    pub async fn deliveries_in(&self, namespace: &str) -> Vec<Delivery> {
+        let api: Api<Delivery> = Api::namespaced(self.client.clone(), namespace);
+        api.list(&ListParams::default()).await.expect("listed").items
+    }
+
+    /// Waits for a delivery, told by type and revision such as `Deployed 2`, of which something holds.
+    pub async fn delivery(&self, what: &str, holds: impl Fn(&Delivery) -> bool) -> Delivery {
+        let is = |d: &Delivery| super::lanes::what(d.spec.type_.as_str(), &d.spec.to.revision) == what;
+        eventually(&format!("delivery {what}"), async || {
+            let all = self.deliveries().await;
+            let found = all.iter().find(|d| is(d) && holds(d));
+            found.cloned().ok_or_else(|| format!("{:#?}", all.iter().map(|d| (&d.metadata.name, &d.status)).collect::<Vec<_>>()))
+        })
+        .await
+    }
+
+    /// Proves that all that has happened so far has been taken: a later change of the fence has arrived through these
+    /// notifications, and their cursors have passed it. What was to be sent before it has then been recorded.
+    pub async fn fence(&self, pipeline: &str, notifications: &[&str]) {
+        let revision = format!("f{}", self.fences.fetch_add(1, Ordering::Relaxed) + 1);
+        self.release(fence_kind(&self.get_pipeline(pipeline).await), "fence", &revision).await;
+        for notification in notifications {
+            let serial = eventually(&format!("fence {revision} of {pipeline} by {notification}"), async || {
+                let all = self.deliveries().await;
+                let found = all.iter().find(|d| {
+                    let spec = &d.spec;
+                    let here = spec.pipeline_ref.name == pipeline && spec.notification == *notification;
+                    here && spec.subject.environment == "fence" && spec.to.revision == revision
+                        && d.status.as_ref().and_then(|s| s.outcome) == Some(Outcome::Delivered)
+                });
+                found.map(|d| d.spec.serial).ok_or_else(|| format!("{} deliveries", all.len()))
+            })
+            .await;
+            eventually(&format!("the cursor of {notification} passes the fence"), async || {
+                let dispatched = self.get_pipeline(pipeline).await.status.unwrap_or_default().dispatched.unwrap_or_default();
+                let cursor = dispatched.cursors.iter().find(|c| c.notification == *notification).map(|c| c.serial);
+                if cursor >= Some(serial) { Ok(()) } else { Err(format!("{cursor:?}, fence {serial}")) }
+            })
+            .await;
+        }
+    }
+}
+
+/// A pipeline as JSON. Every target names its application; the fence is the last environment.
+pub fn pipeline(ns: &str, name: &str, kind: Kind, targets: &[&str]) -> Value {
+    let mut environments: Vec<Value> = Vec::new();
+    for target in targets.iter().chain(&["fence/fence"]) {
+        let (environment, app) = target.split_once('/').expect("ENVIRONMENT/APP");
+        let target = json!({"namespace": ns, "appRef": {"name": app}});
+        match environments.iter_mut().find(|e| e["name"] == environment) {
+            Some(e) => e["targets"].as_array_mut().expect("a list").push(target),
+            None => environments.push(json!({"name": environment, "targets": [target]})),
+        }
+    }
+    let (api_version, kind) = kind.names();
+    let app = json!({"apiVersion": api_version, "kind": kind, "name": "app"});
+    json!({"metadata": {"name": name}, "spec": {"appRef": app, "environments": environments}})
+}
+
+/// A notification as JSON.
+pub fn notification(name: &str, url: &str, over: Value) -> Value {
+    let mut spec = json!({
+        "triggers": [{"type": "Deployed"}, {"type": "Failed"}, {"type": "Recovered"}, {"type": "Removed"}],
+        "endpoint": {"url": url, "timeout": "5s"},
+        "template": {"inline": {"body": BODY}},
+        "delivery": {"retry": {"initial": "100ms", "max": "500ms"}},
+    });
+    json_patch::merge(&mut spec, &over);
+    json!({"metadata": {"name": name}, "spec": spec})
+}
+
+fn fence_kind(pipeline: &Pipeline) -> Kind {
+    if pipeline.spec.app_ref.kind == "Kustomization" { Kind::Kustomization } else { Kind::Deployment }
+}

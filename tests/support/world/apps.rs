@@ -1,0 +1,167 @@
+//! Application objects, and their status as the deployment controller and Flux's kustomize-controller write it.
+
+use k8s_openapi::api::apps::v1::Deployment;
+use kube::ResourceExt as _;
+use kube::api::{Api, ApiResource, DynamicObject, GroupVersionKind, Patch, PatchParams, PostParams};
+use serde_json::{Value, json};
+use tokio::sync::OnceCell;
+
+use super::World;
+use crate::support::control_plane;
+
+/// What is watched.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// apps/v1
+    Deployment,
+    /// kustomize.toolkit.fluxcd.io/v1
+    Kustomization,
+}
+
+impl Kind {
+    /// API version and kind.
+    pub fn names(self) -> (&'static str, &'static str) {
+        match self {
+            Self::Deployment => ("apps/v1", "Deployment"),
+            Self::Kustomization => ("kustomize.toolkit.fluxcd.io/v1", "Kustomization"),
+        }
+    }
+}
+
+impl World {
+    /// A Deployment that runs this tag.
+    pub async fn deploy(&self, app: &str, tag: &str) {
+        self.create::<Deployment>(deployment(app, tag)).await;
+        self.finish(app).await;
+    }
+
+    /// Somebody sets another tag: the rollout begins.
+    pub async fn roll_out(&self, app: &str, tag: &str) {
+        let containers = json!([{"name": "app", "image": image(tag)}]);
+        let patch = json!({"spec": {"template": {"spec": {"containers": containers}}}});
+        let strategic = Patch::Strategic(patch);
+        self.api::<Deployment>().patch(app, &PatchParams::default(), &strategic).await.expect("patched");
+    }
+
+    /// The deployment controller has finished the rollout.
+    pub async fn finish(&self, app: &str) {
+        let progressing = condition("Progressing", "True", "NewReplicaSetAvailable", "ReplicaSet has progressed.");
+        self.report(app, progressing).await;
+    }
+
+    /// The deployment controller has given the rollout up.
+    pub async fn fail(&self, app: &str, message: &str) {
+        self.report(app, condition("Progressing", "False", "ProgressDeadlineExceeded", message)).await;
+    }
+
+    /// A rollout from beginning to end.
+    pub async fn release(&self, kind: Kind, app: &str, revision: &str) {
+        match kind {
+            Kind::Deployment => {
+                self.roll_out(app, revision).await;
+                self.finish(app).await;
+            }
+            Kind::Kustomization => self.applied(app, revision).await,
+        }
+    }
+
+    /// A rollout of a Deployment from beginning to end.
+    pub async fn ship(&self, app: &str, tag: &str) {
+        self.release(Kind::Deployment, app, tag).await;
+    }
+
+    /// A rollout that fails.
+    pub async fn break_(&self, app: &str, tag: &str, message: &str) {
+        self.roll_out(app, tag).await;
+        self.fail(app, message).await;
+    }
+
+    /// What the deployment controller writes of the present generation.
+    async fn report(&self, app: &str, progressing: Value) {
+        let api = self.api::<Deployment>();
+        let generation = api.get(app).await.expect("the Deployment is there").metadata.generation;
+        let available = condition("Available", "True", "MinimumReplicasAvailable", "Deployment has minimum availability.");
+        let status = json!({"status": {
+            "observedGeneration": generation, "conditions": [progressing, available],
+            "replicas": 1, "updatedReplicas": 1, "readyReplicas": 1, "availableReplicas": 1,
+        }});
+        api.patch_status(app, &PatchParams::default(), &Patch::Merge(status)).await.expect("status patched");
+    }
+
+    /// Kustomizations of this namespace; their definition is installed when first needed.
+    pub async fn kustomizations(&self) -> Api<DynamicObject> {
+        static INSTALLED: OnceCell<()> = OnceCell::const_new();
+        let definition = control_plane::foreign("kustomize.toolkit.fluxcd.io", "v1", "Kustomization", "kustomizations");
+        INSTALLED.get_or_init(async || control_plane::install(&self.client, &definition).await).await;
+        let kind = GroupVersionKind::gvk("kustomize.toolkit.fluxcd.io", "v1", "Kustomization");
+        Api::namespaced_with(self.client.clone(), &self.ns, &ApiResource::from_gvk_with_plural(&kind, "kustomizations"))
+    }
+
+    /// A Kustomization that has applied this revision.
+    pub async fn kustomize(&self, app: &str, revision: &str) {
+        let api = self.kustomizations().await;
+        let (api_version, kind) = Kind::Kustomization.names();
+        let object = json!({
+            "apiVersion": api_version, "kind": kind, "metadata": {"name": app},
+            "spec": {"interval": "10m", "path": "./", "prune": true, "sourceRef": {"kind": "GitRepository", "name": "src"}},
+        });
+        let object = serde_json::from_value(object).expect("an object");
+        api.create(&PostParams::default(), &object).await.expect("created");
+        self.applied(app, revision).await;
+    }
+
+    /// The kustomize-controller has applied this revision.
+    pub async fn applied(&self, app: &str, revision: &str) {
+        let ready = condition("Ready", "True", "ReconciliationSucceeded", &format!("Applied revision: {revision}"));
+        self.flux(app, vec![ready], json!({"lastAppliedRevision": revision, "lastAttemptedRevision": revision})).await;
+    }
+
+    /// The kustomize-controller says this.
+    pub async fn flux(&self, app: &str, conditions: Vec<Value>, revisions: Value) {
+        let api = self.kustomizations().await;
+        let generation = api.get(app).await.expect("the Kustomization is there").metadata.generation;
+        let conditions = conditions.into_iter().map(|mut c| {
+            c["observedGeneration"] = json!(generation);
+            c
+        });
+        let mut status = json!({"conditions": conditions.collect::<Vec<_>>(), "observedGeneration": generation});
+        json_patch::merge(&mut status, &revisions);
+        let patch = Patch::Merge(json!({"status": status}));
+        api.patch_status(app, &PatchParams::default(), &patch).await.expect("status patched");
+    }
+
+    /// Deletes a Deployment, as somebody does who takes an application away.
+    pub async fn take_away(&self, app: &str) {
+        self.delete::<Deployment>(app).await;
+    }
+
+    /// Deployments by name, as they are now.
+    pub async fn deployment_names(&self) -> Vec<String> {
+        let all = self.api::<Deployment>().list(&Default::default()).await.expect("listed");
+        all.iter().map(|d| d.name_any()).collect()
+    }
+}
+
+/// A condition.
+pub fn condition(type_: &str, status: &str, reason: &str, message: &str) -> Value {
+    let time = "2025-01-01T00:00:00Z";
+    json!({"type": type_, "status": status, "reason": reason, "message": message, "lastTransitionTime": time})
+}
+
+fn image(tag: &str) -> String {
+    format!("registry.example/app:{tag}")
+}
+
+fn deployment(app: &str, tag: &str) -> Value {
+    json!({
+        "metadata": {"name": app},
+        "spec": {
+            "replicas": 1,
+            "selector": {"matchLabels": {"app": app}},
+            "template": {
+                "metadata": {"labels": {"app": app}},
+                "spec": {"containers": [{"name": "app", "image": image(tag)}]},
+            },
+        },
+    })
+}
