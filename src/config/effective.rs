@@ -10,7 +10,7 @@ use super::problem::Problem;
 use super::selector::PipelineSelector;
 use crate::api::notification::{self as spec, InlineTemplate, Method};
 use crate::api::refs::is_service;
-use crate::api::{Notification, NotificationSpec};
+use crate::api::{Notification, NotificationSpec, TransitionType};
 use crate::render::{Body, Data, HeaderTemplate, UrlTemplate};
 use crate::trigger::Triggers;
 
@@ -194,7 +194,7 @@ fn sending(spec: &NotificationSpec, namespace: &str, allow_http: bool) -> Result
         connect_timeout: duration("spec.endpoint.connectTimeout", endpoint.connect_timeout.as_deref(), CONNECT_TIMEOUT)?,
         body: body(inline)?,
     };
-    try_samples(&sending)?;
+    try_samples(&sending, &wanted(spec))?;
     Ok(sending)
 }
 
@@ -255,9 +255,15 @@ fn body(inline: &InlineTemplate) -> Result<Body, Problem> {
     Body::compile(content_type, &inline.body).map_err(|e| Problem::template("spec.template.inline.body", &e))
 }
 
-/// Renders everything against a sample of each transition, so that `Ready` tells before the first send.
-fn try_samples(sending: &Sending) -> Result<(), Problem> {
-    for data in Data::samples() {
+/// The transitions that can occur to this notification; all of them, while it does not say.
+fn wanted(spec: &NotificationSpec) -> Vec<TransitionType> {
+    let Some(triggers) = &spec.triggers else { return TransitionType::ALL.to_vec() };
+    TransitionType::ALL.into_iter().filter(|type_| triggers.iter().any(|t| t.type_ == *type_)).collect()
+}
+
+/// Renders everything against a sample of each transition that is wanted, so that `Ready` tells before the first send.
+fn try_samples(sending: &Sending, wanted: &[TransitionType]) -> Result<(), Problem> {
+    for data in wanted.iter().copied().map(Data::sample) {
         let of = |field: &str| format!("{field} (tried with a sample of {})", data.type_.as_str());
         sending.body.render(&data).map_err(|e| Problem::template(of("spec.template.inline.body"), &e))?;
         if let Destination::Url(url) = &sending.destination {

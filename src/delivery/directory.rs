@@ -20,8 +20,9 @@ pub struct PipelineFacts {
     pub labels: BTreeMap<String, String>,
     /// Its annotations.
     pub annotations: BTreeMap<String, String>,
-    /// Its subjects, each with the serial at which it was first seen: what is at or below belongs to an earlier one.
-    pub subjects: HashMap<String, i64>,
+    /// Its subjects, each with the serial at which it was first seen: what is at or below belongs to an earlier one. `None`: not
+    /// seen yet.
+    pub subjects: HashMap<String, Option<i64>>,
     /// Whether it has a change log yet: one without has seen nothing.
     pub logged: bool,
     /// The persisted cursors: notification → (uid of the notification, serial at which the cursor was made).
@@ -187,6 +188,8 @@ impl Directory {
         let Some(notification) = notification else { return absent(Gone::Notification) };
         let subject = subject(spec);
         let Some(since) = facts.subjects.get(&subject) else { return absent(Gone::Target) };
+        // A target that was made again is not told apart from the one before until it has been seen.
+        let Some(since) = since else { return Answer::NotYet };
         if spec.serial <= *since {
             return Answer::Gone { what: Gone::Target, sure: true };
         }
@@ -232,7 +235,10 @@ mod tests {
         let directory = Directory::default();
         let facts = PipelineFacts {
             namespace: "team-a".into(),
-            subjects: HashMap::from([("target/prod/in-cluster/podinfo".to_owned(), 5)]),
+            subjects: HashMap::from([
+                ("target/prod/in-cluster/podinfo".to_owned(), Some(5)),
+                ("target/new/in-cluster/podinfo".to_owned(), None),
+            ]),
             cursors: HashMap::from([("deploys".to_owned(), ("n1".to_owned(), 7))]),
             ..PipelineFacts::default()
         };
@@ -251,6 +257,9 @@ mod tests {
         assert!(matches!(d.find(&spec(9)), Answer::Send(..)));
         assert!(matches!(d.find(&spec(5)), Answer::Gone { what: Gone::Target, sure: true }));
         assert!(matches!(d.find(&spec(7)), Answer::Gone { what: Gone::Notification, sure: true }));
+        let mut unseen = spec(9);
+        unseen.subject.name = "new/in-cluster/podinfo".into();
+        assert!(matches!(d.find(&unseen), Answer::NotYet));
         let mut elsewhere = spec(9);
         elsewhere.subject.name = "dev/in-cluster/podinfo".into();
         assert!(matches!(d.find(&elsewhere), Answer::Gone { what: Gone::Target, sure: false }));

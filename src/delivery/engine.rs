@@ -19,6 +19,7 @@ use super::record::{LaneKey, Record, RecordId};
 use super::work::{self, Parts, Worked};
 use super::{Command, Note, Started, schedule};
 use crate::api::{Outcome, now};
+use crate::telemetry::logging::AUDIT;
 use crate::telemetry::metrics::{self, LaneState};
 
 /// After a stop, requests under way may finish for so long.
@@ -331,6 +332,7 @@ impl Engine {
             self.parts.ledger.note(&record);
             if let Some(outcome) = record.status.outcome {
                 self.parts.metrics.delivery(label(outcome));
+                audit(&record, outcome);
             }
         }
         if news && !gone {
@@ -382,6 +384,28 @@ impl Engine {
         }
         self.parts.metrics.pending(self.index.len());
     }
+}
+
+/// One line for every settled delivery, for those who keep audits elsewhere.
+fn audit(record: &Record, outcome: Outcome) {
+    let (spec, status) = (&record.spec, &record.status);
+    tracing::info!(
+        target: AUDIT,
+        delivery = %record.id.name,
+        namespace = %record.id.namespace,
+        pipeline = %spec.pipeline_ref.name,
+        notification = %spec.notification,
+        subject = %spec.subject.name,
+        type = spec.type_.as_str(),
+        revision = %spec.to.revision,
+        outcome = outcome.as_str(),
+        reason = status.reason.as_deref(),
+        code = status.status_code,
+        attempts = status.attempts,
+        recorded = %record.recorded,
+        settled = status.settled_time.map(tracing::field::display),
+        "settled"
+    );
 }
 
 fn label(outcome: Outcome) -> metrics::Outcome {

@@ -110,7 +110,7 @@ mod tests {
 
     fn facts(cursor: Option<&str>, logged: bool) -> Arc<PipelineFacts> {
         let cursors = cursor.map(|uid| ("deploys".to_owned(), (uid.to_owned(), 0))).into_iter().collect();
-        let subjects = HashMap::from([("target/a".to_owned(), 0), ("target/b".to_owned(), 0)]);
+        let subjects = HashMap::from([("target/a".to_owned(), Some(0)), ("target/b".to_owned(), Some(0))]);
         Arc::new(PipelineFacts { name: "p".into(), cursors, subjects, logged, ..PipelineFacts::default() })
     }
 

@@ -56,7 +56,7 @@ fn facts(pipeline: &Pipeline, cluster: &str) -> PipelineFacts {
     let since = |info: &crate::api::target::TargetInfo| {
         let same = |app: &crate::api::refs::ClusterAppRef| app.namespace == info.namespace && app.name == info.app.name;
         let of = seen.clone().find(|(environment, t)| **environment == info.environment && same(&t.cluster_app_ref));
-        of.and_then(|(_, t)| t.settled.as_ref()).map_or(0, |s| s.since)
+        of.and_then(|(_, t)| t.settled.as_ref()).map(|s| s.since)
     };
     let cursors = status.and_then(|s| s.dispatched.as_ref()).into_iter().flat_map(|d| &d.cursors);
     PipelineFacts {
@@ -93,7 +93,7 @@ mod tests {
         }))
         .unwrap();
         let facts = facts(&pipeline, "c");
-        assert_eq!((facts.subjects["target/dev/c/x"], facts.subjects["target/dev/c/y"]), (0, 42));
+        assert_eq!((facts.subjects["target/dev/c/x"], facts.subjects["target/dev/c/y"]), (None, Some(42)));
         assert_eq!(facts.cursors["n"], ("nu".to_owned(), 3));
         assert!(facts.logged);
     }

@@ -83,8 +83,7 @@ enum Task {
     Passing,
 }
 
-/// Says that everything is listed. `Store::wait_until_ready` would not do: it wakes only the last of those that wait for it, and
-/// kube's `applier` waits, too.
+/// Says that everything is listed.
 async fn announce(listed: Vec<oneshot::Receiver<()>>, ready: impl FnOnce() + Send, stop: CancellationToken) -> Task {
     let all = future::try_join_all(listed);
     if let Some(Ok(_)) = stop.run_until_cancelled(all).await {
@@ -113,7 +112,7 @@ fn wakes(woken: mpsc::Receiver<PipelineKey>) -> impl Stream<Item = PipelineKey> 
     stream::unfold(woken, |mut woken| async { woken.recv().await.map(|key| (key, woken)) })
 }
 
-/// Begins the loop of one namespace, or of all. Says when its pipelines have been listed.
+/// Begins the loop of one namespace, or of all. Returns what tells that its pipelines are listed.
 fn follow(
     tasks: &mut JoinSet<Task>,
     context: &Arc<Context>,
@@ -127,19 +126,19 @@ fn follow(
         None => Api::all(client),
     };
     let (store, writer) = reflector::store();
+    let (done, listed) = oneshot::channel();
     let events = guarded(api).modify(prune).reflect(writer);
-    let (listed, list) = oneshot::channel();
-    let requests = requests(events, store.clone(), context.clone(), namespace.cloned(), listed);
+    let requests = requests(events, store.clone(), context.clone(), namespace.cloned(), done);
     let woken = woken.map(|key| Ok(request(ObjectRef::new(&key.name).within(&key.namespace), ReconcileReason::Unknown)));
     let queue = stream::select(requests.boxed(), woken.boxed()).take_until(stop.clone().cancelled_owned());
     let config = controller::Config::default().concurrency(context.options.concurrency);
-    let looks = applier(look, again, context.clone(), store, queue, config);
+    let looks = applier(look, again, context.clone(), store.clone(), queue, config);
     let context = context.clone();
     tasks.spawn(async move {
         looks.for_each(|result| future::ready(ended(&context, result))).await;
         Task::Essential
     });
-    list
+    listed
 }
 
 /// Drops what nobody here reads.
@@ -148,7 +147,8 @@ fn prune(pipeline: &mut Pipeline) {
 }
 
 /// Which pipelines to look at after an event. While a list comes in, nothing is looked at, for the store is still the old one;
-/// after it, everything is, and also what has gone unseen.
+/// after it, everything is, and also what has gone unseen. `listed` is told of the first one (`Store::wait_until_ready` wakes one
+/// waiter only, and `applier` is one already).
 fn requests(
     events: impl Stream<Item = watcher::Result<Event<Pipeline>>> + Send + 'static,
     store: Store<Pipeline>,
@@ -162,14 +162,13 @@ fn requests(
             Ok(Event::Apply(p) | Event::Delete(p)) => vec![Ok(ObjectRef::from_obj(&p))],
             Ok(Event::Init | Event::InitApply(_)) => Vec::new(),
             Ok(Event::InitDone) => {
-                if let Some(listed) = listed.take() {
-                    let _ = listed.send(());
-                }
                 let mut all: HashSet<ObjectRef<Pipeline>> =
                     store.state().iter().map(|p| ObjectRef::from_obj(&**p)).collect();
                 let memories = context.memories();
                 let here = memories.keys().filter(|k| namespace.as_ref().is_none_or(|n| *n == k.namespace));
                 all.extend(here.map(|k| ObjectRef::new(&k.name).within(&k.namespace)));
+                // Nobody listens any more only when everything stops.
+                listed.take().map(|told| told.send(()));
                 all.into_iter().map(Ok).collect()
             }
             Err(error) => vec![Err(error)],
@@ -187,8 +186,11 @@ fn look(pipeline: Arc<Pipeline>, context: Arc<Context>) -> BoxFuture<'static, Re
     async move {
         let key = key_of(&pipeline);
         let uid = &pipeline.metadata.uid;
-        let remembered = context.memories().remove(&key).filter(|m| m.uid == *uid);
-        let mut memory = remembered.unwrap_or_else(|| Memory::new(uid.clone()));
+        // An empty one stays in its place, by which the pipeline is known to have been looked at.
+        let mut memory = std::mem::take(context.memories().entry(key.clone()).or_default());
+        if memory.uid != *uid {
+            memory = Memory::new(uid.clone());
+        }
         let result = reconcile(&context, &key, &pipeline, &mut memory).await;
         memory.ended(result.is_ok());
         context.memories().insert(key, memory);

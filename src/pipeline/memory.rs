@@ -142,3 +142,78 @@ pub(super) fn taken(observed: &[Observed]) -> Taken {
 fn version(object: &Pipeline) -> Option<u64> {
     object.metadata.resource_version.as_ref()?.parse().ok()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::{ChangeLog, PipelineSpec, PipelineStatus};
+
+    fn object(version: &str, serial: Option<i64>) -> Pipeline {
+        let mut object = Pipeline::new("p", PipelineSpec::default());
+        object.metadata.resource_version = Some(version.to_owned());
+        let log = serial.map(|serial| ChangeLog { first: 1, serial, changes: vec![] });
+        object.status = Some(PipelineStatus { log, ..PipelineStatus::default() });
+        object
+    }
+
+    fn app() -> ClusterAppRef {
+        ClusterAppRef { name: "web".into(), ..ClusterAppRef::default() }
+    }
+
+    fn up_to(seq: u64) -> Taken {
+        [("t".to_owned(), (app(), seq))].into()
+    }
+
+    #[test]
+    fn what_was_answered_is_newer_than_a_watch_that_lags() {
+        let mut memory = Memory::default();
+        memory.learn(object("10", Some(5)));
+        assert_eq!(memory.newest(&object("9", Some(4))), object("10", Some(5)));
+        assert_eq!(memory.newest(&object("11", Some(3))), object("11", Some(3)));
+        assert_eq!(
+            memory.newest(&object("10", Some(3))),
+            object("10", Some(3)),
+            "it was forgotten when the watch caught up"
+        );
+        assert_eq!(memory.highest, Some(5));
+    }
+
+    #[test]
+    fn what_was_taken_counts_once_it_is_written() {
+        let mut memory = Memory { start: 3, ..Memory::default() };
+        assert_eq!(memory.after("t", &app()), 3);
+        for (serial, live, want) in [(7, Some(6), 3), (7, None, 3), (7, Some(7), 9)] {
+            memory.sending(serial, up_to(9));
+            assert!(memory.is_uncertain());
+            memory.learn(object("1", live));
+            assert!(!memory.is_uncertain());
+            assert_eq!(memory.after("t", &app()), want, "{serial} {live:?}");
+        }
+        assert_eq!(memory.after("t", &ClusterAppRef::default()), 3, "another object");
+        memory.sending(8, up_to(12));
+        memory.refused();
+        assert_eq!((memory.is_uncertain(), memory.after("t", &app())), (false, 9));
+    }
+
+    #[test]
+    fn large_writes_wait_and_failures_wait_longer() {
+        let mut memory = Memory::default();
+        let now = Instant::now();
+        assert_eq!(memory.wait(now), None);
+        memory.spent(512 * 1024, now);
+        assert_eq!(memory.wait(now), Some(Duration::from_secs(2)));
+        assert_eq!(memory.wait(now + Duration::from_secs(2)), None);
+        memory.spent(1024, now);
+        assert!(memory.wait(now).is_some_and(|d| d < Duration::from_millis(5)));
+
+        let mut waits = Vec::new();
+        for _ in 0..9 {
+            memory.ended(false);
+            waits.push(memory.retry().as_millis());
+        }
+        assert_eq!(waits, [500, 1000, 2000, 4000, 8000, 16_000, 32_000, 60_000, 60_000]);
+        memory.ended(true);
+        memory.ended(false);
+        assert_eq!(memory.retry(), FIRST_RETRY);
+    }
+}

@@ -12,6 +12,8 @@ mod controller;
 mod memory;
 mod patch;
 mod plan;
+#[cfg(test)]
+mod properties;
 mod reconcile;
 mod status;
 mod target;

@@ -140,3 +140,172 @@ fn set_ready(
 ) {
     conditions::set(&mut status.conditions, READY, is, reason, message, generation, now);
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::conditions::Condition;
+    use crate::api::pipeline::{Cursor, Dispatched};
+    use crate::api::refs::AppRef;
+    use crate::clusters::{Now, Reason};
+    use crate::observe::Observation;
+
+    fn at(second: i64) -> Time {
+        Time::from_second(second).unwrap()
+    }
+
+    fn target(environment: &str, namespace: &str) -> TargetInfo {
+        let name = format!("{environment}/c/{namespace}");
+        TargetInfo {
+            environment: environment.into(),
+            namespace: namespace.into(),
+            cluster: "c".into(),
+            app: AppRef { api_version: "apps/v1".into(), kind: "Deployment".into(), name: "web".into() },
+            subject: format!("target/{name}"),
+            name,
+        }
+    }
+
+    fn runs(revision: &str) -> Reading {
+        let now = Observation {
+            status: Status::Current,
+            revision: revision.into(),
+            attempted_revision: revision.into(),
+            ..Default::default()
+        };
+        Reading { observations: vec![(1, now.clone())], now: Now::Known(now), seq: 1, overflowed: false }
+    }
+
+    fn unknown(reason: Reason) -> Reading {
+        let now = Now::Unknown { reason, message: "why".into() };
+        Reading { observations: vec![], now, seq: 0, overflowed: false }
+    }
+
+    fn base(status: Option<&PipelineStatus>) -> Base<'_> {
+        Base { generation: Some(3), status, highest: None }
+    }
+
+    fn ready(status: &PipelineStatus) -> &Condition {
+        conditions::get(&status.conditions, READY).unwrap()
+    }
+
+    /// A pipeline with two targets that run revision 1.
+    fn seen() -> (Vec<Observed>, PipelineStatus) {
+        let observed = vec![(target("dev", "a"), runs("1")), (target("prod", "b"), runs("1"))];
+        let status = next(base(None), Ok(&observed), at(10)).unwrap().status;
+        (observed, status)
+    }
+
+    #[test]
+    fn first_sight() {
+        let (_, status) = seen();
+        assert_eq!(status.observed_generation, Some(3));
+        assert_eq!(status.log, Some(open(at(10), None)));
+        assert_eq!((ready(&status).status, ready(&status).reason.as_str()), (ConditionStatus::True, "Observed"));
+        let names: Vec<(&str, usize)> = status.environments.iter().map(|e| (e.name.as_str(), e.targets.len())).collect();
+        assert_eq!(names, [("dev", 1), ("prod", 1)]);
+    }
+
+    #[test]
+    fn nothing_new_is_not_written() {
+        let (mut observed, mut status) = seen();
+        assert_eq!(next(base(Some(&status)), Ok(&observed), at(99)), None);
+        observed[0].1 = unknown(Reason::CacheNotSynced);
+        assert_eq!(next(base(Some(&status)), Ok(&observed), at(99)), None, "as after a restart");
+        // Room could be made; that alone is no reason.
+        observed[0].1 = runs("2");
+        status = next(base(Some(&status)), Ok(&observed), at(99)).unwrap().status;
+        let serial = status.log.as_ref().unwrap().serial;
+        let cursors = vec![Cursor { notification: "n".into(), serial, ..Cursor::default() }];
+        status.dispatched = Some(Dispatched { cursors, ..Dispatched::default() });
+        assert_eq!(next(base(Some(&status)), Ok(&observed), at(100)), None);
+        // It is made with the next write, which touches nothing of the other writer's.
+        observed[0].1 = runs("3");
+        let after = next(base(Some(&status)), Ok(&observed), at(101)).unwrap().status;
+        let log = after.log.unwrap();
+        assert_eq!((log.serial, log.changes.len(), log.changes[0].serial), (serial + 1, 1, serial + 1));
+        assert_eq!(after.dispatched, status.dispatched);
+    }
+
+    #[test]
+    fn a_new_pipeline_waits_for_its_caches() {
+        let (mut observed, _) = seen();
+        observed[1].1 = unknown(Reason::CacheNotSynced);
+        assert_eq!(next(base(None), Ok(&observed), at(10)), None);
+        observed[1].1 = unknown(Reason::KindNotFound);
+        assert!(next(base(None), Ok(&observed), at(10)).is_some());
+    }
+
+    #[test]
+    fn a_new_target_that_waits_holds_up_no_other() {
+        let (mut observed, before) = seen();
+        observed[0].1 = runs("2");
+        observed.push((target("prod", "new"), unknown(Reason::CacheNotSynced)));
+        let known = Base { generation: Some(4), ..base(Some(&before)) };
+        let status = next(known, Ok(&observed), at(20)).unwrap().status;
+        assert_eq!(status.log.as_ref().unwrap().changes.len(), 1);
+        assert_eq!(status.environments[1].targets.len(), 1);
+        assert_eq!((status.observed_generation, &status.conditions), (Some(3), &before.conditions));
+    }
+
+    #[test]
+    fn what_cannot_be_observed_is_named() {
+        let observed: Vec<Observed> =
+            (0..7).map(|i| (target("dev", &format!("n{i}")), unknown(Reason::Forbidden))).collect();
+        let status = next(base(None), Ok(&observed), at(10)).unwrap().status;
+        let condition = ready(&status);
+        assert_eq!((condition.status, condition.reason.as_str()), (ConditionStatus::False, "Forbidden"));
+        assert_eq!(condition.message, "cannot observe dev/c/n0, dev/c/n1, dev/c/n2, dev/c/n3, dev/c/n4 and 2 more: why");
+    }
+
+    #[test]
+    fn a_refused_spec_leaves_the_rest_as_it_was() {
+        let (_, before) = seen();
+        let refused = Refused { reason: "DuplicateTarget", message: "twice".into() };
+        let known = Base { generation: Some(4), ..base(Some(&before)) };
+        let status = next(known, Err(&refused), at(20)).unwrap().status;
+        assert_eq!((ready(&status).reason.as_str(), ready(&status).observed_generation), ("DuplicateTarget", Some(4)));
+        let rest = PipelineStatus { conditions: before.conditions.clone(), ..status.clone() };
+        assert_eq!(rest, before);
+        assert_eq!(next(Base { status: Some(&status), ..known }, Err(&refused), at(30)), None);
+        assert!(next(base(None), Err(&refused), at(20)).unwrap().status.log.is_some());
+    }
+
+    #[test]
+    fn a_wiped_log_is_a_silent_new_beginning_above_what_was_given() {
+        let (mut observed, mut status) = seen();
+        status.log = None;
+        status.dispatched = Some(Dispatched::default());
+        observed[0].1 = runs("2");
+        let known = Base { highest: Some(1_000_000), ..base(Some(&status)) };
+        let after = next(known, Ok(&observed), at(20)).unwrap().status;
+        assert_eq!(after.log, Some(open(at(20), Some(1_000_000))));
+        assert_eq!(after.environments[0].targets[0].settled.as_ref().unwrap().since, 1_000_001);
+        assert_eq!(after.dispatched, status.dispatched);
+    }
+
+    #[test]
+    fn a_serial_that_was_set_back_is_never_given_again() {
+        let (mut observed, status) = seen();
+        let known = Base { highest: Some(1_000_000), ..base(Some(&status)) };
+        assert_eq!(next(known, Ok(&observed), at(20)), None);
+        observed[0].1 = runs("2");
+        assert_eq!(next(known, Ok(&observed), at(20)).unwrap().status.log.unwrap().serial, 1_000_001);
+    }
+
+    #[test]
+    fn a_target_that_left_and_came_back_is_seen_for_the_first_time() {
+        let (mut observed, mut status) = seen();
+        observed[0].1 = runs("2");
+        status = next(base(Some(&status)), Ok(&observed), at(20)).unwrap().status;
+        let back = observed.remove(0);
+        status = next(base(Some(&status)), Ok(&observed), at(30)).unwrap().status;
+        assert_eq!(status.environments.len(), 1);
+        assert_eq!(status.log.as_ref().unwrap().changes.len(), 1, "what happened to it stays");
+        observed.insert(0, (back.0, runs("9")));
+        status = next(base(Some(&status)), Ok(&observed), at(40)).unwrap().status;
+        let log = status.log.as_ref().unwrap();
+        assert_eq!((log.changes.len(), status.environments[0].name.as_str()), (1, "dev"));
+        assert_eq!(status.environments[0].targets[0].settled.as_ref().unwrap().since, log.serial);
+    }
+}

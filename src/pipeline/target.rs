@@ -144,3 +144,180 @@ fn show(obs: &Observation) -> TargetStatus {
 fn horizon(log: &ChangeLog) -> i64 {
     if log.serial == log.first { 0 } else { log.serial }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::refs::AppRef;
+    use crate::changelog::open;
+
+    fn info(environment: &str, namespace: &str, app: &str, another: bool) -> TargetInfo {
+        let suffix = if another { format!("/{app}") } else { String::new() };
+        let name = format!("{environment}/c/{namespace}{suffix}");
+        TargetInfo {
+            environment: environment.into(),
+            namespace: namespace.into(),
+            cluster: "c".into(),
+            app: AppRef { api_version: "apps/v1".into(), kind: "Deployment".into(), name: app.into() },
+            subject: format!("target/{name}"),
+            name,
+        }
+    }
+
+    fn obs(status: Status, revision: &str) -> Observation {
+        Observation { status, revision: revision.into(), attempted_revision: revision.into(), ..Observation::default() }
+    }
+
+    fn reading(now: Now, past: &[Observation]) -> Reading {
+        Reading { observations: (1..).zip(past.iter().cloned()).collect(), now, seq: 99, overflowed: false }
+    }
+
+    fn known(now: &Observation, past: &[Observation]) -> Reading {
+        reading(Now::Known(now.clone()), past)
+    }
+
+    fn unknown(reason: Reason) -> Reading {
+        reading(Now::Unknown { reason, message: "why".into() }, &[])
+    }
+
+    fn at(second: i64) -> Time {
+        Time::from_second(second).unwrap()
+    }
+
+    fn status(shown: Shown) -> TargetStatus {
+        let Shown::Status(status) = shown else { panic!("{shown:?}") };
+        status
+    }
+
+    /// A target that was seen at revision 1, and the log of its pipeline.
+    fn seen() -> (TargetInfo, TargetStatus, ChangeLog) {
+        let target = info("dev", "web", "web", false);
+        let mut log = open(at(1), None);
+        let before = status(take(&target, None, &known(&obs(Status::Current, "1"), &[]), &mut log, at(1)));
+        assert!(log.changes.is_empty());
+        (target, before, log)
+    }
+
+    #[test]
+    fn first_sight_is_silent_whatever_the_object_said_to_others() {
+        let target = info("dev", "web", "web", false);
+        let mut log = open(at(1), None);
+        let past = [obs(Status::Current, "0"), obs(Status::Failed, "1")];
+        let shown = status(take(&target, None, &known(&obs(Status::Current, "1"), &past), &mut log, at(1)));
+        assert_eq!(log.serial, log.first);
+        assert_eq!((shown.status, shown.ready, shown.revision.as_str()), (Status::Current, true, "1"));
+        assert_eq!(shown.settled.unwrap().since, log.first);
+        assert_eq!(shown.last_transition_time, Some(at(1)));
+    }
+
+    #[test]
+    fn what_came_and_went_is_told_in_order() {
+        let (target, before, mut log) = seen();
+        let past = [obs(Status::Failed, "2"), obs(Status::Current, "1")];
+        let after = status(take(&target, Some(&before), &known(&past[1], &past), &mut log, at(9)));
+        let told: Vec<_> = log.changes.iter().map(|c| (c.from.status, c.to.status, c.coalesced)).collect();
+        assert_eq!(told, [(Status::Current, Status::Failed, false), (Status::Failed, Status::Current, false)]);
+        assert_eq!((&log.changes[0].subject, log.changes[0].time), (&target.subject, at(9)));
+        assert_eq!(after, before, "and time has not moved");
+    }
+
+    #[test]
+    fn what_was_lost_is_said_of_the_first_change() {
+        let (target, before, mut log) = seen();
+        let past = [obs(Status::Failed, "2"), obs(Status::Current, "2")];
+        let lost = Reading { overflowed: true, ..known(&past[1], &past) };
+        take(&target, Some(&before), &lost, &mut log, at(9));
+        assert_eq!(log.changes.iter().map(|c| c.coalesced).collect::<Vec<_>>(), [true, false]);
+    }
+
+    #[test]
+    fn until_its_cache_is_filled_a_target_stays_as_it_was() {
+        let (target, before, mut log) = seen();
+        let reading = unknown(Reason::CacheNotSynced);
+        assert_eq!(take(&target, Some(&before), &reading, &mut log, at(9)), Shown::Pending(Some(before.clone())));
+        assert_eq!(take(&target, None, &reading, &mut log, at(9)), Shown::Pending(None));
+        let edited = info("dev", "web", "other", false);
+        assert_eq!(take(&edited, Some(&before), &reading, &mut log, at(9)), Shown::Pending(Some(before)));
+    }
+
+    #[test]
+    fn what_cannot_be_observed_is_shown_and_changes_nothing() {
+        let (target, before, mut log) = seen();
+        let gone = status(take(&target, Some(&before), &unknown(Reason::KindNotFound), &mut log, at(9)));
+        assert_eq!((gone.status, gone.reason.as_str(), gone.message.as_str()), (Status::Unknown, "KindNotFound", "why"));
+        assert_eq!((gone.last_transition_time, &gone.settled), (Some(at(9)), &before.settled));
+        let back = status(take(&target, Some(&gone), &known(&obs(Status::Current, "1"), &[]), &mut log, at(10)));
+        assert_eq!((back.settled, log.changes.len()), (before.settled, 0));
+    }
+
+    #[test]
+    fn a_suspended_object_is_shown_as_it_was() {
+        let (target, before, mut log) = seen();
+        let paused = Observation { suspended: true, ..obs(Status::InProgress, "2") };
+        assert_eq!(status(take(&target, Some(&before), &known(&paused, &[]), &mut log, at(9))), before);
+        let first = status(take(&target, None, &known(&paused, &[]), &mut log, at(9)));
+        assert_eq!((first.status, first.settled.unwrap().status), (Status::InProgress, Status::InProgress));
+        let unseen = TargetStatus { status: Status::Unknown, ..before };
+        assert_eq!(status(take(&target, Some(&unseen), &known(&paused, &[]), &mut log, at(9))).status, Status::InProgress);
+    }
+
+    #[test]
+    fn another_application_is_a_new_baseline_with_the_same_past() {
+        let (_, before, mut log) = seen();
+        let since = before.settled.as_ref().unwrap().since;
+        log.serial += 5;
+        let edited = info("dev", "web", "other", false);
+        let past = [obs(Status::Current, "7"), obs(Status::Current, "8")];
+        let blind = status(take(&edited, Some(&before), &unknown(Reason::Forbidden), &mut log, at(9)));
+        for known_before in [&before, &blind] {
+            let after = status(take(&edited, Some(known_before), &known(&past[1], &past), &mut log, at(9)));
+            assert_eq!(after.cluster_app_ref.name, "other");
+            let settled = after.settled.unwrap();
+            assert_eq!((settled.revision.as_str(), settled.since), ("8", since));
+            assert!(log.changes.is_empty());
+        }
+    }
+
+    #[test]
+    fn a_message_that_was_cut_is_no_news() {
+        let (target, before, mut log) = seen();
+        let long = Observation { message: "word ".repeat(300), ..obs(Status::Failed, "2") };
+        let full = status(take(&target, Some(&before), &known(&long, &[]), &mut log, at(9)));
+        assert!(full.message.len() <= MAX_MESSAGE && full.message.len() > MAX_MESSAGE - 8);
+        let short = TargetStatus { message: cut(&full.message, 256).into_owned(), ..full.clone() };
+        assert_eq!(status(take(&target, Some(&short), &known(&long, &[]), &mut log, at(10))), short);
+    }
+
+    #[test]
+    fn who_was_who() {
+        let before = |environment: &str, apps: &[(&str, &str)]| EnvironmentStatus {
+            name: environment.into(),
+            targets: apps
+                .iter()
+                .map(|(namespace, app)| TargetStatus {
+                    cluster_app_ref: application(&info(environment, namespace, app, false)),
+                    ..TargetStatus::default()
+                })
+                .collect(),
+        };
+        let past = [before("dev", &[("a", "web"), ("a", "db"), ("b", "web")]), before("prod", &[("a", "web")])];
+        let named = |targets: &[TargetInfo]| -> Vec<Option<String>> {
+            let name = |t: &TargetStatus| format!("{}/{}", t.cluster_app_ref.namespace, t.cluster_app_ref.name);
+            previous(targets, &past).into_iter().map(|t| t.map(name)).collect()
+        };
+        let some = |s: &str| Some(s.to_owned());
+        // Unedited, in another order.
+        let same = [info("dev", "b", "web", false), info("dev", "a", "db", true), info("prod", "a", "web", false)];
+        assert_eq!(named(&same), [some("b/web"), some("a/db"), some("a/web")]);
+        // The pipeline's application was renamed: those that follow it were edited, those with their own were not.
+        let renamed = [info("dev", "a", "api", false), info("dev", "a", "db", true), info("dev", "b", "api", false)];
+        assert_eq!(named(&renamed), [some("a/web"), some("a/db"), some("b/web")]);
+        // Of another kind.
+        let mut kind = info("dev", "a", "db", true);
+        kind.app.kind = "StatefulSet".into();
+        assert_eq!(named(&[kind]), [some("a/db")]);
+        // New ones.
+        let new = [info("dev", "c", "web", false), info("dev", "a", "new", true), info("test", "a", "web", false)];
+        assert_eq!(named(&new), [None, None, None]);
+    }
+}

@@ -38,11 +38,90 @@ impl Body {
 
     /// The body for one transition, at most [`MAX_BODY`] bytes.
     pub fn render(&self, data: &Data) -> Result<String, RenderError> {
-        let data = serde_json::to_value(data).map_err(RenderError::Data)?;
-        let body = self.0.program.run(&data, MAX_BODY)?.text;
+        let body = self.0.program.run(data, MAX_BODY)?.text;
         if self.0.is_json {
             serde_json::from_str::<Value>(&body).map_err(RenderError::NotJson)?;
         }
         Ok(body)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::api::TransitionType;
+
+    fn render(content_type: &str, source: &str, message: &str) -> Result<String, RenderError> {
+        let mut data = Data::sample(TransitionType::Failed);
+        message.clone_into(&mut data.message);
+        Body::compile(content_type, source)?.render(&data)
+    }
+
+    #[test]
+    fn quotes_and_line_breaks_survive_json() {
+        let message = "a \"quoted\"\nline \\ \u{1f}\u{2028} ü";
+        let body = render("application/json", r#"{"text":"{{pipeline.name}}: {{message}}","m":{{json message}} }"#, message)
+            .unwrap();
+        let parsed: Value = serde_json::from_str(&body).unwrap();
+        assert_eq!(parsed, json!({"text": format!("podinfo: {message}"), "m": message}));
+    }
+
+    #[test]
+    fn json_within_a_json_string_is_escaped_once() {
+        let body = render("application/vnd.acme+json", r#"{"payload":"{{json target.cluster}}"}"#, "").unwrap();
+        let parsed: Value = serde_json::from_str(&body).unwrap();
+        assert_eq!(parsed["payload"], r#"{"kind":"","name":"in-cluster","namespace":""}"#);
+    }
+
+    #[test]
+    fn values_are_escaped_for_the_content_type() {
+        for (content_type, source, expected) in [
+            ("text/plain; charset=utf-8", "{{message}}", "<a> & 'b'\n"),
+            ("text/html", "<p title=\"{{message}}\">", "<p title=\"&lt;a&gt; &amp; &#39;b&#39;\n\">"),
+            ("application/xml", "<m>{{json message}}</m>", "<m>&quot;&lt;a&gt; &amp; &#39;b&#39;\\n&quot;</m>"),
+            (
+                "application/x-www-form-urlencoded",
+                "text={{message}}&x={{id}}",
+                "text=%3Ca%3E+%26+%27b%27%0A&x=msg_5f3d2c1b0a9e8d7c",
+            ),
+        ] {
+            assert_eq!(render(content_type, source, "<a> & 'b'\n").unwrap(), expected);
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_sent_is_refused() {
+        for (content_type, source, word) in [
+            ("application/yaml", "a: {{id}}", "text/plain"),
+            ("text/plain;\r\nx: y", "", "content type"),
+            ("application/json", r#"{"drifted": {{drifted}} }"#, "line 1, column 13: a value outside of a JSON string"),
+            ("application/json", r#"{"a": {{upper (json id)}} }"#, "`json`"),
+            ("application/json", r#"{"a": "b\\{{id}}"}"#, "backslash"),
+            ("application/json", r#"{"a": "\u00{{id}}"}"#, "backslash"),
+            ("application/json", "{\"a\": 1,}", "line 1, column 9"),
+            ("application/json", "", "not JSON"),
+            ("application/json", r#""\ud800""#, "not JSON"),
+        ] {
+            let message = render(content_type, source, "").unwrap_err().to_string();
+            assert!(message.contains(word) && !message.contains('\n'), "{source}: {message}");
+        }
+    }
+
+    #[test]
+    fn the_body_is_shared_between_threads() {
+        let body = Body::compile("application/json", r#"{"type":"{{type}}"}"#).unwrap();
+        assert_eq!(body.content_type(), "application/json");
+        let threads: Vec<_> = Data::samples()
+            .map(|data| {
+                let body = body.clone();
+                std::thread::spawn(move || (body.render(&data).unwrap(), format!(r#"{{"type":"{}"}}"#, data.type_.as_str())))
+            })
+            .collect();
+        for thread in threads {
+            let (found, expected) = thread.join().unwrap();
+            assert_eq!(found, expected);
+        }
     }
 }

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use crate::api::delivery::{AppObject, PipelineRef, Subject, SubjectTarget};
-use crate::api::{DeliverySpec, State, Status, Time, TransitionType};
+use crate::api::delivery::AppObject;
+use crate::api::{DeliverySpec, Status, Time, TransitionType};
 
 /// The data of one transition. All fields are always there, empty where something is unknown, so that a template that
 /// compiles finds what it names; only labels and annotations need not have an entry. `docs/templates.md` lists them.
@@ -165,71 +165,6 @@ impl Data {
             notification: NotificationData { name: spec.notification.clone(), namespace: notification_namespace.to_owned() },
         }
     }
-
-    /// A transition as it could be, to try a template with before anything happens. Where real ones are awkward it is too:
-    /// the message of a failure has quotes, a line break and a letter beyond ASCII, what was removed has no revision, and
-    /// there are no labels and annotations.
-    #[must_use]
-    pub fn sample(type_: TransitionType) -> Self {
-        const OLD: &str = "main@sha1:9c1e1fd35d2e0b7a4a1bd2ae8e0a2b6a0f4f3e21";
-        const NEW: &str = "main@sha1:5f3d2c1b0a9e8d7c6b5a4f3e2d1c0b9a8f7e6d5c";
-        let state = |status, revision: &str, current: &str| State {
-            status,
-            revision: revision.to_owned(),
-            current: Some(current.to_owned()).filter(|current| !current.is_empty()),
-            ..State::default()
-        };
-        let ran = state(Status::Current, OLD, OLD);
-        let mut failed = State { failed: true, ..state(Status::Failed, NEW, OLD) };
-        let (from, to) = match type_ {
-            TransitionType::Deployed => (ran, state(Status::Current, NEW, NEW)),
-            TransitionType::Progressing => (ran, state(Status::InProgress, NEW, OLD)),
-            TransitionType::Recovered => (failed, state(Status::Current, OLD, OLD)),
-            TransitionType::Removed => (ran, state(Status::NotFound, "", "")),
-            TransitionType::Failed => {
-                "HealthCheckFailed".clone_into(&mut failed.reason);
-                "timeout waiting for \"Deployment/team-a/podinfo\":\n1 of 3 replicas – not ready"
-                    .clone_into(&mut failed.message);
-                (ran, failed)
-            }
-        };
-        let spec = DeliverySpec {
-            notification: "deploys".to_owned(),
-            pipeline_ref: PipelineRef {
-                namespace: "team-a".to_owned(),
-                name: "podinfo".to_owned(),
-                uid: "5ae9d0c4-6c1b-4f0f-9d53-0d8c0a3f7b11".to_owned(),
-            },
-            subject: Subject {
-                name: "prod/in-cluster/podinfo".to_owned(),
-                environment: "prod".to_owned(),
-                target: Some(SubjectTarget {
-                    namespace: "podinfo".to_owned(),
-                    cluster: "in-cluster".to_owned(),
-                    app: AppObject {
-                        api_version: "kustomize.toolkit.fluxcd.io/v1".to_owned(),
-                        kind: "Kustomization".to_owned(),
-                        name: "podinfo".to_owned(),
-                    },
-                }),
-                ..Subject::default()
-            },
-            lane: "target/prod/in-cluster/podinfo".to_owned(),
-            order: 1_763_711_234_567,
-            serial: 1_763_711_234_567,
-            type_,
-            time: Time::constant(1_763_711_234, 567_000_000),
-            from,
-            to,
-            coalesced: false,
-        };
-        Self::new("msg_5f3d2c1b0a9e8d7c", &spec, &BTreeMap::new(), &BTreeMap::new(), "team-a")
-    }
-
-    /// A sample of each type of transition.
-    pub fn samples() -> impl Iterator<Item = Self> {
-        TransitionType::ALL.into_iter().map(Self::sample)
-    }
 }
 
 #[cfg(test)]
@@ -237,18 +172,8 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-
-    #[test]
-    fn revisions_come_from_the_states_that_they_belong_to() {
-        let revisions = |type_| {
-            let data = Data::sample(type_);
-            [data.revision, data.running_revision, data.previous_revision]
-                .map(|r| r.chars().skip(10).take(3).collect::<String>())
-        };
-        assert_eq!(revisions(TransitionType::Deployed), ["5f3", "5f3", "9c1"]);
-        assert_eq!(revisions(TransitionType::Failed), ["5f3", "9c1", "9c1"]);
-        assert_eq!(revisions(TransitionType::Removed), ["", "", "9c1"]);
-    }
+    use crate::api::State;
+    use crate::api::delivery::{PipelineRef, Subject};
 
     #[test]
     fn the_words_are_those_of_the_wire() {

@@ -8,11 +8,12 @@ use std::fmt;
 
 use serde_json::Value;
 
-use super::error::{Position, RenderError};
+use super::Data;
+use super::error::{Position, RenderError, shown};
 use super::functions::{Function, is_true, text};
 use super::place::Escape;
 
-/// A budget of 4 Mi units is 100 ms at most: a unit is a byte copied or searched.
+/// What a run may cost. It is spent within 50 ms, and that without optimisation.
 const BUDGET: usize = 4 * 1024 * 1024;
 /// What a step costs besides its bytes.
 const STEP: usize = 16;
@@ -79,7 +80,14 @@ impl fmt::Display for Expr {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Literal(value) => write!(f, "{value}"),
-            Self::Path(path) => f.write_str(&path.join(".")),
+            Self::Path(path) => {
+                for (index, name) in path.iter().enumerate() {
+                    let dot = if index == 0 { "" } else { "." };
+                    let needs_brackets = name.contains(|c: char| !c.is_ascii_alphanumeric() && !matches!(c, '-' | '_'));
+                    if needs_brackets { write!(f, "{dot}[{name}]") } else { write!(f, "{dot}{name}") }?;
+                }
+                Ok(())
+            }
             Self::Entry(_, EntryPart::Value) => f.write_str("this"),
             Self::Entry(_, EntryPart::Key) => f.write_str("@key"),
             Self::Entry(_, EntryPart::Index) => f.write_str("@index"),
@@ -99,18 +107,11 @@ pub(super) struct Output {
 }
 
 impl Program {
-    /// The text, if it does not depend on data.
-    pub(super) fn literal(&self) -> Option<&str> {
-        match self.nodes.as_slice() {
-            [] => Some(""),
-            [Node::Text(text)] => Some(text),
-            _ => None,
-        }
-    }
-
     /// Runs over data, to at most `max` bytes.
-    pub(super) fn run(&self, data: &Value, max: usize) -> Result<Output, RenderError> {
-        let mut run = Run { data, entries: Vec::new(), output: Output::default(), max, budget: BUDGET };
+    pub(super) fn run(&self, data: &Data, max: usize) -> Result<Output, RenderError> {
+        let is_literal = self.nodes.iter().all(|node| matches!(node, Node::Text(_)));
+        let data = if is_literal { Value::Null } else { serde_json::to_value(data).map_err(RenderError::Data)? };
+        let mut run = Run { data: &data, entries: Vec::new(), output: Output::default(), max, budget: BUDGET };
         run.nodes(&self.nodes)?;
         Ok(run.output)
     }
@@ -192,7 +193,7 @@ impl<'a> Run<'a> {
     fn value(&mut self, expr: &'a Expr, at: Position) -> Result<Cow<'a, Value>, RenderError> {
         match self.find(expr, at)? {
             Some(value) => Ok(value),
-            None => Err(RenderError::MayBeMissing { at, field: expr.to_string() }),
+            None => Err(RenderError::MayBeMissing { at, field: shown(&expr.to_string()) }),
         }
     }
 

@@ -158,8 +158,8 @@ pub(super) fn is_true(value: &Value) -> bool {
 
 fn truncate(text: &str, length: &Value, mark: Option<&str>) -> Result<String, Problem> {
     let mark = mark.unwrap_or("…");
-    let length = length.as_u64().and_then(|n| usize::try_from(n).ok()).unwrap_or_default();
-    let Some(kept) = length.checked_sub(mark.chars().count()).filter(|_| length > 0) else {
+    let length = length.as_u64().and_then(|n| usize::try_from(n).ok()).filter(|n| *n > 0);
+    let Some((length, kept)) = length.and_then(|n| Some((n, n.checked_sub(mark.chars().count())?))) else {
         return Err("takes a length that has room for the mark of what was cut, as in (truncate message 100)".into());
     };
     if text.char_indices().nth(length).is_none() {
@@ -198,13 +198,12 @@ fn commit(revision: &str) -> Option<&str> {
         Some(separator) => (&revision[..separator], &revision[separator + 1..]),
         None => ("", revision),
     };
-    let length = match prefix.rsplit('@').next() {
-        Some("sha1") => 40..=40,
-        Some("sha256") => 64..=64,
-        _ => 40..=64,
+    let lengths: &[usize] = match prefix.rsplit('@').next() {
+        Some("sha1") => &[40],
+        Some("sha256") => &[64],
+        _ => &[40, 64],
     };
-    let is_hash =
-        matches!(last.len(), 40 | 64) && length.contains(&last.len()) && last.bytes().all(|b| b.is_ascii_hexdigit());
+    let is_hash = lengths.contains(&last.len()) && last.bytes().all(|b| b.is_ascii_hexdigit());
     is_hash.then_some(last)
 }
 

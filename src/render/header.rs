@@ -33,11 +33,7 @@ impl HeaderTemplate {
 
     /// The value for one transition, at most [`MAX_LINE`] bytes.
     pub fn render(&self, data: &Data) -> Result<String, RenderError> {
-        if let Some(literal) = self.0.program.literal().filter(|literal| literal.len() <= MAX_LINE) {
-            return Ok(literal.to_owned());
-        }
-        let data = serde_json::to_value(data).map_err(RenderError::Data)?;
-        Ok(self.0.program.run(&data, MAX_LINE)?.text)
+        Ok(self.0.program.run(data, MAX_LINE)?.text)
     }
 }
 
@@ -45,5 +41,54 @@ impl HeaderTemplate {
 impl fmt::Debug for HeaderTemplate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("HeaderTemplate").field(&self.0.name).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::TransitionType;
+
+    fn render(name: &str, source: &str) -> Result<String, RenderError> {
+        HeaderTemplate::compile(name, source)?.render(&Data::sample(TransitionType::Failed))
+    }
+
+    #[test]
+    fn values_stand_in_one_line() {
+        for (source, expected) in [
+            ("", ""),
+            ("Bearer literal", "Bearer literal"),
+            ("{{pipeline.name}}: {{type}}", "podinfo: Failed"),
+            (
+                "{{replace (replace message \"\\n\" \" \") \"–\" \"-\"}}",
+                "timeout waiting for \"Deployment/team-a/podinfo\": 1 of 3 replicas - not ready",
+            ),
+        ] {
+            assert_eq!(render("X-Title", source).unwrap(), expected, "{source}");
+        }
+    }
+
+    #[test]
+    fn what_a_header_cannot_hold_is_refused() {
+        for (name, source, word) in [
+            ("X-Title", "a\n", "line 1, column 1"),
+            ("X-Title", "a\r\nX-Other: b", "one line"),
+            ("X-Title", "ü", "ASCII"),
+            ("X-Title", "a {{message}}", "line 1, column 3: `message` has a line break"),
+            ("X Title", "", "name"),
+            ("", "", "name"),
+            ("X-Title\r\nX-Other", "", "name"),
+        ] {
+            let message = render(name, source).unwrap_err().to_string();
+            assert!(message.contains(word), "{source}: {message}");
+        }
+        assert!(matches!(render("X-Title", &"a".repeat(MAX_LINE + 1)), Err(RenderError::OutputTooLong(_))));
+    }
+
+    #[test]
+    fn the_value_is_not_shown() {
+        let header = HeaderTemplate::compile("Authorization", "Bearer secret").unwrap();
+        assert_eq!(header.name(), "Authorization");
+        assert!(!format!("{header:?}").contains("secret"));
     }
 }

@@ -116,7 +116,7 @@ impl Lowering<'_> {
         };
         let (condition, kind) = self.subject(name, link, at)?;
         if kind == Kind::MayBeMissing {
-            return Err(RenderError::MayBeMissing { at, field: condition.to_string() });
+            return Err(RenderError::MayBeMissing { at, field: shown(&condition.to_string()) });
         }
         let body = link.template.as_ref().map_or(Ok(Vec::new()), |t| self.nodes(t, at))?;
         Ok(Arm { condition, wanted, body, at })
@@ -210,10 +210,11 @@ impl Lowering<'_> {
         let mut args = Vec::with_capacity(params.len());
         for (index, param) in params.iter().enumerate() {
             let (expr, kind) = self.parameter(param, at)?;
+            let takes_objects = matches!(function, Function::Json | Function::And | Function::Or | Function::Not);
             args.push(match (function, index, kind) {
                 (Function::Lookup, 0, Kind::Map) | (Function::Default, 0, Kind::MayBeMissing) => expr,
                 (Function::Lookup, 0, _) => return helper(at, "lookup", "looks into labels or annotations only"),
-                (Function::Json | Function::And | Function::Or | Function::Not, _, Kind::Map | Kind::Object) => expr,
+                (_, _, Kind::Map | Kind::Object) if takes_objects => expr,
                 _ => textual(expr, kind, at)?,
             });
         }
@@ -273,8 +274,7 @@ mod tests {
     }
 
     fn plain(source: &str) -> Result<String, RenderError> {
-        let data = serde_json::to_value(data()).unwrap();
-        compile(source, Place::Plain)?.run(&data, MAX_BODY).map(|output| output.text)
+        compile(source, Place::Plain)?.run(&data(), MAX_BODY).map(|output| output.text)
     }
 
     #[test]
@@ -293,7 +293,7 @@ mod tests {
                 "{{#with target}}{{#with app}}{{kind}}/{{name}} {{../namespace}} {{@root.status}}{{/with}}{{/with}}",
                 "Kustomization/podinfo podinfo Failed",
             ),
-            ("{{#with pipeline.labels}}{{default team \"-\"}}{{default ../id \"\"}}{{default commit \"no\"}}{{/with}}", ""),
+            ("{{#with pipeline.labels}}{{default team \"-\"}}{{../status}}{{default commit \"no\"}}{{/with}}", "aFailedno"),
             (
                 "{{#each pipeline.labels}}{{@index}}{{@key}}={{this}}{{#unless @last}},{{/unless}}{{/each}}",
                 "0app.kubernetes.io/name=pod<info>,1team=a",
@@ -301,9 +301,12 @@ mod tests {
             ("{{#each pipeline.annotations}}x{{else}}none{{/each}}", "none"),
             (
                 "{{#each pipeline.labels}}{{#each ../pipeline.labels}}{{../this}}{{this}}{{#if @first}};{{/if}}{{/each}} {{/each}}",
-                "",
+                "pod<info>pod<info>;pod<info>a apod<info>;aa ",
             ),
-            ("{{#each pipeline.labels}}{{#with ../target.app}}{{kind}}{{@key}}{{../this}} {{/with}}{{/each}}", ""),
+            (
+                "{{#each pipeline.labels}}{{#with ../target.app}}{{kind}}{{@key}}{{../this}} {{/with}}{{/each}}",
+                "Kustomizationapp.kubernetes.io/namepod<info> Kustomizationteama ",
+            ),
             ("{{default pipeline.labels.team \"x\"}}{{default pipeline.labels.nope \"x\"}}", "ax"),
             ("{{default pipeline.labels.[app.kubernetes.io/name] \"\"}}", "pod<info>"),
             ("{{default (lookup pipeline.labels (lower \"TEAM\")) \"x\"}}", "a"),
@@ -321,17 +324,95 @@ mod tests {
             ("a {{~status~}} b\n  {{! gone }}\n{{#if status}}\nc\n{{/if}}\n", "aFailedb\nc\n"),
             (r"\{{status}} \\{{status}}", r"{{status}} \Failed"),
         ] {
-            let found = plain(source);
-            let expected = match source {
-                s if s.contains("{{default commit") => {
-                    assert!(found.unwrap_err().to_string().contains("levels") || s.contains("../id"));
-                    continue;
-                }
-                s if s.contains("{{../this}}{{this}}") => "pod<info>pod<info>;pod<info>a apod<info>;aa ",
-                s if s.contains("{{kind}}{{@key}}") => "Kustomizationapp.kubernetes.io/namepod<info> Kustomizationteama ",
-                _ => expected,
-            };
-            assert_eq!(found.unwrap(), expected, "{source}");
+            assert_eq!(plain(source).unwrap(), expected, "{source}");
+        }
+    }
+
+    #[test]
+    fn what_is_wrong_is_named_in_every_branch() {
+        for (source, position, word) in [
+            ("a\n {{typo}}", "line 2, column 2", "`typo`"),
+            ("{{pipeline.nam}}", "line 1, column 1", "name, namespace, uid"),
+            ("{{#if typo}}{{/if}}", "line 1, column 1", "`typo`"),
+            ("{{#if (and status typo)}}{{/if}}", "line 1, column 1", "`typo`"),
+            ("{{#if (not typo)}}{{/if}}", "line 1, column 1", "`typo`"),
+            ("{{eq typo typo}}", "line 1, column 1", "`typo`"),
+            ("{{default typo \"\"}}", "line 1, column 1", "`typo`"),
+            ("{{#if coalesced}}\n{{#unless status}}\n {{typo}}{{/unless}}{{/if}}", "line 3, column 2", "`typo`"),
+            ("{{#if status}}\n{{else if drifted}}\n{{else if typo}}{{/if}}", "line 3, column 1", "`typo`"),
+            ("{{#if status}}{{#if drifted}}{{/if}}\n{{else if typo}}{{/if}}", "line 2, column 1", "`typo`"),
+            ("{{#each pipeline.labels}}{{typo}}{{/each}}", "line 1, column 26", "../"),
+            ("{{#each typo}}{{else}}{{/each}}", "line 1, column 1", "`typo`"),
+            ("{{#with typo}}{{/with}}", "line 1, column 1", "`typo`"),
+            ("{{parameters.channel}}", "line 1, column 1", "`parameters.channel`"),
+            ("{{pipeline}}", "line 1, column 1", "name one of its fields"),
+            ("{{pipeline.labels}}", "line 1, column 1", "`json`"),
+            ("{{pipeline.labels.team}}", "line 1, column 1", "(default pipeline.labels.team \"...\")"),
+            (
+                "{{pipeline.labels.[app.kubernetes.io/name]}}",
+                "line 1, column 1",
+                "(default pipeline.labels.[app.kubernetes.io/name] \"...\")",
+            ),
+            ("{{#if pipeline.labels.team}}{{/if}}", "line 1, column 1", "default"),
+            ("{{#if (eq pipeline.labels.team \"a\")}}{{/if}}", "line 1, column 1", "default"),
+            ("{{default \"a\" pipeline.labels.team}}", "line 1, column 1", "default"),
+            ("{{lookup pipeline.labels \"a\"}}", "line 1, column 1", "default"),
+            ("{{default (lookup target \"a\") \"\"}}", "line 1, column 1", "labels or annotations"),
+            ("{{#with pipeline.labels}}{{app.kubernetes.io/name}}{{/with}}", "line 1, column 26", "brackets"),
+            ("{{uper status}}", "line 1, column 1", "upper"),
+            ("{{log status}}", "line 1, column 1", "`log`"),
+            ("{{len status}}", "line 1, column 1", "`len`"),
+            ("{{#list status}}{{/list}}", "line 1, column 1", "`list`"),
+            ("{{#upper status}}{{/upper}}", "line 1, column 1", "as blocks"),
+            ("{{if status}}", "line 1, column 1", "{{#if …}}"),
+            ("{{json (uper status)}}", "line 1, column 1", "`uper`"),
+            ("{{upper}}", "line 1, column 1", "takes 1 argument(s), not 0"),
+            ("{{truncate status}}", "line 1, column 1", "takes 2 to 3 argument(s), not 1"),
+            ("{{truncate status length=3}}", "line 1, column 1", "names"),
+            ("{{#if status includeZero=true}}{{/if}}", "line 1, column 1", "names"),
+            ("{{#if eq status \"a\"}}{{/if}}", "line 1, column 1", "parentheses"),
+            ("{{#each pipeline.labels as |v k|}}{{/each}}", "line 1, column 1", "@key"),
+            ("{{#each target}}{{/each}}", "line 1, column 1", "labels or annotations"),
+            ("{{#with status}}{{/with}}", "line 1, column 1", "object"),
+            ("{{#with target}}{{else}}{{/with}}", "line 1, column 1", "always there"),
+            ("{{#if status}}{{else with target}}{{/if}}", "line 1, column 15", "`unless`"),
+            ("{{json null}}", "line 1, column 1", "numbers"),
+            ("{{@index}}", "line 1, column 1", "`each`"),
+            ("{{commit environment}}", "line 1, column 1", "no commit hash in `prod`"),
+            ("{{truncate message 0}}", "line 1, column 1", "`truncate`"),
+            ("{{status status status", "line 1, column 1", "}}"),
+            ("a {{sta tus!}}", "line 1, column", "Handlebars"),
+            ("{{else}}", "line 1, column", "Handlebars"),
+        ] {
+            let error = plain(source).unwrap_err();
+            let message = error.to_string();
+            assert!(message.starts_with(position) && message.contains(word), "{source}: {message}");
+            assert!(!message.contains('\n') && error.reason() == "TemplateInvalid", "{source}: {message}");
+        }
+    }
+
+    #[test]
+    fn branches_end_where_they_began_or_all_elsewhere() {
+        let json = |source: &str| compile(source, Place::of_content_type("application/json").unwrap());
+        for source in [
+            r#"{"a":{{#if drifted}}"b{{else}}"c{{/if}}{{id}}"}"#,
+            r#"{"a":"{{#if drifted}}b{{/if}}"}"#,
+            r#"{"a":{{#if drifted}}"{{id}}"{{else if coalesced}}1{{else}}{{json id}}{{/if}}}"#,
+            r#"{{{#each pipeline.labels}}{{json @key}}:"{{this}}"{{#unless @last}},{{/unless}}{{/each}}}"#,
+        ] {
+            let source = source.replacen("{{{", "{ {{", 1);
+            assert!(json(&source).is_ok(), "{source}: {:?}", json(&source).err());
+        }
+        for source in [
+            r#"{"a":{{#if drifted}}"b{{/if}}"}"#,
+            r#"{"a":{{#if drifted}}"b{{else}}1{{/if}}"}"#,
+            r#"{"a":"{{#each pipeline.labels}}"{{/each}}"}"#,
+            r#"{"a":"{{#each pipeline.labels}}{{else}}"{{/each}}"}"#,
+            r#"{"a":"{{#if drifted}}\\{{else}}{{/if}}"}"#,
+            r#"{"a":"b{{id}}}"#,
+        ] {
+            let message = json(source).unwrap_err().to_string();
+            assert!(message.starts_with("line 1") && message.contains("JSON string"), "{source}: {message}");
         }
     }
 }

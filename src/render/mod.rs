@@ -4,13 +4,15 @@
 //! and [`HeaderTemplate`], cheap to clone and to share, which render into text that is right for its place, or a
 //! [`RenderError`] that says where, what and what to write instead. Pure: no clock, no I/O, no state.
 //!
-//! Source → [`scan`] (bounds, before any parser sees it) → `handlebars` (syntax) → [`lower`] (every field, helper and place
-//! is checked, in branches that are never taken too) → a [`program`](eval) that runs within bounds.
-//! The `handlebars` crate parses and no more. Its own renderer finds a missing field only in the branch that a transition
-//! happens to take, lets `{{#if typo}}` and `{{and typo}}` pass, and recurses and loops without bounds.
+//! Source → `scan` (bounds, before any parser sees it) → `handlebars` (syntax) → `lower` (every field, helper and place is
+//! checked, in branches that are never taken too) → a program (`eval`) that runs within bounds.
+//! The `handlebars` crate parses and no more; what the two have in common means the same, by test. Its own renderer finds a
+//! missing field only in the branch that a transition happens to take, lets `{{#if typo}}` pass, and runs without bounds.
 
 mod body;
 mod data;
+#[cfg(test)]
+mod docs;
 mod error;
 mod eval;
 mod functions;
@@ -19,13 +21,14 @@ mod lower;
 mod place;
 #[cfg(test)]
 mod properties;
+mod sample;
 mod scan;
 mod scope;
 mod shape;
 mod url;
 
 pub use body::Body;
-pub use data::Data;
+pub use data::{ClusterData, Data, NotificationData, PipelineData, Severity, TargetData};
 pub use error::{Position, RenderError};
 pub use header::HeaderTemplate;
 pub use url::UrlTemplate;

@@ -126,9 +126,9 @@ impl Place {
             Self::Json(Json::Outside) => {
                 Err("a value outside of a JSON string must go through `json`, as in {\"drifted\": {{json drifted}} }")
             }
-            Self::Json(Json::Backslash | Json::Unicode(_)) => {
-                Err("a value may not follow a backslash; two backslashes before a tag are one (write four for one in JSON)")
-            }
+            Self::Json(Json::Backslash | Json::Unicode(_)) => Err(
+                "a value may not follow a backslash; Handlebars takes one of those before a tag, so write three for `\\\\` in JSON",
+            ),
             Self::Url(Url { percent: 1.., .. }) => Err("a value may not follow an unfinished %"),
             Self::Url(Url { part: Part::Origin(_), .. }) => {
                 Err("scheme, host and port must be literal; templates may stand in path and query only")
@@ -143,10 +143,11 @@ impl Place {
     /// Whether a template may end here. The error says why not.
     pub(super) fn end(self) -> Result<(), &'static str> {
         match self {
-            Self::Json(Json::Outside) | Self::Plain | Self::Markup | Self::Form | Self::Header => Ok(()),
-            Self::Json(_) => Err("a JSON string is not closed at the end of the template"),
-            Self::Url(Url { percent: 0, .. }) => Ok(()),
-            Self::Url(_) => Err(BAD_PERCENT),
+            Self::Json(Json::String | Json::Backslash | Json::Unicode(_)) => {
+                Err("a JSON string is not closed at the end of the template")
+            }
+            Self::Url(Url { percent: 1.., .. }) => Err(BAD_PERCENT),
+            _ => Ok(()),
         }
     }
 

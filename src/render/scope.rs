@@ -58,7 +58,7 @@ impl Scopes {
     /// error lists what could be written instead.
     pub(super) fn resolve(&self, raw: &str) -> Result<(Expr, Kind), String> {
         let (up, rest) = match raw.strip_prefix("@root") {
-            Some(rest) => (self.0.len() - 1, rest.trim_start_matches(['.', '/'])),
+            Some(rest) => (self.0.len() - 1, after_separator(rest)),
             None if raw.starts_with('@') => return self.entry_part(raw),
             None => ascend(raw.strip_prefix("./").unwrap_or(raw)),
         };
@@ -95,7 +95,7 @@ fn ascend(mut path: &str) -> (usize, &str) {
     let mut up = 0;
     while let Some(rest) = path.strip_prefix("..") {
         up += 1;
-        path = rest.trim_start_matches(['.', '/']);
+        path = after_separator(rest);
     }
     (up, path)
 }
@@ -113,9 +113,13 @@ fn names(mut path: &str) -> Vec<String> {
             names.push(name.to_owned());
         }
         is_first = false;
-        path = rest.trim_start_matches(['.', '/']);
+        path = after_separator(rest);
     }
     names
+}
+
+fn after_separator(path: &str) -> &str {
+    path.strip_prefix(['.', '/']).unwrap_or(path)
 }
 
 /// What stands at a path from the root.

@@ -62,8 +62,7 @@ impl UrlTemplate {
 
     /// The URL for one transition, at most [`MAX_LINE`] bytes.
     pub fn render(&self, data: &Data) -> Result<::url::Url, RenderError> {
-        let data = serde_json::to_value(data).map_err(RenderError::Data)?;
-        let output = self.0.program.run(&data, MAX_LINE)?;
+        let output = self.0.program.run(data, MAX_LINE)?;
         check_parts(&output)?;
         let url = parse(&output.text)?;
         if origin(&url) == self.0.origin {

@@ -22,7 +22,10 @@ async fn any_2xx_delivers_with_one_request() {
     }
     receiver.wait("/hook/web", 4).await;
     world.fence("shop", &["hook"]).await;
-    Oracle::new(&world, &receiver).lane("shop/hook/dev/web", &["Deployed 2", "Deployed 3", "Deployed 4", "Deployed 5"]).check().await;
+    Oracle::new(&world, &receiver)
+        .lane("shop/hook/dev/web", &["Deployed 2", "Deployed 3", "Deployed 4", "Deployed 5"])
+        .check()
+        .await;
 
     let delivery = world.delivery("Deployed 4", |_| true).await.status.unwrap();
     assert_eq!((delivery.outcome, delivery.status_code, delivery.attempts), (Some(Outcome::Delivered), Some(202), 1));

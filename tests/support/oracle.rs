@@ -307,7 +307,8 @@ fn report(findings: &[Finding], seen: &[Seen], rows: &[Row]) -> String {
     text += "deliveries\n";
     for r in rows {
         let (code, attempts) = (r.status_code.map_or("none".to_owned(), |c| c.to_string()), r.attempts);
-        let _ = writeln!(text, "  {} {code:<4} {:<40} {:<30} attempts {attempts}", r.serial, r.lane.path, r.step.to_string());
+        let _ =
+            writeln!(text, "  {} {code:<4} {:<40} {:<30} attempts {attempts}", r.serial, r.lane.path, r.step.to_string());
     }
     text
 }

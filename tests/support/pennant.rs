@@ -49,9 +49,8 @@ impl Pennant {
 
     /// Starts one with options and waits until it is ready.
     pub async fn with(world: &World, options: Options) -> Self {
-        let mut args: Vec<String> = ["run", "--http-addr", "127.0.0.1:0", "--log-format", "json", "--allow-http"]
-            .map(str::to_owned)
-            .to_vec();
+        let mut args: Vec<String> =
+            ["run", "--http-addr", "127.0.0.1:0", "--log-format", "json", "--allow-http"].map(str::to_owned).to_vec();
         args.extend(["--namespace".to_owned(), world.ns.clone()]);
         args.extend(["--controllers".to_owned(), options.controllers.to_owned()]);
         args.extend(options.watch.iter().flat_map(|ns| ["--watch-namespace".to_owned(), ns.clone()]));

@@ -263,8 +263,7 @@ async fn read(stream: &mut BufReader<TcpStream>) -> Option<Request> {
     let mut words = head.first()?.split(' ');
     let (method, path) = (words.next()?.to_owned(), words.next()?.to_owned());
     let pairs = head[1..].iter().filter_map(|line| line.split_once(':'));
-    let headers: BTreeMap<_, _> =
-        pairs.map(|(name, value)| (name.to_lowercase(), value.trim().to_owned())).collect();
+    let headers: BTreeMap<_, _> = pairs.map(|(name, value)| (name.to_lowercase(), value.trim().to_owned())).collect();
     let length = headers.get("content-length").and_then(|l| l.parse().ok()).unwrap_or(0);
     let mut body = vec![0; length];
     stream.read_exact(&mut body).await.ok()?;

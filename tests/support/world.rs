@@ -49,7 +49,10 @@ impl World {
     /// The same in another control plane.
     pub async fn on(kubeconfig: &Path, ns: &str) -> Self {
         let client = control_plane::client(kubeconfig).await;
-        let namespace = Namespace { metadata: kube::api::ObjectMeta { name: Some(ns.to_owned()), ..Default::default() }, ..Default::default() };
+        let namespace = Namespace {
+            metadata: kube::api::ObjectMeta { name: Some(ns.to_owned()), ..Default::default() },
+            ..Default::default()
+        };
         Api::all(client.clone()).create(&PostParams::default(), &namespace).await.expect("a new namespace");
         let world = Self { ns: ns.to_owned(), client, kubeconfig: kubeconfig.to_owned(), fences: AtomicU32::new(0) };
         world.deploy("fence", "0").await;
@@ -182,7 +185,9 @@ impl World {
         eventually(&format!("delivery {what}"), async || {
             let all = self.deliveries().await;
             let found = all.iter().find(|d| is(d) && holds(d));
-            found.cloned().ok_or_else(|| format!("{:#?}", all.iter().map(|d| (&d.metadata.name, &d.status)).collect::<Vec<_>>()))
+            found
+                .cloned()
+                .ok_or_else(|| format!("{:#?}", all.iter().map(|d| (&d.metadata.name, &d.status)).collect::<Vec<_>>()))
         })
         .await
     }
@@ -198,7 +203,8 @@ impl World {
                 let found = all.iter().find(|d| {
                     let spec = &d.spec;
                     let here = spec.pipeline_ref.name == pipeline && spec.notification == *notification;
-                    here && spec.subject.environment == "fence" && spec.to.revision == revision
+                    here && spec.subject.environment == "fence"
+                        && spec.to.revision == revision
                         && d.status.as_ref().and_then(|s| s.outcome) == Some(Outcome::Delivered)
                 });
                 found.map(|d| d.spec.serial).ok_or_else(|| format!("{} deliveries", all.len()))
