@@ -9,6 +9,7 @@
 
 pub mod conditions;
 mod crd;
+pub mod credentials;
 pub mod delivery;
 pub mod notification;
 pub mod pipeline;

@@ -8,8 +8,9 @@ use kube::ResourceExt as _;
 
 use super::problem::Problem;
 use super::selector::PipelineSelector;
+use crate::api::credentials::{AuthRef, SecretKey};
 use crate::api::notification::{self as spec, InlineTemplate, Method};
-use crate::api::refs::is_service;
+use crate::api::refs::{SecretKeyRef, is_service};
 use crate::api::{Notification, NotificationSpec, TransitionType};
 use crate::render::{Body, Data, HeaderTemplate, UrlTemplate};
 use crate::trigger::Triggers;
@@ -54,7 +55,7 @@ pub struct Sending {
     /// Further headers.
     pub headers: Vec<HeaderTemplate>,
     /// Credentials, by reference.
-    pub auth: Option<Auth>,
+    pub auth: Option<AuthRef>,
     /// For the whole attempt.
     pub timeout: Duration,
     /// For making the connection.
@@ -70,38 +71,6 @@ pub enum Destination {
     Url(UrlTemplate),
     /// The whole URL is a secret.
     Secret(SecretKey),
-}
-
-/// A key of a Secret, with the namespace in which the reference resolves.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct SecretKey {
-    /// Namespace of the layer that wrote the reference.
-    pub namespace: String,
-    /// Name of the Secret.
-    pub name: String,
-    /// Key within its data.
-    pub key: String,
-}
-
-/// Credentials, by reference.
-#[derive(Clone, Debug)]
-pub enum Auth {
-    /// RFC 7617, keys `username` and `password`.
-    Basic {
-        /// Namespace of the Secret.
-        namespace: String,
-        /// Name of the Secret.
-        name: String,
-    },
-    /// A token in a header.
-    Token {
-        /// Where the token is.
-        secret: SecretKey,
-        /// The header.
-        header: HeaderName,
-        /// The word before the token; empty: none.
-        scheme: String,
-    },
 }
 
 /// When to try again.
@@ -122,25 +91,14 @@ impl Default for Retry {
 }
 
 impl Sending {
-    /// The Secrets that it needs, as (namespace, name, key).
+    /// The keys of Secrets that it needs.
     #[must_use]
     pub fn secrets(&self) -> Vec<SecretKey> {
-        let mut all = Vec::new();
-        if let Destination::Secret(key) = &self.destination {
-            all.push(key.clone());
-        }
-        match &self.auth {
-            Some(Auth::Basic { namespace, name }) => {
-                all.extend(["username", "password"].map(|key| SecretKey {
-                    namespace: namespace.clone(),
-                    name: name.clone(),
-                    key: key.to_owned(),
-                }));
-            }
-            Some(Auth::Token { secret, .. }) => all.push(secret.clone()),
-            None => {}
-        }
-        all
+        let url = match &self.destination {
+            Destination::Secret(key) => Some(key.clone()),
+            Destination::Url(_) => None,
+        };
+        url.into_iter().chain(self.auth.iter().flat_map(AuthRef::keys)).collect()
     }
 
     /// What lanes to one receiver share: the origin, or the Secret that hides it.
@@ -208,11 +166,7 @@ fn destination(endpoint: &spec::Endpoint, namespace: &str, allow_http: bool) -> 
             }
             Ok(Destination::Url(url))
         }
-        (None, Some(from)) => Ok(Destination::Secret(SecretKey {
-            namespace: namespace.to_owned(),
-            name: from.secret_key_ref.name.clone(),
-            key: from.secret_key_ref.key.clone(),
-        })),
+        (None, Some(from)) => Ok(Destination::Secret(secret_key(&from.secret_key_ref, namespace))),
         (None, None) => Err(Problem::Incomplete { field: "spec.endpoint.url or spec.endpoint.urlFrom" }),
         (Some(_), Some(_)) => Err(Problem::invalid("spec.endpoint", "set url or urlFrom, not both")),
     }
@@ -225,22 +179,19 @@ fn headers(endpoint: &spec::Endpoint) -> Result<Vec<HeaderTemplate>, Problem> {
     endpoint.headers.iter().flatten().map(compile).collect()
 }
 
-fn auth(auth: &spec::Auth, namespace: &str) -> Result<Option<Auth>, Problem> {
-    let namespace = namespace.to_owned();
+fn auth(auth: &spec::Auth, namespace: &str) -> Result<Option<AuthRef>, Problem> {
     match (&auth.basic, &auth.token) {
-        (Some(basic), None) => Ok(Some(Auth::Basic { namespace, name: basic.secret_ref.name.clone() })),
+        (Some(basic), None) => {
+            Ok(Some(AuthRef::Basic { namespace: namespace.to_owned(), name: basic.secret_ref.name.clone() }))
+        }
         (None, Some(token)) => {
             let name = token.header.as_deref().unwrap_or("Authorization");
             let header = HeaderName::from_str(name).map_err(|_| {
                 Problem::invalid("spec.endpoint.auth.token.header", format!("{name:?} is not a header name"))
             })?;
             let default = if header == http::header::AUTHORIZATION { "Bearer" } else { "" };
-            Ok(Some(Auth::Token {
-                secret: SecretKey {
-                    namespace,
-                    name: token.secret_key_ref.name.clone(),
-                    key: token.secret_key_ref.key.clone(),
-                },
+            Ok(Some(AuthRef::Token {
+                secret: secret_key(&token.secret_key_ref, namespace),
                 header,
                 scheme: token.scheme.as_deref().unwrap_or(default).to_owned(),
             }))
@@ -248,6 +199,11 @@ fn auth(auth: &spec::Auth, namespace: &str) -> Result<Option<Auth>, Problem> {
         (None, None) => Ok(None),
         (Some(_), Some(_)) => Err(Problem::invalid("spec.endpoint.auth", "set exactly one of basic and token")),
     }
+}
+
+/// References resolve in the namespace of the object that wrote them.
+fn secret_key(reference: &SecretKeyRef, namespace: &str) -> SecretKey {
+    SecretKey::new(namespace, &reference.name, &reference.key)
 }
 
 fn body(inline: &InlineTemplate) -> Result<Body, Problem> {

@@ -12,6 +12,6 @@ pub mod effective;
 mod problem;
 mod selector;
 
-pub use effective::{Auth, Destination, EffectiveNotification, Intake, Retry, SecretKey, Sending, resolve};
+pub use effective::{Destination, EffectiveNotification, Intake, Retry, Sending, resolve};
 pub use problem::Problem;
 pub use selector::{PipelineSelector, SelectorError};

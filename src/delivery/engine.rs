@@ -13,14 +13,13 @@ use tokio_util::sync::CancellationToken;
 use super::directory::Answer;
 use super::journal::Event;
 use super::lane::{After, Due, Lane, Place};
-use super::ledger::Trouble;
 use super::pool::Pool;
 use super::record::{LaneKey, Record, RecordId};
+use super::words::{audit, label, trouble};
 use super::work::{self, Parts, Worked};
 use super::{Command, Note, Started, schedule};
 use crate::api::{Outcome, now};
-use crate::telemetry::logging::AUDIT;
-use crate::telemetry::metrics::{self, LaneState};
+use crate::telemetry::metrics::LaneState;
 
 /// After a stop, requests under way may finish for so long.
 const DRAIN: Duration = Duration::from_secs(20);
@@ -384,41 +383,4 @@ impl Engine {
         }
         self.parts.metrics.pending(self.index.len());
     }
-}
-
-/// One line for every settled delivery, for those who keep audits elsewhere.
-fn audit(record: &Record, outcome: Outcome) {
-    let (spec, status) = (&record.spec, &record.status);
-    tracing::info!(
-        target: AUDIT,
-        delivery = %record.id.name,
-        namespace = %record.id.namespace,
-        pipeline = %spec.pipeline_ref.name,
-        notification = %spec.notification,
-        subject = %spec.subject.name,
-        type = spec.type_.as_str(),
-        revision = %spec.to.revision,
-        outcome = outcome.as_str(),
-        reason = status.reason.as_deref(),
-        code = status.status_code,
-        attempts = status.attempts,
-        recorded = %record.recorded,
-        settled = status.settled_time.map(tracing::field::display),
-        "settled"
-    );
-}
-
-fn label(outcome: Outcome) -> metrics::Outcome {
-    match outcome {
-        Outcome::Delivered => metrics::Outcome::Delivered,
-        Outcome::Parked => metrics::Outcome::Parked,
-        Outcome::Canceled => metrics::Outcome::Canceled,
-    }
-}
-
-/// Why a lane does not move, for the Notification's condition.
-fn trouble(record: &Record) -> Option<Trouble> {
-    let reason = record.status.reason.clone()?;
-    let error = record.status.error.clone().unwrap_or_default();
-    Some(Trouble { reason, message: format!("{}: {error}", record.spec.subject.name) })
 }

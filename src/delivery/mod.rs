@@ -19,6 +19,7 @@ pub mod record;
 mod request;
 pub mod schedule;
 pub mod wakes;
+mod words;
 mod work;
 
 #[cfg(test)]

@@ -7,9 +7,9 @@ use thiserror::Error;
 
 use super::directory::PipelineFacts;
 use super::record::{Record, webhook_id};
-use crate::config::{Auth, Destination, SecretKey, Sending};
+use crate::config::{Destination, Sending};
 use crate::render::{Data, RenderError};
-use crate::send::{self, AuthRef, Outgoing};
+use crate::send::{self, Outgoing};
 
 /// Why no request could be made of a delivery.
 #[derive(Debug, Error)]
@@ -38,7 +38,7 @@ pub fn build(record: &Record, sending: &Sending, facts: &PipelineFacts) -> Resul
     };
     let destination = match &sending.destination {
         Destination::Url(url) => send::Destination::Url(url.render(&data).map_err(render("spec.endpoint.url"))?),
-        Destination::Secret(key) => send::Destination::Secret(secret(key)),
+        Destination::Secret(key) => send::Destination::Secret(key.clone()),
     };
     let mut headers = vec![(header::CONTENT_TYPE, value("content-type", sending.body.content_type())?)];
     for template in &sending.headers {
@@ -54,7 +54,7 @@ pub fn build(record: &Record, sending: &Sending, facts: &PipelineFacts) -> Resul
         headers,
         body: Bytes::from(body),
         id,
-        auth: sending.auth.as_ref().map(credentials),
+        auth: sending.auth.clone(),
         timeout: sending.timeout,
         connect_timeout: sending.connect_timeout,
     })
@@ -62,17 +62,4 @@ pub fn build(record: &Record, sending: &Sending, facts: &PipelineFacts) -> Resul
 
 fn value(name: &str, text: &str) -> Result<HeaderValue, RequestError> {
     HeaderValue::from_str(text).map_err(|_| RequestError::Header(name.to_owned()))
-}
-
-fn secret(key: &SecretKey) -> send::SecretKey {
-    send::SecretKey { namespace: key.namespace.clone(), name: key.name.clone(), key: key.key.clone() }
-}
-
-fn credentials(auth: &Auth) -> AuthRef {
-    match auth {
-        Auth::Basic { namespace, name } => AuthRef::Basic { namespace: namespace.clone(), name: name.clone() },
-        Auth::Token { secret: key, header, scheme } => {
-            AuthRef::Token { secret: secret(key), header: header.clone(), scheme: scheme.clone() }
-        }
-    }
 }

@@ -15,11 +15,11 @@ use kube::{Resource as _, ResourceExt as _};
 use super::figures::{self, Known};
 use super::{Context, persist};
 use crate::api::conditions::{ConditionStatus, READY, get};
+use crate::api::credentials::SecretName;
 use crate::api::{Notification, NotificationStatus, now};
 use crate::config::{EffectiveNotification, resolve};
 use crate::delivery::Scope;
 use crate::report::status::{self, StatusError};
-use crate::send::{SecretKey, SecretName};
 
 const WRITE_EVERY: Duration = Duration::from_secs(1);
 
@@ -77,7 +77,7 @@ async fn changed(ctx: &Context, namespace: &str, name: &str) {
         .iter()
         .filter_map(|n| n.sending.as_ref().ok())
         .flat_map(crate::config::Sending::secrets)
-        .map(|key| SecretName { namespace: key.namespace, name: key.name })
+        .map(|key| key.secret())
         .collect();
     ctx.secrets.set_wanted(&wanted);
     for pipeline in ctx.deliveries.directory.pipelines_in(namespace) {
@@ -157,7 +157,6 @@ fn compute(
     let mut pipelines = ctx.deliveries.directory.pipelines_in(namespace);
     pipelines.retain(|p| effective.intake.as_ref().is_ok_and(|i| i.selector.selects(&p.labels)));
     let keys: Vec<_> = effective.sending.as_ref().map(crate::config::Sending::secrets).unwrap_or_default();
-    let keys: Vec<_> = keys.iter().map(|k| SecretKey::new(&k.namespace, &k.name, &k.key)).collect();
     let missing = ctx.secrets.secrets().check(&keys).err();
     // Not known yet is not missing: the watch will say so in a moment, and this is looked at again.
     let missing = missing.filter(|e| !matches!(e, crate::send::NotSent::SecretUnknown(_))).map(|e| e.to_string());

@@ -161,7 +161,9 @@ async fn take(
             Ok(intake) if ctx.refused.may_try(of, &cursor.notification) => {
                 let mut lanes = derive::lanes(&cursor.notification, &intake.triggers, log, cursor.serial, of, &infos);
                 if let Some(above) = standing.above.get(&cursor.notification) {
-                    lanes.iter_mut().for_each(|lane| lane.retain(|d| !above.contains(&(d.lane.clone(), d.serial))));
+                    for lane in &mut lanes {
+                        lane.retain(|d| !above.contains(&(d.lane.clone(), d.serial)));
+                    }
                 }
                 work.push((cursor.notification.clone(), lanes));
             }

@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use http::StatusCode;
 
-use super::outgoing::{SecretKey, SecretName};
 use super::policy::Rule;
 use crate::api::Time;
+use crate::api::credentials::{SecretKey, SecretName};
 use crate::telemetry::metrics::AttemptClass;
 
 /// One request, or the reason why there was none.

@@ -153,7 +153,8 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::send::{Failure, Rule, SecretKey};
+    use crate::api::credentials::SecretKey;
+    use crate::send::{Failure, Rule};
 
     const LATER: Option<Duration> = Some(Duration::from_secs(7));
 

@@ -26,7 +26,7 @@ mod watch;
 
 pub use attempt::{Attempt, AttemptResult, Failure, FailureKind, NotSent};
 pub use classify::{Reason, Verdict, classify};
-pub use outgoing::{AuthRef, Destination, Outgoing, SecretKey, SecretName};
+pub use outgoing::{Destination, Outgoing};
 pub use policy::{Policy, Rule};
 pub use retry_after::MAX_RETRY_AFTER;
 pub use secrets::Secrets;

@@ -10,7 +10,7 @@ use tokio::sync::{broadcast, watch};
 use tokio::time::Instant;
 
 use super::attempt::NotSent;
-use super::outgoing::{SecretKey, SecretName};
+use crate::api::credentials::{SecretKey, SecretName};
 
 /// Changes that a slow listener may fall behind by before it is told that it missed some.
 const CHANGES: usize = 256;

@@ -13,11 +13,12 @@ use url::Url;
 
 use super::attempt::{Attempt, AttemptResult, NotSent};
 use super::client::Clients;
-use super::outgoing::{AuthRef, Destination, Outgoing, PASSWORD, SecretKey, SecretName, USERNAME};
+use super::outgoing::{Destination, Outgoing};
 use super::policy::Policy;
 use super::redact::Hidden;
 use super::secrets::{Contents, Secrets};
 use super::{SendError, failure, retry_after};
+use crate::api::credentials::{AuthRef, PASSWORD, SecretKey, SecretName, USERNAME};
 use crate::api::notification::Method;
 use crate::api::{self, Time};
 use crate::telemetry::Metrics;

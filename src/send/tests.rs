@@ -13,6 +13,7 @@ use tokio::net::{TcpListener, TcpStream};
 
 use super::secrets::tests::secret;
 use super::*;
+use crate::api::credentials::{AuthRef, SecretKey};
 use crate::api::notification::Method;
 use crate::telemetry::Metrics;
 

@@ -10,8 +10,8 @@ use kube::runtime::{WatchStreamExt as _, watcher};
 use kube::{Api, Client};
 use tokio::task::{AbortHandle, JoinSet};
 
-use super::outgoing::SecretName;
 use super::secrets::{Secrets, Slot};
+use crate::api::credentials::SecretName;
 use crate::telemetry::Metrics;
 use crate::telemetry::metrics::Watch;
 
@@ -98,8 +98,9 @@ mod tests {
     use futures::channel::mpsc;
 
     use super::*;
+    use crate::api::credentials::SecretKey;
+    use crate::send::NotSent;
     use crate::send::secrets::tests::secret;
-    use crate::send::{NotSent, SecretKey};
 
     #[tokio::test]
     async fn the_last_value_stands_when_the_watch_breaks() {
