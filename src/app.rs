@@ -24,7 +24,9 @@ use crate::{clusters, http, pipeline};
 
 /// Notes of the delivery engine that may wait for the dispatcher.
 const NOTES: usize = 256;
-/// Waiting and canceling deliveries at once: as many writes as the API server takes gladly.
+/// Outcomes that are written at once.
+const OUTCOMES: usize = 256;
+/// Deliveries that wait or are canceled at once: as many writes as the API server takes gladly.
 const ASIDE: usize = 32;
 /// Pipelines looked at at once.
 const PIPELINES: u16 = 32;
@@ -210,6 +212,7 @@ fn start_dispatch(
         client: client.clone(),
         cluster_name: options.cluster_name.clone(),
         metrics: metrics.clone(),
+        outcomes: Arc::new(Semaphore::new(OUTCOMES)),
         aside: Arc::new(Semaphore::new(ASIDE)),
     };
     let (notes, news) = mpsc::channel(NOTES);

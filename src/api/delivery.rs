@@ -73,6 +73,9 @@ pub struct DeliverySpec {
     /// Name of the notification.
     #[schemars(length(min = 1, max = 63))]
     pub notification: String,
+    /// Uid of that notification: one made again under its name is another, and does not send what this one recorded.
+    #[serde(default)]
+    pub notification_uid: String,
     /// The pipeline whose change this is.
     pub pipeline_ref: PipelineRef,
     /// What changed.
@@ -81,8 +84,10 @@ pub struct DeliverySpec {
     #[schemars(length(min = 1, max = 512))]
     pub lane: String,
     /// Place in the lane.
+    #[schemars(range(min = 0, max = 9_007_199_254_740_991_i64))]
     pub order: i64,
     /// The change that it reports.
+    #[schemars(range(min = 0, max = 9_007_199_254_740_991_i64))]
     pub serial: i64,
     /// What the change means.
     #[serde(rename = "type")]
@@ -193,6 +198,7 @@ pub struct DeliveryStatus {
     pub reason: Option<String>,
     /// Requests made.
     #[serde(default)]
+    #[schemars(range(min = 0, max = 9_007_199_254_740_991_i64))]
     pub attempts: i64,
     /// HTTP status of the last answer.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -199,6 +199,7 @@ pub struct Settled {
     /// The log's serial when this target was first seen, 0 if nothing was in the log yet. What is at or below it happened to an
     /// earlier target of this name, and is never sent on behalf of this one.
     #[serde(default)]
+    #[schemars(range(min = 0, max = 9_007_199_254_740_991_i64))]
     pub since: i64,
 }
 
@@ -207,8 +208,10 @@ pub struct Settled {
 #[serde(rename_all = "camelCase")]
 pub struct ChangeLog {
     /// Serial at first sight of this pipeline: Unix milliseconds then.
+    #[schemars(range(min = 0, max = 9_007_199_254_740_991_i64))]
     pub first: i64,
     /// Serial of the newest change; + 1 each, never back.
+    #[schemars(range(min = 0, max = 9_007_199_254_740_991_i64))]
     pub serial: i64,
     /// Oldest first; pruned below the lowest cursor.
     #[serde(default)]
@@ -220,6 +223,7 @@ pub struct ChangeLog {
 #[serde(rename_all = "camelCase")]
 pub struct Change {
     /// Place in the log; given once, never to another content.
+    #[schemars(range(min = 0, max = 9_007_199_254_740_991_i64))]
     pub serial: i64,
     /// What changed: `target/ENVIRONMENT/CLUSTER/NAMESPACE`, with `/APP` where the target names another.
     pub subject: String,
@@ -254,13 +258,11 @@ pub struct Cursor {
     /// Name of the notification.
     pub notification: String,
     /// Serial of the last change that was taken.
+    #[schemars(range(min = 0, max = 9_007_199_254_740_991_i64))]
     pub serial: i64,
     /// Uid of the Notification: one made again under the same name begins anew.
     #[serde(default)]
     pub uid: String,
-    /// Serial at which this cursor was made. What was recorded at or below it belongs to an earlier notification of this name.
-    #[serde(default)]
-    pub since: i64,
 }
 
 /// The last success about one subject.

@@ -20,7 +20,7 @@ pub fn open(now: Time, highest: Option<i64>) -> ChangeLog {
 
 /// Adds one change under the next serial.
 pub fn append(log: &mut ChangeLog, subject: &str, time: Time, from: State, to: State) {
-    log.serial += 1;
+    log.serial = log.serial.saturating_add(1);
     log.changes.push(Change { serial: log.serial, subject: subject.to_owned(), time, coalesced: false, from, to });
 }
 

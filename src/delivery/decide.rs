@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::schedule::{Next, gap, next};
 use crate::api::{DeliveryStatus, Outcome, Time};
 use crate::config::Retry;
-use crate::send::{Attempt, AttemptResult, Verdict, classify};
+use crate::send::{Attempt, AttemptResult, Reason, Verdict, classify};
 
 /// The longest a lane that cannot send waits before it looks again without being told.
 const LOOK_AGAIN: Duration = Duration::from_mins(1);
@@ -53,6 +53,12 @@ pub fn attempted(
     at: At,
 ) -> (DeliveryStatus, Then) {
     let verdict = classify(&attempt.result, earlier_404s);
+    if let Verdict::Blocked { reason: Reason::SecretUnknown } = verdict {
+        // Its watch has not spoken yet, and will wake the lane: no reason to give anything up, however old.
+        let message = attempt.result.error().unwrap_or_default();
+        let (status, _) = blocked(before, Reason::SecretUnknown.as_str(), &message, None, recorded, failures, at);
+        return (status, Then::Hold { after: Some(LOOK_AGAIN) });
+    }
     if let Verdict::Blocked { reason } = verdict {
         let message = attempt.result.error().unwrap_or_default();
         return blocked(before, reason.as_str(), &message, Some(retry), recorded, failures, at);
@@ -132,7 +138,7 @@ fn tried(before: &DeliveryStatus, attempt: &Attempt) -> DeliveryStatus {
     DeliveryStatus {
         outcome: None,
         reason: None,
-        attempts: before.attempts + 1,
+        attempts: before.attempts.saturating_add(1),
         status_code,
         last_attempt_time: Some(attempt.started),
         next_attempt_time: None,

@@ -25,8 +25,8 @@ pub struct PipelineFacts {
     pub subjects: HashMap<String, Option<i64>>,
     /// Whether it has a change log yet: one without has seen nothing.
     pub logged: bool,
-    /// The persisted cursors: notification → (uid of the notification, serial at which the cursor was made).
-    pub cursors: HashMap<String, (String, i64)>,
+    /// The persisted cursors: notification → its uid.
+    pub cursors: HashMap<String, String>,
 }
 
 /// What is missing for good.
@@ -193,13 +193,8 @@ impl Directory {
         if spec.serial <= *since {
             return Answer::Gone { what: Gone::Target, sure: true };
         }
-        match facts.cursors.get(&spec.notification) {
-            Some((uid, since)) if *uid == notification.uid && spec.serial <= *since => {
-                return Answer::Gone { what: Gone::Notification, sure: true };
-            }
-            // Another Notification has this name now, and its cursor is about to be made: then it is clear to whom this belongs.
-            Some((uid, _)) if *uid != notification.uid => return Answer::NotYet,
-            _ => {}
+        if spec.notification_uid != notification.uid {
+            return Answer::Gone { what: Gone::Notification, sure: true };
         }
         judge(notification, facts)
     }
@@ -239,7 +234,6 @@ mod tests {
                 ("target/prod/in-cluster/podinfo".to_owned(), Some(5)),
                 ("target/new/in-cluster/podinfo".to_owned(), None),
             ]),
-            cursors: HashMap::from([("deploys".to_owned(), ("n1".to_owned(), 7))]),
             ..PipelineFacts::default()
         };
         directory.put_pipeline("p1", facts);
@@ -256,7 +250,6 @@ mod tests {
         let d = directory(false);
         assert!(matches!(d.find(&spec(9)), Answer::Send(..)));
         assert!(matches!(d.find(&spec(5)), Answer::Gone { what: Gone::Target, sure: true }));
-        assert!(matches!(d.find(&spec(7)), Answer::Gone { what: Gone::Notification, sure: true }));
         let mut unseen = spec(9);
         unseen.subject.name = "new/in-cluster/podinfo".into();
         assert!(matches!(d.find(&unseen), Answer::NotYet));
@@ -270,10 +263,10 @@ mod tests {
     }
 
     #[test]
-    fn a_notification_made_again_waits_for_its_cursor() {
+    fn a_notification_made_again_does_not_send_what_the_one_before_recorded() {
         let d = directory(false);
         d.put_notification("team-a", "deploys", notification("n2"));
-        assert!(matches!(d.find(&spec(9)), Answer::NotYet));
+        assert!(matches!(d.find(&spec(9)), Answer::Gone { what: Gone::Notification, sure: true }));
         d.remove_notification("team-a", "deploys");
         assert!(matches!(d.find(&spec(9)), Answer::Gone { what: Gone::Notification, sure: false }));
     }

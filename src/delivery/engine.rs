@@ -16,13 +16,16 @@ use super::lane::{After, Due, Lane, Place};
 use super::pool::Pool;
 use super::record::{LaneKey, Record, RecordId};
 use super::words::{audit, label, trouble};
-use super::work::{self, Parts, Worked};
-use super::{Command, Note, Started, schedule};
+use super::work::{self, Decided, Parts, Worked};
+use super::{Command, Note, Scope, Started, schedule};
 use crate::api::{Outcome, now};
 use crate::telemetry::metrics::LaneState;
 
 /// After a stop, requests under way may finish for so long.
 const DRAIN: Duration = Duration::from_secs(20);
+
+/// Word of a deleted object may come so late: a create's answer, or a list that was begun before.
+const BURIED: Duration = Duration::from_mins(1);
 
 /// A lane and its place in the engine's books.
 #[derive(Default)]
@@ -31,10 +34,15 @@ struct Slot {
     timer: Option<Instant>,
     /// In the pool, waiting for a worker.
     ready: bool,
+    /// Something has changed while its head was at work: it is looked at again afterwards, with or without a new try.
+    stale: Option<bool>,
 }
 
 /// What a task brings back.
 enum Done {
+    /// An attempt is over: the origin's worker is free, and what came of it is to be written.
+    Attempted { origin: String, answered: bool, decided: Box<Decided> },
+    /// A delivery's work is over.
     Worked(Box<Worked>),
     /// Of those that a list did not bring, these are really gone.
     Missing(Vec<RecordId>),
@@ -50,14 +58,18 @@ pub(super) struct Engine {
     timers: BTreeSet<(Instant, LaneKey)>,
     work: JoinSet<Done>,
     lists: HashMap<usize, HashSet<RecordId>>,
-    unread: usize,
+    /// Sources whose first list is not in yet.
+    unread: HashSet<usize>,
+    /// Uids of objects that were deleted a short while ago: word of them that comes late is not believed.
+    buried: HashMap<String, Instant>,
     draining: bool,
 }
 
 impl Engine {
     pub(super) fn new(parts: Parts, workers: usize, started: Started) -> Self {
         Self {
-            unread: started.sources.len(),
+            unread: (0..started.sources.len()).collect(),
+            buried: HashMap::new(),
             parts,
             started,
             lanes: HashMap::new(),
@@ -94,6 +106,7 @@ impl Engine {
                 Some(command) = commands.recv() => self.obey(command),
                 Some((source, event)) = events.recv() => self.take_note(source, event),
                 Some(done) = self.work.join_next(), if !self.work.is_empty() => match done {
+                    Ok(Done::Attempted { origin, answered, decided }) => self.attempted(&origin, answered, *decided),
                     Ok(Done::Worked(worked)) => self.worked(*worked),
                     Ok(Done::Missing(ids)) => ids.iter().for_each(|id| self.deleted(id)),
                     Err(error) => {
@@ -118,17 +131,23 @@ impl Engine {
             }
             Command::Look(scope) => {
                 let keys: Vec<_> = self.lanes.keys().filter(|key| scope.covers(key)).cloned().collect();
+                // Another URL or template may be what the receiver wanted; a label of the pipeline hardly is.
+                let retry = !matches!(scope, Scope::Pipeline(_));
                 for key in keys {
-                    self.changed(&key);
+                    self.changed(&key, retry);
                 }
             }
         }
     }
 
     /// Something that a lane depends on has changed.
-    fn changed(&mut self, key: &LaneKey) {
+    fn changed(&mut self, key: &LaneKey, retry: bool) {
         let Some(slot) = self.lanes.get_mut(key) else { return };
-        slot.lane.wake();
+        if slot.lane.busy().is_some() {
+            slot.stale = Some(retry || slot.stale.unwrap_or(false));
+            return;
+        }
+        slot.lane.wake(retry);
         let gone = slot.lane.head().is_some_and(|r| matches!(self.parts.directory.find(&r.spec), Answer::Gone { .. }));
         if gone {
             slot.lane.hurry();
@@ -147,7 +166,10 @@ impl Engine {
                 }
                 self.seen(*record);
             }
-            Event::Deleted(id) => self.deleted(&id),
+            Event::Deleted(id, uid) => {
+                self.buried.insert(uid, Instant::now());
+                self.deleted(&id);
+            }
             Event::ListEnds => self.listed(source),
         }
     }
@@ -156,9 +178,8 @@ impl Engine {
     /// may have been recorded after the list was made.
     fn listed(&mut self, source: usize) {
         let Some(list) = self.lists.remove(&source) else { return };
-        if self.unread > 0 {
-            self.unread -= 1;
-            if self.unread == 0 {
+        if self.unread.remove(&source) {
+            if self.unread.is_empty() {
                 self.resume();
             }
             return;
@@ -200,6 +221,9 @@ impl Engine {
     }
 
     fn seen(&mut self, record: Record) {
+        if self.buried.contains_key(&record.uid) {
+            return; // an answer or an event from before it was deleted
+        }
         let settled = record.status.outcome.is_some();
         if !settled && self.parts.ledger.outcome(&record.id).is_some() {
             return; // an event from before the outcome
@@ -232,7 +256,7 @@ impl Engine {
 
     /// Whether a lane has something to do now, and if so, what.
     fn look(&mut self, key: &LaneKey) {
-        if self.unread > 0 || self.draining {
+        if !self.unread.is_empty() || self.draining {
             return;
         }
         let Some(slot) = self.lanes.get_mut(key).filter(|slot| !slot.ready) else { return };
@@ -273,7 +297,8 @@ impl Engine {
             Answer::Wait { reason, message, until } => {
                 let failures = slot.lane.failures();
                 if let Some(record) = slot.lane.take(Instant::now()).cloned() {
-                    let task = work::wait(self.parts.clone(), record, reason, message, until, failures);
+                    let decided = work::wait(record, reason, &message, until.as_ref(), failures);
+                    let task = work::store(self.parts.clone(), decided, self.parts.aside.clone());
                     self.work.spawn(async { Done::Worked(Box::new(task.await)) });
                 }
             }
@@ -291,37 +316,51 @@ impl Engine {
         while !self.draining {
             let Some((origin, key)) = self.pool.next() else { return };
             let Some(slot) = self.lanes.get_mut(&key) else {
-                self.pool.release(&origin);
+                self.pool.release(&origin, true);
                 continue;
             };
             slot.ready = false;
             let answer = slot.lane.head().map(|head| self.parts.directory.find(&head.spec));
             let Some(Answer::Send(notification, facts)) = answer else {
-                self.pool.release(&origin);
+                self.pool.release(&origin, true);
                 self.look(&key);
                 continue;
             };
             let failures = slot.lane.failures();
             let Some(record) = slot.lane.take(Instant::now()).cloned() else {
-                self.pool.release(&origin);
+                self.pool.release(&origin, true);
                 continue;
             };
-            let task = work::attempt(self.parts.clone(), record, notification, facts, failures, origin);
-            self.work.spawn(async { Done::Worked(Box::new(task.await)) });
+            let task = work::attempt(self.parts.clone(), record, notification, facts, failures);
+            self.work.spawn(async {
+                let (decided, answered) = task.await;
+                Done::Attempted { origin, answered, decided: Box::new(decided) }
+            });
         }
     }
 
+    /// The request is over, so its worker is free; the lane is not, before the outcome is written.
+    fn attempted(&mut self, origin: &str, answered: bool, decided: Decided) {
+        self.pool.release(origin, answered);
+        let task = work::store(self.parts.clone(), decided, self.parts.outcomes.clone());
+        self.work.spawn(async { Done::Worked(Box::new(task.await)) });
+    }
+
     fn worked(&mut self, worked: Worked) {
-        let Worked { lane: key, origin, record, after, gone, news } = worked;
-        if let Some(origin) = origin {
-            self.pool.release(&origin);
-        }
+        let Worked { record, after, gone, news } = worked;
+        let key = record.lane();
         let Some(slot) = self.lanes.get_mut(&key) else { return };
         if let Some(busy) = slot.lane.busy() {
             *busy = record.clone();
         }
+        let stale = slot.stale.take();
         let settled = slot.lane.done(after).is_some();
-        let trouble = (!settled).then(|| trouble(&record)).flatten();
+        // One that a person has deleted while it was at work, and of which nothing was to be written.
+        let deleted = !settled && !self.index.contains_key(&record.id);
+        if deleted {
+            slot.lane.remove(Place::from(&*record.spec));
+        }
+        let trouble = if settled || deleted { None } else { trouble(&record) };
         self.parts.ledger.trouble(&key, trouble);
         if gone {
             self.parts.ledger.forget(&record.id);
@@ -337,7 +376,10 @@ impl Engine {
         if news && !gone {
             self.tell(&record);
         }
-        self.look(&key);
+        match stale {
+            Some(retry) => self.changed(&key, retry),
+            None => self.look(&key),
+        }
     }
 
     /// What a person should do something about. Nobody waits for it: if the reporter is behind, the status still says it.
@@ -366,8 +408,9 @@ impl Engine {
         }
     }
 
-    fn measure(&self) {
+    fn measure(&mut self) {
         let now = Instant::now();
+        self.buried.retain(|_, at| now.duration_since(*at) < BURIED);
         let mut counts = [(LaneState::Ready, 0), (LaneState::InFlight, 0), (LaneState::Waiting, 0), (LaneState::Blocked, 0)];
         for slot in self.lanes.values() {
             let at = match slot.lane.due(now) {

@@ -69,8 +69,8 @@ pub enum Written {
 pub enum Event {
     /// A record is there, new or changed.
     Seen(Box<Record>),
-    /// A record was deleted.
-    Deleted(RecordId),
+    /// A record was deleted; the uid tells which object it was.
+    Deleted(RecordId, String),
     /// A list begins; what it does not bring may be gone.
     ListBegins,
     /// The list is complete.
@@ -139,6 +139,7 @@ impl Journal {
         let stored = deadline(self.api(namespace).get(name)).await?;
         let same = stored.spec.pipeline_ref.uid == spec.pipeline_ref.uid
             && stored.spec.notification == spec.notification
+            && stored.spec.notification_uid == spec.notification_uid
             && stored.spec.subject.name == spec.subject.name
             && stored.spec.serial == spec.serial
             && stored.spec.type_ == spec.type_;
@@ -190,7 +191,7 @@ impl Journal {
         crate::watch::guarded::<Delivery>(api).filter_map(move |event| {
             let event = match event {
                 Ok(watcher::Event::Apply(d) | watcher::Event::InitApply(d)) => Some(Event::Seen(Box::new(record(d)))),
-                Ok(watcher::Event::Delete(d)) => Some(Event::Deleted(id(&d))),
+                Ok(watcher::Event::Delete(d)) => Some(Event::Deleted(id(&d), d.uid().unwrap_or_default())),
                 Ok(watcher::Event::Init) => Some(Event::ListBegins),
                 Ok(watcher::Event::InitDone) => Some(Event::ListEnds),
                 Err(error) => {

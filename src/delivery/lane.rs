@@ -179,10 +179,13 @@ impl<T> Lane<T> {
         }
     }
 
-    /// Something outside has changed: a held head is looked at again, and so is one that waits for a time of our own choosing.
-    pub fn wake(&mut self) {
-        if matches!(self.phase, Phase::Held { .. } | Phase::Waiting { asked: false, .. }) {
-            self.phase = Phase::Open;
+    /// Something outside has changed: a held head is looked at again. `retry`: it may be why the last attempt failed, so one that
+    /// waits for a time of our own choosing is tried again, too.
+    pub fn wake(&mut self, retry: bool) {
+        match self.phase {
+            Phase::Held { .. } => self.phase = Phase::Open,
+            Phase::Waiting { asked: false, .. } if retry => self.phase = Phase::Open,
+            _ => {}
         }
     }
 

@@ -54,7 +54,10 @@ fn waiting_held_and_woken() {
         lane.take(now);
         assert_eq!(lane.done(after), None);
         assert_eq!((lane.due(now), lane.failures()), (due, failures), "{after:?}");
-        lane.wake();
+        lane.wake(false);
+        let still = matches!(after, After::Retry { .. });
+        assert_eq!(lane.due(now) == due, still || due == Due::Now, "{after:?}");
+        lane.wake(true);
         assert_eq!(lane.due(now), woken, "{after:?}");
         lane.hurry();
         assert_eq!(lane.due(now), Due::Now, "{after:?}");
@@ -160,7 +163,7 @@ fn step(world: &mut World, process: &mut Process, event: &Event, now: Instant) {
                 process.lane.done(if over { After::Settled { answered: true } } else { retry });
             }
         }
-        Event::Wake => process.lane.wake(),
+        Event::Wake => process.lane.wake(true),
         Event::Delete(which) => {
             let pending: Vec<_> = world.recorded.difference(&world.settled).copied().collect();
             if let Some(n) = pending.get(usize::from(*which) % pending.len().max(1)) {

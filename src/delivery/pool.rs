@@ -1,7 +1,8 @@
 //! Which lane gets the next worker: a bounded pool, shared fairly among the origins of the receivers. Pure.
 //!
-//! Origins take turns, and while others want to send, no origin holds more than an equal share of the workers: a receiver that
-//! hangs ties up its own share until its time-outs, however many lanes it has, and the rest goes on.
+//! Origins take turns, and none holds more than its share of the workers, which leaves room for one more. An origin begins with
+//! few workers and earns one more with each answer; each attempt without an answer halves what it may hold. So a receiver that
+//! hangs ties up a handful of workers until its time-outs, however many lanes it has, and so do many of them together.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -17,10 +18,20 @@ pub struct Pool {
     turns: VecDeque<String>,
 }
 
-#[derive(Debug, Default)]
+/// What an origin begins with: enough not to be slow, little enough that it takes dozens of hung ones to fill the pool.
+const FIRST: usize = 8;
+
+#[derive(Debug)]
 struct Origin {
     ready: VecDeque<LaneKey>,
     busy: usize,
+    limit: usize,
+}
+
+impl Default for Origin {
+    fn default() -> Self {
+        Self { ready: VecDeque::new(), busy: 0, limit: FIRST }
+    }
 }
 
 impl Pool {
@@ -39,10 +50,9 @@ impl Pool {
         entry.ready.push_back(lane);
     }
 
-    /// The most workers that one origin may hold: all but one share for every other origin that is active, and never more than
-    /// half, so that an origin that wakes up finds room.
+    /// The most workers that one origin may hold: an equal share, with one share left for an origin that wakes up.
     fn share(&self) -> usize {
-        (self.workers / self.origins.len().max(2)).max(1)
+        (self.workers / (self.origins.len() + 1)).max(1)
     }
 
     /// Takes a lane to work on, with its origin, if there is a worker for it. The worker is held until [`Pool::release`].
@@ -54,7 +64,7 @@ impl Pool {
         for _ in 0..self.turns.len() {
             let name = self.turns.pop_front()?;
             let Some(origin) = self.origins.get_mut(&name) else { continue };
-            if origin.busy >= share {
+            if origin.busy >= share.min(origin.limit) {
                 self.turns.push_back(name);
                 continue;
             }
@@ -69,9 +79,10 @@ impl Pool {
         None
     }
 
-    /// The worker that `origin` held is free.
-    pub fn release(&mut self, origin: &str) {
+    /// The worker that `origin` held is free. `answered`: whether the receiver said anything.
+    pub fn release(&mut self, origin: &str, answered: bool) {
         let Some(entry) = self.origins.get_mut(origin) else { return };
+        entry.limit = if answered { (entry.limit + 1).min(self.workers) } else { (entry.limit / 2).max(1) };
         entry.busy = entry.busy.saturating_sub(1);
         self.busy = self.busy.saturating_sub(1);
         if entry.busy == 0 && entry.ready.is_empty() {
@@ -89,19 +100,35 @@ mod tests {
     }
 
     #[test]
-    fn a_hung_origin_holds_no_more_than_half() {
-        let mut pool = Pool::new(10);
-        (0..100).for_each(|n| pool.ready("hung", lane(n)));
+    fn hung_origins_leave_room() {
+        let mut pool = Pool::new(64);
+        for hung in ["x", "y", "z"] {
+            (0..100).for_each(|n| pool.ready(hung, lane(n)));
+        }
         let held = std::iter::from_fn(|| pool.next()).count();
-        assert_eq!(held, 5);
-        (0..100).for_each(|n| pool.ready("fine", lane(n)));
-        for _ in 0..100 {
+        assert_eq!(held, 3 * FIRST);
+        for _ in 0..FIRST {
+            pool.release("x", false);
+        }
+        assert_eq!(std::iter::from_fn(|| pool.next()).count(), 1, "after its time-outs it holds one");
+        (0..200).for_each(|n| pool.ready("fine", lane(n)));
+        for _ in 0..200 {
             let (origin, _) = pool.next().unwrap();
             assert_eq!(origin, "fine");
-            pool.release(&origin);
+            pool.release(&origin, true);
         }
         assert!(pool.next().is_none());
-        assert_eq!(pool.busy, 5);
+    }
+
+    #[test]
+    fn an_origin_that_answers_earns_its_share_and_no_more() {
+        let mut pool = Pool::new(40);
+        (0..400).for_each(|n| pool.ready("fine", lane(n)));
+        for _ in 0..100 {
+            let (origin, _) = pool.next().unwrap();
+            pool.release(&origin, true);
+        }
+        assert_eq!(std::iter::from_fn(|| pool.next()).count(), 20);
     }
 
     #[test]
@@ -114,7 +141,7 @@ mod tests {
         let order: Vec<_> = std::iter::from_fn(|| pool.next()).map(|(o, l)| format!("{o}{}", l.lane)).collect();
         assert_eq!(order, ["a0", "b10", "a1", "b11", "a2", "b12"]);
         for origin in ["a", "b"].repeat(3) {
-            pool.release(origin);
+            pool.release(origin, true);
         }
         assert!(pool.origins.is_empty() && pool.turns.is_empty(), "nothing is kept of an origin that rests");
     }

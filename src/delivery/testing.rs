@@ -11,6 +11,7 @@ use crate::config::{EffectiveNotification, resolve};
 pub(crate) fn spec(serial: i64) -> DeliverySpec {
     DeliverySpec {
         notification: "deploys".into(),
+        notification_uid: "n1".into(),
         pipeline_ref: PipelineRef { namespace: "team-a".into(), name: "podinfo".into(), uid: "p1".into() },
         subject: Subject { name: "prod/in-cluster/podinfo".into(), environment: "prod".into(), ..Subject::default() },
         lane: "target/prod/in-cluster/podinfo".into(),

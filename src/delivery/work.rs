@@ -14,13 +14,18 @@ use super::directory::{Gone, PipelineFacts};
 use super::journal::{Journal, Written};
 use super::lane::After;
 use super::ledger::Ledger;
-use super::record::{LaneKey, Record};
+use super::record::Record;
 use super::request::build;
 use super::{confirm, directory};
 use crate::api::{DeliveryStatus, now};
 use crate::config::{EffectiveNotification, Retry};
 use crate::send::{Attempt, AttemptResult, Sender};
-use crate::telemetry::Metrics;
+use crate::telemetry::{Metrics, chain};
+
+/// The longest pause between two tries of a write.
+const LONGEST_PAUSE: Duration = Duration::from_secs(10);
+/// When something seems gone and is not: the watches catch up meanwhile.
+const ASK_AGAIN: Duration = Duration::from_secs(5);
 
 /// What the engine's work needs.
 #[derive(Clone)]
@@ -39,17 +44,35 @@ pub struct Parts {
     pub cluster_name: String,
     /// What is counted.
     pub metrics: Metrics,
-    /// Work that holds no worker of the pool (waiting, canceling) is bounded by this.
+    /// Bounds the writes of outcomes that are under way.
+    pub outcomes: Arc<Semaphore>,
+    /// Bounds the calls for deliveries that are not sent: waiting, canceling.
     pub aside: Arc<Semaphore>,
+}
+
+/// What an attempt, or the lack of one, means for a delivery; still to be written.
+#[derive(Debug)]
+pub struct Decided {
+    record: Record,
+    status: DeliveryStatus,
+    after: After,
+}
+
+impl Decided {
+    fn new(record: Record, (status, then): (DeliveryStatus, Then)) -> Self {
+        let now = Instant::now();
+        let after = match then {
+            Then::Settle { answered } => After::Settled { answered },
+            Then::Retry { after, asked } => After::Retry { until: now + after, asked },
+            Then::Hold { after } => After::Hold { until: after.map(|a| now + a) },
+        };
+        Self { record, status, after }
+    }
 }
 
 /// A piece of work that is over.
 #[derive(Debug)]
 pub struct Worked {
-    /// The lane.
-    pub lane: LaneKey,
-    /// The origin whose worker was held.
-    pub origin: Option<String>,
     /// The record as it now stands.
     pub record: Record,
     /// What the lane does next.
@@ -60,79 +83,65 @@ pub struct Worked {
     pub news: bool,
 }
 
-/// Makes one attempt and writes what came of it.
+/// Makes one attempt. Says also whether the receiver answered at all.
 pub async fn attempt(
     parts: Parts,
     mut record: Record,
-    sending: Arc<EffectiveNotification>,
+    notification: Arc<EffectiveNotification>,
     facts: Arc<PipelineFacts>,
     failures: u32,
-    origin: String,
-) -> Worked {
-    let (status, then) = match &sending.sending {
-        Ok(how) => match build(&record, how, &facts) {
-            Ok(outgoing) => {
-                let attempt = parts.sender.send(outgoing).await;
-                observe(&parts, &record, &attempt);
-                let before = std::mem::take(&mut record.not_found);
-                record.not_found = if attempt.result.status() == Some(404) { before + 1 } else { 0 };
-                decide::attempted(&record.status, &attempt, before, &sending.retry, record.recorded, failures, at())
-            }
-            Err(error) => {
-                let retry = Some(&sending.retry);
-                decide::blocked(
-                    &record.status,
-                    "TemplateInvalid",
-                    &error.to_string(),
-                    retry,
-                    record.recorded,
-                    failures,
-                    at(),
-                )
-            }
-        },
-        Err(p) => {
-            let (reason, message) = (p.reason(), p.to_string());
-            decide::blocked(&record.status, reason, &message, Some(&sending.retry), record.recorded, failures, at())
-        }
+) -> (Decided, bool) {
+    let blocked = |record: Record, reason, message: &str| {
+        let retry = Some(&notification.retry);
+        let decision = decide::blocked(&record.status, reason, message, retry, record.recorded, failures, at());
+        (Decided::new(record, decision), true)
     };
-    store(&parts, record, status, then, Some(origin)).await
+    let how = match &notification.sending {
+        Ok(how) => how,
+        Err(problem) => return blocked(record, problem.reason(), &problem.to_string()),
+    };
+    let outgoing = match build(&record, how, &facts) {
+        Ok(outgoing) => outgoing,
+        Err(error) => return blocked(record, "TemplateInvalid", &error.to_string()),
+    };
+    let attempt = parts.sender.send(outgoing).await;
+    observe(&parts, &record, &attempt);
+    let before = record.not_found;
+    record.not_found = if attempt.result.status() == Some(404) { before.saturating_add(1) } else { 0 };
+    let answered = !matches!(attempt.result, AttemptResult::Failed(_));
+    let retry = &notification.retry;
+    let decision = decide::attempted(&record.status, &attempt, before, retry, record.recorded, failures, at());
+    (Decided::new(record, decision), answered)
 }
 
-/// Writes why a delivery waits.
-pub async fn wait(
-    parts: Parts,
-    record: Record,
-    reason: &'static str,
-    message: String,
-    until: Option<Retry>,
-    failures: u32,
-) -> Worked {
-    let _permit = parts.aside.acquire().await;
-    let (status, then) = decide::blocked(&record.status, reason, &message, until.as_ref(), record.recorded, failures, at());
-    store(&parts, record, status, then, None).await
+/// Decides about a delivery that must wait.
+pub fn wait(record: Record, reason: &str, message: &str, until: Option<&Retry>, failures: u32) -> Decided {
+    let decision = decide::blocked(&record.status, reason, message, until, record.recorded, failures, at());
+    Decided::new(record, decision)
 }
 
 /// Cancels a delivery whose pipeline, target or notification is gone; unless that is sure, after a live read has said so.
 pub async fn cancel(parts: Parts, record: Record, what: Gone, sure: bool) -> Worked {
-    let _permit = parts.aside.acquire().await;
     if !sure {
+        let _turn = parts.aside.acquire().await;
         match confirm::is_gone(&parts.client, &parts.cluster_name, &record.spec, what).await {
             Ok(true) => {}
-            Ok(false) => return untouched(record, Duration::from_secs(5)),
+            Ok(false) => return untouched(record),
             Err(error) => {
-                tracing::warn!(%error, delivery = %record.id.name, "could not confirm what is gone; asking again");
-                return untouched(record, Duration::from_secs(5));
+                tracing::warn!(error = %chain(&error), delivery = %record.id.name, "could not confirm what is gone; asking again");
+                return untouched(record);
             }
         }
     }
     let status = decide::canceled(&record.status, what.reason(), now());
-    store(&parts, record, status, Then::Settle { answered: false }, None).await
+    let decided = Decided::new(record, (status, Then::Settle { answered: false }));
+    let gate = parts.aside.clone();
+    store(parts, decided, gate).await
 }
 
-fn untouched(record: Record, again: Duration) -> Worked {
-    let until = Some(Instant::now() + again);
-    Worked { lane: record.lane(), origin: None, record, after: After::Hold { until }, gone: false, news: false }
+fn untouched(record: Record) -> Worked {
+    let until = Some(Instant::now() + ASK_AGAIN);
+    Worked { record, after: After::Hold { until }, gone: false, news: false }
 }
 
 fn at() -> At {
@@ -151,36 +160,36 @@ fn observe(parts: &Parts, record: &Record, attempt: &Attempt) {
 }
 
 /// Writes a status until the answer is back. What is known in memory is never sent again for want of a write: the lane waits.
-async fn store(parts: &Parts, mut record: Record, status: DeliveryStatus, then: Then, origin: Option<String>) -> Worked {
-    let decided = Instant::now();
-    let after = match then {
-        Then::Settle { answered } => After::Settled { answered },
-        Then::Retry { after, asked } => After::Retry { until: decided + after, asked },
-        Then::Hold { after } => After::Hold { until: after.map(|a| decided + a) },
-    };
-    let lane = record.lane();
+///
+/// `gate` bounds the writes under way. It is passed for each try and not held while pausing, so that writes that are refused
+/// in one namespace do not stand in the way of all others.
+pub async fn store(parts: Parts, decided: Decided, gate: Arc<Semaphore>) -> Worked {
+    let Decided { mut record, status, after } = decided;
     if status == record.status {
-        return Worked { lane, origin, record, after, gone: false, news: false };
+        return Worked { record, after, gone: false, news: false };
     }
     let mut pauses = backon::ExponentialBuilder::default()
         .with_min_delay(Duration::from_millis(200))
-        .with_max_delay(Duration::from_secs(10))
+        .with_max_delay(LONGEST_PAUSE)
         .with_jitter()
         .without_max_times()
         .build();
     loop {
-        match parts.journal.write(&record, &status).await {
+        let turn = gate.acquire().await;
+        let written = parts.journal.write(&record, &status).await;
+        drop(turn);
+        match written {
             Ok(Written::Stored { version }) => {
                 record.version = version;
                 record.status = status;
-                return Worked { lane, origin, record, after, gone: false, news: true };
+                return Worked { record, after, gone: false, news: true };
             }
             Ok(Written::Gone) => {
-                return Worked { lane, origin, record, after: After::Settled { answered: false }, gone: true, news: false };
+                return Worked { record, after: After::Settled { answered: false }, gone: true, news: false };
             }
             Err(error) => {
                 tracing::warn!(error = %error.detail(), delivery = %record.id.name, "a status could not be written; the lane waits");
-                tokio::time::sleep(pauses.next().unwrap_or(Duration::from_secs(10))).await;
+                tokio::time::sleep(pauses.next().unwrap_or(LONGEST_PAUSE)).await;
             }
         }
     }

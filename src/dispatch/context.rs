@@ -8,8 +8,8 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use super::notifications::{self, Written};
-use super::pass::Standing;
 use super::refused::Refused;
+use super::standing::Standing;
 use crate::delivery::{Deliveries, Wakes};
 use crate::report::events::Events;
 use crate::send::SecretWatches;

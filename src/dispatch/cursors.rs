@@ -89,8 +89,8 @@ pub fn plan(
 }
 
 fn begin(name: &str, uid: &str, never_seen: bool, log: &ChangeLog) -> Cursor {
-    let (serial, since) = if never_seen { (log.first, 0) } else { (log.serial, log.serial) };
-    Cursor { notification: name.to_owned(), serial, uid: uid.to_owned(), since }
+    let serial = if never_seen { log.first } else { log.serial };
+    Cursor { notification: name.to_owned(), serial, uid: uid.to_owned() }
 }
 
 #[cfg(test)]
@@ -101,8 +101,8 @@ mod tests {
         ChangeLog { first: 100, serial: 107, changes: Vec::new() }
     }
 
-    fn cursor(name: &str, uid: &str, serial: i64, since: i64) -> (String, Cursor) {
-        (name.to_owned(), Cursor { notification: name.to_owned(), serial, uid: uid.to_owned(), since })
+    fn cursor(name: &str, uid: &str, serial: i64) -> (String, Cursor) {
+        (name.to_owned(), Cursor { notification: name.to_owned(), serial, uid: uid.to_owned() })
     }
 
     fn there<'a>(list: &[(&str, &'a str, bool)]) -> BTreeMap<String, Applying<'a>> {
@@ -111,7 +111,7 @@ mod tests {
 
     #[test]
     fn where_cursors_begin_and_end() {
-        let old = BTreeMap::from([cursor("a", "1", 103, 0)]);
+        let old = BTreeMap::from([cursor("a", "1", 103)]);
         let none = BTreeMap::new();
         // what, cursors, never seen, notifications, expected cursors, fresh, suspects
         let table = [
@@ -120,32 +120,16 @@ mod tests {
                 &none,
                 true,
                 there(&[("a", "1", true)]),
-                vec![cursor("a", "1", 100, 0)],
+                vec![cursor("a", "1", 100)],
                 true,
                 vec![],
             ),
             ("first sight without notifications is kept too", &none, true, there(&[]), vec![], true, vec![]),
-            (
-                "a new one begins now",
-                &none,
-                false,
-                there(&[("a", "1", true)]),
-                vec![cursor("a", "1", 107, 107)],
-                true,
-                vec![],
-            ),
-            ("a known one goes on", &old, false, there(&[("a", "1", true)]), vec![cursor("a", "1", 103, 0)], false, vec![]),
-            (
-                "made again: begins now",
-                &old,
-                false,
-                there(&[("a", "2", true)]),
-                vec![cursor("a", "2", 107, 107)],
-                true,
-                vec![],
-            ),
+            ("a new one begins now", &none, false, there(&[("a", "1", true)]), vec![cursor("a", "1", 107)], true, vec![]),
+            ("a known one goes on", &old, false, there(&[("a", "1", true)]), vec![cursor("a", "1", 103)], false, vec![]),
+            ("made again: begins now", &old, false, there(&[("a", "2", true)]), vec![cursor("a", "2", 107)], true, vec![]),
             ("no longer selected: dropped", &old, false, there(&[("a", "1", false)]), vec![], false, vec![]),
-            ("absent: only suspected", &old, false, there(&[]), vec![cursor("a", "1", 103, 0)], false, vec!["a".to_owned()]),
+            ("absent: only suspected", &old, false, there(&[]), vec![cursor("a", "1", 103)], false, vec!["a".to_owned()]),
         ];
         for (what, cursors, never_seen, notifications, expected, fresh, suspects) in table {
             let plan = plan(cursors, never_seen, &log(), &notifications);
@@ -157,7 +141,7 @@ mod tests {
     #[test]
     fn positions_survive_the_way_through_the_api() {
         let position = Position {
-            cursors: BTreeMap::from([cursor("a", "1", 103, 7)]),
+            cursors: BTreeMap::from([cursor("a", "1", 103)]),
             last_sent: BTreeMap::from([("target/x".to_owned(), Time::UNIX_EPOCH)]),
         };
         assert_eq!(Position::from(&Dispatched::from(&position)), position);

@@ -4,29 +4,30 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::api::delivery::{AppObject, PipelineRef, Subject, SubjectKind, SubjectTarget};
+use crate::api::pipeline::Cursor;
 use crate::api::target::TargetInfo;
 use crate::api::{Change, ChangeLog, DeliverySpec, Time};
 use crate::trigger::{Triggers, transition};
 
-/// The deliveries that the changes above `after` mean to one notification: one list for each lane, in order.
+/// The deliveries that the changes above a cursor mean to its notification: one list for each lane, in order.
 #[must_use]
 pub fn lanes(
-    notification: &str,
+    cursor: &Cursor,
     triggers: &Triggers,
     log: &ChangeLog,
-    after: i64,
     pipeline: &PipelineRef,
     targets: &BTreeMap<String, TargetInfo>,
 ) -> Vec<Vec<DeliverySpec>> {
     let mut lanes: BTreeMap<&str, Vec<DeliverySpec>> = BTreeMap::new();
-    for change in log.changes.iter().filter(|c| c.serial > after) {
+    for change in log.changes.iter().filter(|c| c.serial > cursor.serial) {
         let Some(type_) = transition(change) else { continue };
         let subject = subject(&change.subject, targets);
         if !triggers.wants(type_, &subject.environment) {
             continue;
         }
         lanes.entry(&change.subject).or_default().push(DeliverySpec {
-            notification: notification.to_owned(),
+            notification: cursor.notification.clone(),
+            notification_uid: cursor.uid.clone(),
             pipeline_ref: pipeline.clone(),
             subject,
             lane: change.subject.clone(),
@@ -101,6 +102,10 @@ mod tests {
         ChangeLog { first: 10, serial: 13, changes }
     }
 
+    fn cursor(serial: i64) -> Cursor {
+        Cursor { notification: "n".into(), serial, uid: "u".into() }
+    }
+
     fn triggers(environments: Option<&str>) -> Triggers {
         let environments = environments.map(|e| vec![e.to_owned()]);
         Triggers::compile(&[Trigger { type_: TransitionType::Deployed, environments }]).unwrap()
@@ -114,7 +119,7 @@ mod tests {
     fn one_lane_for_each_subject_in_order() {
         let none = BTreeMap::new();
         let pipeline = PipelineRef::default();
-        let derive = |t: &Triggers, after| serials(&lanes("n", t, &log(), after, &pipeline, &none));
+        let derive = |t: &Triggers, after| serials(&lanes(&cursor(after), t, &log(), &pipeline, &none));
         assert_eq!(derive(&triggers(None), 10), [vec![11, 13], vec![12]]);
         assert_eq!(derive(&triggers(None), 12), [vec![13]]);
         assert_eq!(derive(&triggers(Some("prod")), 10), [vec![12]]);
@@ -123,7 +128,7 @@ mod tests {
 
     #[test]
     fn a_target_that_left_the_spec_is_still_named() {
-        let lanes = lanes("n", &triggers(None), &log(), 12, &PipelineRef::default(), &BTreeMap::new());
+        let lanes = lanes(&cursor(12), &triggers(None), &log(), &PipelineRef::default(), &BTreeMap::new());
         let subject = &lanes[0][0].subject;
         assert_eq!((subject.name.as_str(), subject.environment.as_str()), ("dev/c/a", "dev"));
         assert_eq!(subject.target.as_ref().unwrap().namespace, "a");

@@ -56,8 +56,7 @@ fn readiness(known: &Known<'_>) -> Verdict<&'static str> {
         return (ConditionStatus::False, "SecretMissing", missing.to_owned());
     }
     // From the moment it says Ready, every later change is reported: so first all cursors must be kept.
-    let begun =
-        |p: &PipelineFacts| !p.logged || p.cursors.get(known.name).is_some_and(|(uid, _)| *uid == known.effective.uid);
+    let begun = |p: &PipelineFacts| !p.logged || p.cursors.get(known.name) == Some(&known.effective.uid);
     if let Some(waiting) = known.pipelines.iter().find(|p| !begun(p)) {
         let message = format!("the cursor of pipeline {} is not persisted yet", waiting.name);
         return (ConditionStatus::Unknown, "Initializing", message);
@@ -109,7 +108,7 @@ mod tests {
     use crate::delivery::testing::notification;
 
     fn facts(cursor: Option<&str>, logged: bool) -> Arc<PipelineFacts> {
-        let cursors = cursor.map(|uid| ("deploys".to_owned(), (uid.to_owned(), 0))).into_iter().collect();
+        let cursors = cursor.map(|uid| ("deploys".to_owned(), uid.to_owned())).into_iter().collect();
         let subjects = HashMap::from([("target/a".to_owned(), Some(0)), ("target/b".to_owned(), Some(0))]);
         Arc::new(PipelineFacts { name: "p".into(), cursors, subjects, logged, ..PipelineFacts::default() })
     }

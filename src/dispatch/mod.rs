@@ -17,6 +17,7 @@ mod persist;
 mod pipelines;
 mod refused;
 mod run;
+mod standing;
 
 pub use context::{Context, Given};
 pub use run::start;

@@ -82,15 +82,17 @@ pub async fn write(
     }
 }
 
-/// Reads what the API server holds now. `None`: the pipeline is gone, or another made under its name.
-pub async fn read(client: &Client, pipeline: &PipelineRef) -> Result<Option<Stored>, PersistError> {
+/// Reads what the API server holds now, and the serial of the log beside it. `None`: the pipeline is gone, or another made under
+/// its name.
+pub async fn read(client: &Client, pipeline: &PipelineRef) -> Result<Option<(Stored, Option<i64>)>, PersistError> {
     let resource = ApiResource::erase::<Pipeline>(&());
     let api: Api<DynamicObject> = Api::namespaced_with(client.clone(), &pipeline.namespace, &resource);
     let call = tokio::time::timeout(DEADLINE, api.get_opt(&pipeline.name));
     let object = call.await.map_err(|_| PersistError::Timeout)?.map_err(|e| PersistError::Api(Box::new(e)))?;
-    Ok(object.filter(|o| o.metadata.uid.as_ref() == Some(&pipeline.uid)).map(|o| Stored {
-        raw: o.data.pointer("/status/dispatched").cloned().unwrap_or(Value::Null),
-        version: version(o.resource_version().as_deref()),
+    Ok(object.filter(|o| o.metadata.uid.as_ref() == Some(&pipeline.uid)).map(|o| {
+        let raw = o.data.pointer("/status/dispatched").cloned().unwrap_or(Value::Null);
+        let serial = o.data.pointer("/status/log/serial").and_then(Value::as_i64);
+        (Stored { raw, version: version(o.resource_version().as_deref()) }, serial)
     }))
 }
 

@@ -66,7 +66,7 @@ fn facts(pipeline: &Pipeline, cluster: &str) -> PipelineFacts {
         annotations: pipeline.annotations().clone(),
         subjects: targets(&pipeline.spec, cluster).iter().map(|t| (t.subject.clone(), since(t))).collect(),
         logged: status.is_some_and(|s| s.log.is_some()),
-        cursors: cursors.map(|c| (c.notification.clone(), (c.uid.clone(), c.since))).collect(),
+        cursors: cursors.map(|c| (c.notification.clone(), c.uid.clone())).collect(),
     }
 }
 
@@ -88,13 +88,13 @@ mod tests {
                     "settled": {"status": "Current", "since": 42},
                 }]}],
                 "log": {"first": 1, "serial": 50, "changes": []},
-                "dispatched": {"cursors": [{"notification": "n", "serial": 49, "uid": "nu", "since": 3}]},
+                "dispatched": {"cursors": [{"notification": "n", "serial": 49, "uid": "nu"}]},
             },
         }))
         .unwrap();
         let facts = facts(&pipeline, "c");
         assert_eq!((facts.subjects["target/dev/c/x"], facts.subjects["target/dev/c/y"]), (None, Some(42)));
-        assert_eq!(facts.cursors["n"], ("nu".to_owned(), 3));
+        assert_eq!(facts.cursors["n"], "nu");
         assert!(facts.logged);
     }
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use futures::{Stream, StreamExt as _, future, stream};
 use kube::runtime::controller::{Action, Config, applier};
-use kube::runtime::reflector::{ObjectRef, store};
+use kube::runtime::reflector::{ObjectRef, Store, store};
 use kube::runtime::{WatchStreamExt as _, watcher};
 use kube::{Api, ResourceExt as _};
 use tokio::sync::{broadcast, mpsc};
@@ -15,6 +15,7 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use super::context::{Again, Context, Given};
+use super::standing::PassError;
 use super::{notifications, pass, pipelines};
 use crate::api::{Notification, Pipeline};
 use crate::delivery::{Note, Scope};
@@ -94,10 +95,10 @@ async fn watch_pipelines(
     let events = crate::watch::guarded(api).reflect(writer);
     let absorbed = {
         let (ctx, reader, scope) = (ctx.clone(), reader.clone(), namespace.clone());
-        events.filter_map(move |event| {
+        events.then(move |event| {
             let (ctx, reader, scope, listed) = (ctx.clone(), reader.clone(), scope.clone(), listed.clone());
             async move {
-                let event = interrupted(&ctx, event, PIPELINES)?;
+                let Some(event) = interrupted(&ctx, event, PIPELINES) else { return Vec::new() };
                 pipelines::absorb(&ctx, &event).await;
                 if matches!(event, watcher::Event::InitDone) {
                     let there = reader.state().iter().filter_map(|p| p.uid()).collect::<BTreeSet<_>>();
@@ -105,15 +106,15 @@ async fn watch_pipelines(
                     // Nobody listens any more once all have said it.
                     let _ = listed.send((scope, PIPELINES)).await;
                 }
-                touched(&event)
+                touched(&event, &reader)
             }
         })
     };
     let woken = again.pipelines.stream().map(|(ns, name)| ObjectRef::new(&name).within(&ns));
-    let queue = queue(absorbed, woken, &stop);
+    let queue = queue(absorbed.flat_map(stream::iter), woken, &stop);
     let run = applier(
         |pipeline: Arc<Pipeline>, ctx: Arc<Context>| Box::pin(pipeline_pass(pipeline, ctx)),
-        |pipeline, error: &pass::PassError, ctx: Arc<Context>| {
+        |pipeline, error: &PassError, ctx: Arc<Context>| {
             let of = pass::reference(&pipeline);
             tracing::warn!(pipeline = %of.name, namespace = %of.namespace, error = %chain(&error), "a pass ended early; it begins anew");
             Action::requeue(pause(ctx.failed(&of.uid)))
@@ -128,7 +129,7 @@ async fn watch_pipelines(
     "the dispatcher's pipelines"
 }
 
-async fn pipeline_pass(pipeline: Arc<Pipeline>, ctx: Arc<Context>) -> Result<Action, pass::PassError> {
+async fn pipeline_pass(pipeline: Arc<Pipeline>, ctx: Arc<Context>) -> Result<Action, PassError> {
     if !ctx.is_complete().await {
         return Ok(Action::await_change());
     }
@@ -148,11 +149,11 @@ async fn flush(ctx: &Context, pipelines: &[Arc<Pipeline>]) {
     for pipeline in pipelines {
         let of = pass::reference(pipeline);
         let mut standing = ctx.take_standing(&of.uid);
-        pass::gather(&of, &mut standing, ctx);
+        standing.gather(&of, ctx);
         if !standing.is_dirty() {
             continue;
         }
-        if let Err(error) = pass::save(&of, &mut standing, None, ctx).await {
+        if let Err(error) = standing.save(&of, None, ctx).await {
             tracing::warn!(pipeline = %of.name, error = %chain(&error), "cursors could not be flushed; the names of the deliveries will find what is recorded");
         }
     }
@@ -170,10 +171,10 @@ async fn watch_notifications(
     let events = crate::watch::guarded(api).reflect(writer);
     let absorbed = {
         let (ctx, reader, scope) = (ctx.clone(), reader.clone(), namespace.clone());
-        events.filter_map(move |event| {
+        events.then(move |event| {
             let (ctx, reader, scope, listed) = (ctx.clone(), reader.clone(), scope.clone(), listed.clone());
             async move {
-                let event = interrupted(&ctx, event, NOTIFICATIONS)?;
+                let Some(event) = interrupted(&ctx, event, NOTIFICATIONS) else { return Vec::new() };
                 notifications::absorb(&ctx, &event).await;
                 if matches!(event, watcher::Event::InitDone) {
                     let key = |n: &Arc<Notification>| (n.namespace().unwrap_or_default(), n.name_any());
@@ -181,12 +182,12 @@ async fn watch_notifications(
                     notifications::sweep(&ctx, scope.as_deref(), &there).await;
                     let _ = listed.send((scope, NOTIFICATIONS)).await;
                 }
-                touched(&event)
+                touched(&event, &reader)
             }
         })
     };
     let woken = again.notifications.stream().map(|(ns, name)| ObjectRef::new(&name).within(&ns));
-    let queue = queue(absorbed, woken, &stop);
+    let queue = queue(absorbed.flat_map(stream::iter), woken, &stop);
     let run = applier(
         |notification: Arc<Notification>, ctx: Arc<Context>| Box::pin(notification_status(notification, ctx)),
         |notification, error: &StatusError, ctx: Arc<Context>| {
@@ -269,11 +270,16 @@ fn interrupted<T>(ctx: &Context, event: watcher::Result<T>, what: &str) -> Optio
     event.inspect_err(note).ok()
 }
 
-/// What an event asks to be gone over.
-fn touched<K: kube::Resource<DynamicType = ()>>(event: &watcher::Event<K>) -> Option<ObjectRef<K>> {
+/// What an event asks to be gone over. While a list comes in nothing is, for the store is still the old one; after it,
+/// everything.
+fn touched<K>(event: &watcher::Event<K>, reader: &Store<K>) -> Vec<ObjectRef<K>>
+where
+    K: kube::Resource<DynamicType = ()> + Clone + 'static,
+{
     match event {
-        watcher::Event::Apply(object) | watcher::Event::InitApply(object) => Some(ObjectRef::from(object)),
-        watcher::Event::Delete(_) | watcher::Event::Init | watcher::Event::InitDone => None,
+        watcher::Event::Apply(object) => vec![ObjectRef::from(object)],
+        watcher::Event::InitDone => reader.state().iter().map(|object| ObjectRef::from(&**object)).collect(),
+        watcher::Event::Delete(_) | watcher::Event::Init | watcher::Event::InitApply(_) => Vec::new(),
     }
 }
 

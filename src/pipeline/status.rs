@@ -44,7 +44,9 @@ pub(super) fn next(base: Base<'_>, observed: Result<&[Observed], &Refused>, now:
     let mut status = before.clone();
     let log = status.log.get_or_insert_with(|| {
         // Whoever wiped the log wiped the past: what is so now is the silent baseline.
-        open(now, base.highest)
+        let cursors = before.dispatched.iter().flat_map(|d| d.cursors.iter().map(|c| c.serial));
+        // Above the cursors too, or a clock that was set back would hide what happens next from them.
+        open(now, cursors.chain(base.highest).max())
     });
     let known: &[EnvironmentStatus] = if before.log.is_some() { &before.environments } else { &[] };
     log.serial = log.serial.max(base.highest.unwrap_or(log.serial));

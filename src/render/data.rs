@@ -190,6 +190,7 @@ mod tests {
     fn a_subject_without_a_target_has_empty_fields() {
         let spec = DeliverySpec {
             notification: "n".to_owned(),
+            notification_uid: String::new(),
             pipeline_ref: PipelineRef::default(),
             subject: Subject::default(),
             lane: "l".to_owned(),

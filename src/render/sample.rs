@@ -18,6 +18,7 @@ impl Data {
         let (from, to) = states(type_);
         let spec = DeliverySpec {
             notification: "deploys".to_owned(),
+            notification_uid: String::new(),
             pipeline_ref: PipelineRef {
                 namespace: "team-a".to_owned(),
                 name: "podinfo".to_owned(),

@@ -1,0 +1,229 @@
+//! Where the dispatcher stands with one pipeline: its cursors in memory, and what is persisted of them.
+//!
+//! In: what the watch brings, what was recorded, what was sent. Out: `Pipeline.status.dispatched`, at most once a second.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::time::{Duration, Instant};
+
+use thiserror::Error;
+
+use super::Context;
+use super::cursors::Position;
+use super::persist::{self, PersistError, Persisted, Stored};
+use crate::api::delivery::PipelineRef;
+use crate::api::pipeline::{Cursor, Dispatched};
+use crate::api::{DeliverySpec, Pipeline};
+use crate::telemetry::metrics::{ApiWrite, WriteResult};
+
+/// Cursors and times are persisted at most so often.
+const PERSIST_EVERY: Duration = Duration::from_secs(1);
+/// When a stale copy was in the way: the watch is about to bring the newer one.
+pub const SOON: Duration = Duration::from_millis(50);
+
+/// What came of persisting the position.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Saved {
+    /// It is persisted.
+    Done,
+    /// Something else stood there than was thought, and is now known.
+    Stale,
+    /// The pipeline is gone, or another made under its name.
+    Gone,
+}
+
+/// Why a pass ended early; it begins anew from what the API server holds.
+#[derive(Debug, Error)]
+pub enum PassError {
+    /// The position could not be read or written.
+    #[error("the position could not be kept")]
+    Persist(#[from] PersistError),
+    /// A live read was not possible.
+    #[error("the API server could not be asked")]
+    Api(#[source] Box<kube::Error>),
+    /// A live read was not answered in time.
+    #[error("the API server did not answer in time")]
+    Timeout,
+    /// What was to be replaced stands there, and yet it is not replaced: something in the API server is against it.
+    #[error("the API server refuses the position in the change log; look for an admission policy on pipelines/status")]
+    Refused,
+}
+
+/// Where the dispatcher stands with one pipeline.
+#[derive(Clone, Debug, Default)]
+pub struct Standing {
+    pub(super) position: Position,
+    stored: Stored,
+    dirty: Option<Instant>,
+    /// By notification: what is recorded above a held cursor, as (lane, serial). It is not recorded again, even if a person has
+    /// deleted it meanwhile, as one does who makes room under a quota.
+    above: HashMap<String, HashSet<(String, i64)>>,
+}
+
+impl Standing {
+    /// Takes over what the watch brings, unless it is older than our own last write.
+    pub(super) fn absorb(&mut self, pipeline: &Pipeline) {
+        let version = persist::version(pipeline.metadata.resource_version.as_deref());
+        if version <= self.stored.version && version != u64::MAX {
+            return;
+        }
+        let dispatched = pipeline.status.as_ref().and_then(|s| s.dispatched.as_ref());
+        let raw = dispatched.and_then(|d| serde_json::to_value(d).ok()).unwrap_or_default();
+        if raw != self.stored.raw {
+            // Not our doing: wiped by hand, restored, or another's write. What stands there counts.
+            self.adopt(Stored { raw, version });
+        }
+        self.stored.version = version;
+    }
+
+    fn adopt(&mut self, stored: Stored) {
+        let dispatched: Option<Dispatched> = serde_json::from_value(stored.raw.clone()).ok().flatten();
+        self.position = dispatched.as_ref().map(Position::from).unwrap_or_default();
+        self.dirty = None;
+        self.stored = stored;
+    }
+
+    /// Whether the pipeline's status has no `dispatched` yet.
+    pub(super) fn never_seen(&self) -> bool {
+        self.stored.raw.is_null()
+    }
+
+    fn touch(&mut self) {
+        self.dirty.get_or_insert_with(Instant::now);
+    }
+
+    /// Whether something is to be persisted.
+    #[must_use]
+    pub fn is_dirty(&self) -> bool {
+        self.dirty.is_some()
+    }
+
+    /// Takes over cursors that need not be persisted at once.
+    pub(super) fn put_cursors(&mut self, cursors: BTreeMap<String, Cursor>) {
+        if cursors != self.position.cursors {
+            self.position.cursors = cursors;
+            self.touch();
+        }
+    }
+
+    /// Takes over new cursors and persists them. If that does not succeed they are not taken over: what is not persisted is not
+    /// derived from, or a crash would begin it anew somewhere else.
+    pub(super) async fn begin(
+        &mut self,
+        of: &PipelineRef,
+        cursors: BTreeMap<String, Cursor>,
+        serial: Option<i64>,
+        ctx: &Context,
+    ) -> Result<Saved, PassError> {
+        let before = std::mem::replace(&mut self.position.cursors, cursors.clone());
+        self.touch();
+        let saved = self.save(of, serial, ctx).await;
+        if !matches!(saved, Ok(Saved::Done)) && self.position.cursors == cursors {
+            self.position.cursors = before;
+        }
+        saved
+    }
+
+    /// Moves a cursor on, never back.
+    pub(super) fn advance(&mut self, notification: &str, serial: i64) {
+        if let Some(cursor) = self.position.cursors.get_mut(notification)
+            && cursor.serial < serial
+        {
+            cursor.serial = serial;
+            self.above.get_mut(notification).into_iter().for_each(|above| above.retain(|(_, s)| *s > serial));
+            self.touch();
+        }
+    }
+
+    /// Remembers what is recorded above a cursor that cannot move on.
+    pub(super) fn remember_recorded(&mut self, notification: &str, done: impl Iterator<Item = (String, i64)>) {
+        self.above.entry(notification.to_owned()).or_default().extend(done);
+    }
+
+    /// Leaves out what is remembered.
+    pub(super) fn leave_out_recorded(&self, notification: &str, lanes: &mut Vec<Vec<DeliverySpec>>) {
+        let Some(above) = self.above.get(notification) else { return };
+        for lane in lanes.iter_mut() {
+            lane.retain(|d| !above.contains(&(d.lane.clone(), d.serial)));
+        }
+        lanes.retain(|lane| !lane.is_empty());
+    }
+
+    /// Takes over what was sent since; only subjects that the pipeline still has are kept.
+    pub(super) fn gather(&mut self, of: &PipelineRef, ctx: &Context) {
+        let sent = ctx.deliveries.ledger.take_sent(&of.uid);
+        if sent.is_empty() {
+            return;
+        }
+        let facts = ctx.deliveries.directory.pipeline(&of.uid);
+        let last = &mut self.position.last_sent;
+        last.extend(sent);
+        last.retain(|subject, _| facts.as_ref().is_none_or(|f| f.subjects.contains_key(subject)));
+        self.touch();
+    }
+
+    /// Persists what has changed, if it is time. Gives how long it may wait otherwise.
+    pub(super) async fn keep(&mut self, of: &PipelineRef, ctx: &Context) -> Result<Option<Duration>, PassError> {
+        self.gather(of, ctx);
+        let Some(since) = self.dirty else { return Ok(None) };
+        let left = PERSIST_EVERY.saturating_sub(since.elapsed());
+        if !left.is_zero() {
+            return Ok(Some(left));
+        }
+        let saved = self.save(of, None, ctx).await?;
+        Ok((saved == Saved::Stale).then_some(SOON))
+    }
+
+    /// Persists the whole position. `serial`: what the log must still end with.
+    pub(super) async fn save(&mut self, of: &PipelineRef, serial: Option<i64>, ctx: &Context) -> Result<Saved, PassError> {
+        let new = Dispatched::from(&self.position);
+        let count = |result| ctx.metrics.api_write(ApiWrite::Dispatched, result);
+        match persist::write(&ctx.client, of, &self.stored.raw, &new, serial).await {
+            Ok(Persisted::Done(stored)) => {
+                count(WriteResult::Ok);
+                self.stored = stored;
+                self.dirty = None;
+                Ok(Saved::Done)
+            }
+            Ok(Persisted::Gone) => {
+                count(WriteResult::Conflict);
+                self.dirty = None;
+                Ok(Saved::Gone)
+            }
+            Ok(Persisted::Stale) => {
+                count(WriteResult::Conflict);
+                self.reread(of, &new, serial, ctx).await
+            }
+            Err(error) => {
+                count(WriteResult::Error);
+                // It may have been done: nothing else is written before that is known.
+                match self.reread(of, &new, serial, ctx).await {
+                    Ok(Saved::Done) => Ok(Saved::Done),
+                    Ok(_) | Err(PassError::Refused) => Err(error.into()),
+                    Err(other) => Err(other),
+                }
+            }
+        }
+    }
+
+    /// After a surprise: what stands there counts. If it is ours, the answer had only been lost.
+    async fn reread(
+        &mut self,
+        of: &PipelineRef,
+        ours: &Dispatched,
+        serial: Option<i64>,
+        ctx: &Context,
+    ) -> Result<Saved, PassError> {
+        let Some((stored, log)) = persist::read(&ctx.client, of).await? else { return Ok(Saved::Gone) };
+        if serde_json::to_value(ours).is_ok_and(|ours| ours == stored.raw) {
+            self.stored = stored;
+            self.dirty = None;
+            return Ok(Saved::Done);
+        }
+        if stored.raw != self.stored.raw {
+            self.adopt(stored);
+            return Ok(Saved::Stale);
+        }
+        self.stored.version = stored.version;
+        if serial.is_some_and(|serial| log != Some(serial)) { Ok(Saved::Stale) } else { Err(PassError::Refused) }
+    }
+}
