@@ -9,3 +9,10 @@
 mod support;
 
 mod attempts;
+mod quiet;
+mod recordings;
+mod recover;
+mod replay;
+mod secrets;
+mod templates;
+mod visible;
