@@ -8,4 +8,10 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod again;
 mod attempts;
+mod isolated;
+mod order;
+mod restart;
+mod scopes;
+mod validation;

@@ -46,12 +46,17 @@ impl World {
     /// The deployment controller has finished the rollout.
     pub async fn finish(&self, app: &str) {
         let progressing = condition("Progressing", "True", "NewReplicaSetAvailable", "ReplicaSet has progressed.");
-        self.report(app, progressing).await;
+        let counts = json!({"replicas": 1, "updatedReplicas": 1, "readyReplicas": 1, "availableReplicas": 1,
+            "unavailableReplicas": null});
+        self.report(app, progressing, counts).await;
     }
 
-    /// The deployment controller has given the rollout up.
+    /// The deployment controller has given the rollout up: the new pod is there and not available, the old one serves on.
     pub async fn fail(&self, app: &str, message: &str) {
-        self.report(app, condition("Progressing", "False", "ProgressDeadlineExceeded", message)).await;
+        let exceeded = condition("Progressing", "False", "ProgressDeadlineExceeded", message);
+        let counts = json!({"replicas": 2, "updatedReplicas": 1, "readyReplicas": 1, "availableReplicas": 1,
+            "unavailableReplicas": 1});
+        self.report(app, exceeded, counts).await;
     }
 
     /// A rollout from beginning to end.
@@ -77,15 +82,17 @@ impl World {
     }
 
     /// What the deployment controller writes of the present generation.
-    async fn report(&self, app: &str, progressing: Value) {
+    async fn report(&self, app: &str, progressing: Value, counts: Value) {
         let api = self.api::<Deployment>();
         let generation = api.get(app).await.expect("the Deployment is there").metadata.generation;
         let available = condition("Available", "True", "MinimumReplicasAvailable", "Deployment has minimum availability.");
-        let status = json!({"status": {
-            "observedGeneration": generation, "conditions": [progressing, available],
-            "replicas": 1, "updatedReplicas": 1, "readyReplicas": 1, "availableReplicas": 1,
-        }});
-        api.patch_status(app, &PatchParams::default(), &Patch::Merge(status)).await.expect("status patched");
+        let mut status = json!({"observedGeneration": generation, "conditions": [progressing, available]});
+        // Not by `merge`: a `null` has to reach the API server.
+        for (count, n) in counts.as_object().expect("an object") {
+            status[count] = n.clone();
+        }
+        let patch = Patch::Merge(json!({"status": status}));
+        api.patch_status(app, &PatchParams::default(), &patch).await.expect("status patched");
     }
 
     /// Kustomizations of this namespace; their definition is installed when first needed.
