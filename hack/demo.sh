@@ -143,7 +143,7 @@ distinct() { awk -F '\t' '$3 == 200 && !seen[$4]++' "$work/$1.tsv" | wc -l; }
 shown=0
 show_chat() {
   awk -F '\t' -v from="$shown" 'NR > from' "$work/chat.tsv" |
-    sed -E 's/^([0-9]+)\t.*"text":"([^"]{0,90}).*/  chat  #\1  \2/' | sed "s/.*/$dim&$plain/"
+    sed -E 's/^([0-9]+)\t.*"text":"((\\.|[^"\\]){0,100}).*/  chat  #\1  \2/' | sed "s/.*/$dim&$plain/"
   shown=$(requests chat)
 }
 

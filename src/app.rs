@@ -170,7 +170,7 @@ fn start_pipeline(
 ) {
     let observing = gates.add("pipelines");
     let scope = clusters::Scope::new(&options.watch_namespaces);
-    let (caches, woken) = clusters::Caches::new(client.clone(), &options.cluster_name, scope);
+    let (caches, woken) = clusters::Caches::new(client.clone(), &options.cluster_name, scope, metrics.clone());
     let how = pipeline::Options {
         cluster_name: options.cluster_name.clone(),
         watch_namespaces: options.watch_namespaces.clone(),

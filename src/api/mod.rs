@@ -4,7 +4,7 @@
 //! Out: [`Pipeline`], [`Notification`], [`Delivery`], the value types that they share, and [`crds`], from which `crds/` is
 //! generated. What the schema can refuse is refused at `kubectl apply`; what it cannot say, the controllers say in a condition.
 //!
-//! Lists and objects that one writer replaces whole are marked atomic (see [`crd`]): the API server then tracks one field
+//! Lists and objects that one writer replaces whole are marked atomic (see `crd.rs`): the API server then tracks one field
 //! instead of hundreds, which takes a quarter to a third off every write.
 
 pub mod conditions;

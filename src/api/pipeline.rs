@@ -196,8 +196,8 @@ pub struct Settled {
     /// Hash of the rules that read the object; when it changes, a new baseline is taken.
     #[serde(default)]
     pub reader: String,
-    /// The log's serial when this target was first seen. What is at or below it happened to an earlier target of this name, and
-    /// is never sent on behalf of this one.
+    /// The log's serial when this target was first seen, 0 if nothing was in the log yet. What is at or below it happened to an
+    /// earlier target of this name, and is never sent on behalf of this one.
     #[serde(default)]
     pub since: i64,
 }

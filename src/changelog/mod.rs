@@ -1,9 +1,9 @@
 //! Pure: what counts as a change of a target, and the log in which changes wait for their consumers.
 //!
-//! In: the settled state of a target and what is observed of it now ([`settle`]); a [`crate::api::ChangeLog`] and the cursors
+//! In: the settled state of a target and what is observed of it now ([`settle()`]); a [`crate::api::ChangeLog`] and the cursors
 //! of those who read it.
 //! Out: a [`Verdict`]; a log whose serials only rise ([`open`], [`append`]), that forgets what everyone has taken ([`prune`]),
-//! and that stays small while nobody comes ([`compact`], [`fit`]).
+//! and that stays small while nobody comes ([`compact`], [`fit()`]).
 //!
 //! No clock and no I/O: `now` is an argument, and whoever calls decides when a log is written.
 

@@ -10,6 +10,7 @@ use crate::observe::Observation;
 use super::fit::{MAX_MESSAGE, cut};
 
 /// What an observation means beside the settled state.
+#[allow(clippy::large_enum_variant, reason = "it lives for a moment, on the stack")]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// Nothing has happened; the settled state stands.

@@ -13,6 +13,7 @@ use super::feed::Feed;
 use super::store::{CacheId, Store};
 use super::{PipelineKey, Reading, Scope};
 use crate::api::refs::ClusterAppRef;
+use crate::telemetry::Metrics;
 
 /// A watch that nobody needs goes on for so long, so that an edit back and forth does not list everything again.
 pub const GRACE: Duration = Duration::from_secs(30);
@@ -33,13 +34,14 @@ pub(super) struct Shared {
     wake: mpsc::Sender<PipelineKey>,
     tasks: Mutex<JoinSet<()>>,
     stop: CancellationToken,
+    pub metrics: Metrics,
 }
 
 impl Shared {
-    pub fn new(cluster: String, scope: Scope) -> (Arc<Self>, mpsc::Receiver<PipelineKey>) {
+    pub fn new(cluster: String, scope: Scope, metrics: Metrics) -> (Arc<Self>, mpsc::Receiver<PipelineKey>) {
         let (wake, woken) = mpsc::channel(WAKE_BUFFER);
         let store = Mutex::new(Store::new(cluster, scope));
-        (Arc::new(Self { store, wake, tasks: Mutex::default(), stop: CancellationToken::new() }), woken)
+        (Arc::new(Self { store, wake, tasks: Mutex::default(), stop: CancellationToken::new(), metrics }), woken)
     }
 
     /// The store, for a moment. A panic elsewhere leaves it usable: every method leaves it whole.
@@ -66,8 +68,8 @@ impl Shared {
 impl Caches {
     /// No caches yet. The receiver yields pipelines whose objects have changed, each maybe more than once; it must be drained.
     #[must_use]
-    pub fn new(client: Client, cluster_name: &str, scope: Scope) -> (Self, mpsc::Receiver<PipelineKey>) {
-        let (shared, woken) = Shared::new(cluster_name.to_owned(), scope);
+    pub fn new(client: Client, cluster_name: &str, scope: Scope, metrics: Metrics) -> (Self, mpsc::Receiver<PipelineKey>) {
+        let (shared, woken) = Shared::new(cluster_name.to_owned(), scope, metrics);
         (Self { client, shared }, woken)
     }
 
@@ -85,8 +87,9 @@ impl Caches {
             tracing::debug!(cluster = id.key.cluster, api_version = id.key.api_version, kind = id.key.kind, "watch begins");
             let feed = Feed::new(self.shared.clone(), id);
             let client = self.client.clone();
+            let followed = Box::pin(feed.run(client));
             self.shared.spawn(async move {
-                stop.run_until_cancelled(feed.run(client)).await;
+                stop.run_until_cancelled(followed).await;
             });
         }
         for (id, mark) in declared.idle {

@@ -19,6 +19,7 @@ use super::Reason;
 use super::caches::Shared;
 use super::store::{CacheId, ObjectName, Phase};
 use crate::observe::observe;
+use crate::telemetry::metrics::Watch;
 
 /// A single call, or the wait for the next object of a list, takes no longer.
 const DEADLINE: Duration = Duration::from_secs(30);
@@ -128,11 +129,14 @@ impl Feed {
                     failures = 0;
                     self.record(object, false).await;
                 }
-                Some(Err(error)) => match watch_trouble(&error) {
-                    None => {}
-                    Some(Trouble::Unreachable) if listed && failures + 1 < FAILURES => failures += 1,
-                    Some(trouble) => return Ended { trouble, listed },
-                },
+                Some(Err(error)) => {
+                    self.shared.metrics.watch_error(Watch::ApplicationObjects);
+                    match watch_trouble(&error) {
+                        None => {}
+                        Some(Trouble::Unreachable) if listed && failures + 1 < FAILURES => failures += 1,
+                        Some(trouble) => return Ended { trouble, listed },
+                    }
+                }
                 None => return Ended { trouble: Trouble::Unreachable, listed },
             }
         }
@@ -247,7 +251,7 @@ mod tests {
 
     /// A feed whose cache one pipeline needs for the objects `web` and `gone`.
     fn feed() -> (Feed, Receiver<PipelineKey>) {
-        let (shared, woken) = Shared::new("in-cluster".to_owned(), Scope::All);
+        let (shared, woken) = Shared::new("in-cluster".to_owned(), Scope::All, crate::telemetry::Metrics::new());
         let pipeline = PipelineKey { namespace: "team".into(), name: "p".into() };
         let refs = [app("web"), app("gone")].into();
         let declared = shared.store().declare(&pipeline, refs, &CancellationToken::new());

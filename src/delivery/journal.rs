@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures::{Stream, StreamExt as _, stream};
+use futures::{Stream, StreamExt as _, future, stream};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::{Patch, PatchParams, PostParams};
 use kube::runtime::watcher;
@@ -16,7 +16,7 @@ use thiserror::Error;
 
 use super::record::{Record, RecordId, name};
 use crate::api::{Delivery, DeliverySpec, DeliveryStatus};
-use crate::telemetry::metrics::{ApiWrite, Metrics, WriteResult};
+use crate::telemetry::metrics::{ApiWrite, Metrics, Watch, WriteResult};
 
 /// Creates that are under way at once: as many as the API server takes gladly.
 const PARALLEL: usize = 32;
@@ -186,17 +186,20 @@ impl Journal {
     /// Watches all records of a namespace, or of all.
     pub fn watch(&self, namespace: Option<&str>) -> impl Stream<Item = Event> + Send + 'static {
         let api = namespace.map_or_else(|| Api::all(self.client.clone()), |ns| Api::namespaced(self.client.clone(), ns));
-        crate::watch::guarded::<Delivery>(api).filter_map(|event| async {
-            match event {
+        let metrics = self.metrics.clone();
+        crate::watch::guarded::<Delivery>(api).filter_map(move |event| {
+            let event = match event {
                 Ok(watcher::Event::Apply(d) | watcher::Event::InitApply(d)) => Some(Event::Seen(Box::new(record(d)))),
                 Ok(watcher::Event::Delete(d)) => Some(Event::Deleted(id(&d))),
                 Ok(watcher::Event::Init) => Some(Event::ListBegins),
                 Ok(watcher::Event::InitDone) => Some(Event::ListEnds),
                 Err(error) => {
+                    metrics.watch_error(Watch::Deliveries);
                     tracing::warn!(%error, "the watch of deliveries was interrupted; it is taken up again");
                     None
                 }
-            }
+            };
+            future::ready(event)
         })
     }
 }

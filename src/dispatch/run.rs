@@ -20,6 +20,7 @@ use crate::api::{Notification, Pipeline};
 use crate::delivery::{Note, Scope};
 use crate::report::status::StatusError;
 use crate::telemetry::chain;
+use crate::telemetry::metrics::Watch;
 
 /// Pipelines, and notifications, that are gone over at once.
 const CONCURRENCY: u16 = 32;
@@ -96,7 +97,7 @@ async fn watch_pipelines(
         events.filter_map(move |event| {
             let (ctx, reader, scope, listed) = (ctx.clone(), reader.clone(), scope.clone(), listed.clone());
             async move {
-                let event = interrupted(event, PIPELINES)?;
+                let event = interrupted(&ctx, event, PIPELINES)?;
                 pipelines::absorb(&ctx, &event).await;
                 if matches!(event, watcher::Event::InitDone) {
                     let there = reader.state().iter().filter_map(|p| p.uid()).collect::<BTreeSet<_>>();
@@ -172,7 +173,7 @@ async fn watch_notifications(
         events.filter_map(move |event| {
             let (ctx, reader, scope, listed) = (ctx.clone(), reader.clone(), scope.clone(), listed.clone());
             async move {
-                let event = interrupted(event, NOTIFICATIONS)?;
+                let event = interrupted(&ctx, event, NOTIFICATIONS)?;
                 notifications::absorb(&ctx, &event).await;
                 if matches!(event, watcher::Event::InitDone) {
                     let key = |n: &Arc<Notification>| (n.namespace().unwrap_or_default(), n.name_any());
@@ -260,8 +261,12 @@ where
     namespace.map_or_else(|| Api::all(ctx.client.clone()), |ns| Api::namespaced(ctx.client.clone(), ns))
 }
 
-fn interrupted<T>(event: watcher::Result<T>, what: &str) -> Option<T> {
-    event.inspect_err(|error| tracing::warn!(%error, what, "a watch was interrupted; it is taken up again")).ok()
+fn interrupted<T>(ctx: &Context, event: watcher::Result<T>, what: &str) -> Option<T> {
+    let note = |error: &watcher::Error| {
+        ctx.metrics.watch_error(if what == PIPELINES { Watch::Pipelines } else { Watch::Notifications });
+        tracing::warn!(%error, what, "a watch was interrupted; it is taken up again");
+    };
+    event.inspect_err(note).ok()
 }
 
 /// What an event asks to be gone over.

@@ -23,6 +23,7 @@ use super::reconcile::reconcile;
 use super::{Context, Error};
 use crate::api::Pipeline;
 use crate::clusters::PipelineKey;
+use crate::telemetry::metrics::Watch;
 use crate::watch::guarded;
 
 /// So many wake-ups may wait for the loop of one namespace.
@@ -135,7 +136,10 @@ fn follow(
     let looks = applier(look, again, context.clone(), store.clone(), queue, config);
     let context = context.clone();
     tasks.spawn(async move {
-        looks.for_each(|result| future::ready(ended(&context, result))).await;
+        let mut looks = std::pin::pin!(looks);
+        while let Some(result) = looks.next().await {
+            ended(&context, result);
+        }
         Task::Essential
     });
     listed
@@ -221,7 +225,10 @@ fn ended(context: &Context, result: Result<(ObjectRef<Pipeline>, Action), contro
             let cause = std::error::Error::source(&error).map(ToString::to_string);
             tracing::warn!(namespace = key.namespace, pipeline = key.name, cause, "{error}");
         }
-        Err(controller::Error::QueueError(error)) => tracing::warn!("watch of pipelines: {error}"),
+        Err(controller::Error::QueueError(error)) => {
+            context.metrics.watch_error(Watch::Pipelines);
+            tracing::warn!(%error, "the watch of pipelines was interrupted; it is taken up again");
+        }
         Err(controller::Error::RunnerError(error)) => tracing::error!("{error}"),
     }
 }

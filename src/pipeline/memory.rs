@@ -2,12 +2,15 @@
 //! and how far it has taken each target's observations.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::Instant;
 
 use crate::api::Pipeline;
 use crate::api::refs::ClusterAppRef;
+use crate::api::target::TargetInfo;
+use crate::clusters::{Now, Reason};
 
 use super::status::Observed;
 use super::target::application;
@@ -16,7 +19,7 @@ use super::target::application;
 const BYTES_PER_SECOND: f64 = 256.0 * 1024.0;
 /// The first wait after a failure; it doubles up to the last.
 const FIRST_RETRY: Duration = Duration::from_millis(500);
-const LAST_RETRY: Duration = Duration::from_secs(60);
+const LAST_RETRY: Duration = Duration::from_mins(1);
 
 /// How far the observations of each target's object have been taken.
 pub(super) type Taken = HashMap<String, (ClusterAppRef, u64)>;
@@ -36,12 +39,10 @@ pub(super) struct Memory {
     /// Uid of the pipeline that this is about.
     pub uid: Option<String>,
     /// Generation whose objects the caches were asked for.
-    pub declared: Option<i64>,
-    /// Sequence number at which this memory began. What was seen before has been settled by whoever wrote the status.
-    pub start: u64,
+    declared: Option<i64>,
     taken: Taken,
     /// The newest object known, while the watch has not delivered it.
-    known: Option<Pipeline>,
+    known: Option<Arc<Pipeline>>,
     /// Highest serial ever seen in a log of this uid.
     pub highest: Option<i64>,
     attempt: Option<Attempt>,
@@ -55,13 +56,28 @@ impl Memory {
     }
 
     /// The newest object known: what the watch delivered, or what a write or read was answered with.
-    pub fn newest(&mut self, watched: &Pipeline) -> Pipeline {
-        if let Some(known) = self.known.take_if(|known| version(known) <= version(watched)) {
-            tracing::trace!(version = version(&known), "the watch has caught up");
-        }
+    pub fn newest(&mut self, watched: &Arc<Pipeline>) -> Arc<Pipeline> {
+        self.known.take_if(|known| version(known) <= version(watched));
         let newest = self.known.as_ref().unwrap_or(watched).clone();
         self.see(&newest);
         newest
+    }
+
+    /// Whether the caches know what this generation of the spec needs.
+    pub fn has_declared(&self, generation: Option<i64>) -> bool {
+        generation.is_some() && self.declared == generation
+    }
+
+    /// Notes that the caches were asked for the objects of these targets, at this sequence number. Where an object is new here,
+    /// what it said before is none of this pipeline's past.
+    pub fn declare(&mut self, generation: Option<i64>, targets: &[TargetInfo], seq: u64) {
+        let mut old = std::mem::take(&mut self.taken);
+        for target in targets {
+            let app = application(target);
+            let seq = old.remove(&target.subject).filter(|(of, _)| *of == app).map_or(seq, |(_, taken)| taken);
+            self.taken.insert(target.subject.clone(), (app, seq));
+        }
+        self.declared = generation;
     }
 
     /// Whether a write was sent whose fate is not known; a live read has to tell before anything else is written.
@@ -88,20 +104,26 @@ impl Memory {
         if let Some(attempt) = self.attempt.take()
             && serial.is_some_and(|s| s >= attempt.serial)
         {
-            self.taken = attempt.taken;
+            self.settle(attempt.taken);
         }
         self.see(&live);
-        self.known = Some(live);
+        self.known = Some(Arc::new(live));
     }
 
-    /// Notes that these observations change nothing.
+    /// Notes that these observations are taken: they are written, or change nothing.
     pub fn settle(&mut self, taken: Taken) {
-        self.taken = taken;
+        for (subject, (app, seq)) in taken {
+            if let Some((of, known)) = self.taken.get_mut(&subject)
+                && *of == app
+            {
+                *known = seq.max(*known);
+            }
+        }
     }
 
     /// After which sequence number the observations of a target's object have not been taken.
     pub fn after(&self, subject: &str, app: &ClusterAppRef) -> u64 {
-        self.taken.get(subject).filter(|(of, _)| of == app).map_or(self.start, |(_, seq)| *seq)
+        self.taken.get(subject).filter(|(of, _)| of == app).map_or(u64::MAX, |(_, seq)| *seq)
     }
 
     /// How long the next write has to wait.
@@ -132,9 +154,10 @@ impl Memory {
     }
 }
 
-/// How far these readings reach.
+/// How far these readings reach. What a cache has seen that is still being filled is not taken.
 pub(super) fn taken(observed: &[Observed]) -> Taken {
-    observed.iter().map(|(t, reading)| (t.subject.clone(), (application(t), reading.seq))).collect()
+    let filled = observed.iter().filter(|(_, r)| !matches!(r.now, Now::Unknown { reason: Reason::CacheNotSynced, .. }));
+    filled.map(|(t, reading)| (t.subject.clone(), (application(t), reading.seq))).collect()
 }
 
 /// The place of an object in the history of its kind. Versions of one kind can be compared as numbers
@@ -146,6 +169,7 @@ fn version(object: &Pipeline) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::api::refs::AppRef;
     use crate::api::{ChangeLog, PipelineSpec, PipelineStatus};
 
     fn object(version: &str, serial: Option<i64>) -> Pipeline {
@@ -156,43 +180,63 @@ mod tests {
         object
     }
 
-    fn app() -> ClusterAppRef {
-        ClusterAppRef { name: "web".into(), ..ClusterAppRef::default() }
+    fn target(app: &str) -> TargetInfo {
+        let app = AppRef { name: app.into(), ..AppRef::default() };
+        TargetInfo { subject: "t".into(), app, ..TargetInfo::default() }
     }
 
-    fn up_to(seq: u64) -> Taken {
-        [("t".to_owned(), (app(), seq))].into()
+    fn after(memory: &Memory, app: &str) -> u64 {
+        memory.after("t", &application(&target(app)))
+    }
+
+    fn up_to(app: &str, seq: u64) -> Taken {
+        [("t".to_owned(), (application(&target(app)), seq))].into()
     }
 
     #[test]
     fn what_was_answered_is_newer_than_a_watch_that_lags() {
         let mut memory = Memory::default();
         memory.learn(object("10", Some(5)));
-        assert_eq!(memory.newest(&object("9", Some(4))), object("10", Some(5)));
-        assert_eq!(memory.newest(&object("11", Some(3))), object("11", Some(3)));
-        assert_eq!(
-            memory.newest(&object("10", Some(3))),
-            object("10", Some(3)),
-            "it was forgotten when the watch caught up"
-        );
+        let mut newest = |version, serial| (*memory.newest(&Arc::new(object(version, serial)))).clone();
+        assert_eq!(newest("9", Some(4)), object("10", Some(5)));
+        assert_eq!(newest("11", Some(3)), object("11", Some(3)));
+        assert_eq!(newest("10", Some(3)), object("10", Some(3)), "it was forgotten when the watch caught up");
         assert_eq!(memory.highest, Some(5));
     }
 
     #[test]
     fn what_was_taken_counts_once_it_is_written() {
-        let mut memory = Memory { start: 3, ..Memory::default() };
-        assert_eq!(memory.after("t", &app()), 3);
+        let mut memory = Memory::default();
+        memory.declare(Some(1), &[target("a")], 3);
+        assert_eq!(after(&memory, "a"), 3);
         for (serial, live, want) in [(7, Some(6), 3), (7, None, 3), (7, Some(7), 9)] {
-            memory.sending(serial, up_to(9));
+            memory.sending(serial, up_to("a", 9));
             assert!(memory.is_uncertain());
             memory.learn(object("1", live));
             assert!(!memory.is_uncertain());
-            assert_eq!(memory.after("t", &app()), want, "{serial} {live:?}");
+            assert_eq!(after(&memory, "a"), want, "{serial} {live:?}");
         }
-        assert_eq!(memory.after("t", &ClusterAppRef::default()), 3, "another object");
-        memory.sending(8, up_to(12));
+        memory.sending(8, up_to("a", 12));
         memory.refused();
-        assert_eq!((memory.is_uncertain(), memory.after("t", &app())), (false, 9));
+        assert_eq!((memory.is_uncertain(), after(&memory, "a")), (false, 9));
+        memory.settle(up_to("a", 0));
+        assert_eq!(after(&memory, "a"), 9, "an object that is gone says nothing; it does not start anew");
+    }
+
+    #[test]
+    fn what_was_said_before_somebody_asked_is_not_taken() {
+        let mut memory = Memory::default();
+        memory.declare(Some(1), &[target("a")], 3);
+        memory.settle(up_to("a", 5));
+        memory.declare(Some(2), &[target("a")], 8);
+        assert_eq!(after(&memory, "a"), 5, "it was asked for all along");
+        memory.declare(Some(3), &[target("b")], 9);
+        memory.settle(up_to("a", 20));
+        assert_eq!(after(&memory, "b"), 9);
+        memory.declare(Some(4), &[], 30);
+        memory.declare(Some(5), &[target("b")], 40);
+        assert_eq!(after(&memory, "b"), 40);
+        assert!(memory.has_declared(Some(5)) && !memory.has_declared(Some(4)) && !memory.has_declared(None));
     }
 
     #[test]

@@ -32,18 +32,15 @@ use memory::Memory;
 /// What can go wrong. The variant is what metrics and Events name; the words are for people.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The API server refused a status; it was not applied. Retried later.
+    /// The API server did not take a status, or it is not known whether it did. Retried later, after a live read.
     #[error("the status could not be written")]
     Write(#[source] kube::Error),
     /// A pipeline could not be read after a write of unknown fate. Retried later.
     #[error("the pipeline could not be read")]
     Read(#[source] kube::Error),
-    /// The API server did not answer a read in time. Retried later.
-    #[error("the pipeline was not answered with in time")]
+    /// The API server did not answer in time. Retried later.
+    #[error("the API server did not answer in time")]
     Deadline,
-    /// The status changed under every attempt to write it. Retried later.
-    #[error("the status is being written by somebody else")]
-    Contended,
     /// A status has no JSON form; a programming error.
     #[error("the status could not be encoded")]
     Encode(#[source] serde_json::Error),

@@ -1,6 +1,8 @@
 //! Whatever becomes of a write, the log tells each change once: answers are lost, writes fail, the watch lags, and a consumer
 //! takes what it finds.
 
+use std::sync::Arc;
+
 use proptest::prelude::*;
 
 use super::memory::{Memory, taken};
@@ -72,7 +74,8 @@ impl World {
         server.metadata.uid = Some("u".into());
         server.metadata.generation = Some(1);
         server.metadata.resource_version = Some("1".into());
-        let memory = Memory::new(server.metadata.uid.clone());
+        let mut memory = Memory::new(server.metadata.uid.clone());
+        memory.declare(Some(1), std::slice::from_ref(&target), 0);
         let watched = server.clone();
         Self { target, said: vec![], server, watched, memory, consumed: vec![], clock: 1 }
     }
@@ -100,7 +103,7 @@ impl World {
         if self.memory.is_uncertain() {
             self.memory.learn(self.server.clone());
         }
-        let base = self.memory.newest(&self.watched);
+        let base = self.memory.newest(&Arc::new(self.watched.clone()));
         let observed: Vec<Observed> = vec![(self.target.clone(), self.reading())];
         let known = Base { generation: Some(1), status: base.status.as_ref(), highest: self.memory.highest };
         let Some(next) = next(known, Ok(&observed), Time::from_second(self.clock).unwrap()) else {

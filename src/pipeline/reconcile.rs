@@ -1,5 +1,6 @@
 //! One look at one pipeline: plan, gather, compute, write. A look that finds nothing new makes no call.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use kube::Api;
@@ -29,10 +30,11 @@ const TRIES: u32 = 3;
 pub(super) async fn reconcile(
     ctx: &Context,
     key: &PipelineKey,
-    watched: &Pipeline,
+    watched: &Arc<Pipeline>,
     memory: &mut Memory,
 ) -> Result<Action, Error> {
     let api = Api::<Pipeline>::namespaced(ctx.client.clone(), &key.namespace);
+    let mut last = Error::Deadline;
     for _ in 0..TRIES {
         if memory.is_uncertain() {
             match read(&api, &key.name).await? {
@@ -56,24 +58,22 @@ pub(super) async fn reconcile(
             return Ok(Action::await_change());
         };
         memory.sending(next.status.log.as_ref().map_or(i64::MIN, |l| l.serial), taken);
-        if write(ctx, &api, &base, &next, memory).await? {
-            return Ok(Action::await_change());
+        match write(ctx, &api, &base, &next, memory).await? {
+            None => return Ok(Action::await_change()),
+            Some(error) => last = error,
         }
     }
-    Err(Error::Contended)
+    Err(last)
 }
 
 /// What every target says, or why the pipeline is not followed.
 fn gather(ctx: &Context, key: &PipelineKey, base: &Pipeline, memory: &mut Memory) -> Result<Vec<Observed>, Refused> {
     let options = &ctx.options;
     let planned = plan(&base.spec, &key.namespace, &options.cluster_name, options.cross_namespace_refs);
-    if memory.declared.is_none() || memory.declared != base.metadata.generation {
-        let objects = planned.iter().flatten().map(application).collect();
-        let seq = ctx.caches.need(key, objects);
-        if memory.declared.is_none() {
-            memory.start = seq;
-        }
-        memory.declared = base.metadata.generation;
+    if !memory.has_declared(base.metadata.generation) {
+        let targets = planned.as_deref().unwrap_or_default();
+        let seq = ctx.caches.need(key, targets.iter().map(application).collect());
+        memory.declare(base.metadata.generation, targets, seq);
     }
     let read = |target: TargetInfo| {
         let app = application(&target);
@@ -83,14 +83,14 @@ fn gather(ctx: &Context, key: &PipelineKey, base: &Pipeline, memory: &mut Memory
     Ok(planned?.into_iter().map(read).collect())
 }
 
-/// Sends a status. `false` if a live read has to tell what is there before it is computed again.
+/// Sends a status. Returns the error after which a live read has to tell what is there, before it is computed again.
 async fn write(
     ctx: &Context,
     api: &Api<Pipeline>,
     base: &Pipeline,
     next: &Next,
     memory: &mut Memory,
-) -> Result<bool, Error> {
+) -> Result<Option<Error>, Error> {
     let name = base.metadata.name.as_deref().unwrap_or_default();
     let patch = patch(base, &next.status).map_err(Error::Encode)?;
     let params = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
@@ -100,12 +100,12 @@ async fn write(
         Ok(Ok(live)) => {
             memory.learn(live);
             ctx.metrics.api_write(ApiWrite::PipelineStatus, WriteResult::Ok);
-            return Ok(true);
+            return Ok(None);
         }
         Ok(Err(error)) => error,
         Err(_) => {
             ctx.metrics.api_write(ApiWrite::PipelineStatus, WriteResult::Error);
-            return Ok(false);
+            return Ok(Some(Error::Deadline));
         }
     };
     let failure = failure(&error);
@@ -113,14 +113,14 @@ async fn write(
     let result = if conflict { WriteResult::Conflict } else { WriteResult::Error };
     ctx.metrics.api_write(ApiWrite::PipelineStatus, result);
     match failure {
-        Failure::Gone => Ok(true),
+        Failure::Gone => Ok(None),
         Failure::Refused => {
             memory.refused();
             Err(Error::Write(error))
         }
         Failure::Stale | Failure::Uncertain => {
             tracing::debug!(pipeline = name, "status to be read again: {error}");
-            Ok(false)
+            Ok(Some(Error::Write(error)))
         }
     }
 }

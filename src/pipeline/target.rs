@@ -31,7 +31,7 @@ pub(super) enum Shown {
 
 /// The previous status of each target, in the order of `targets`. A target whose application was edited keeps its own, so that
 /// what is known of its past is not lost; the status then still names the old application.
-pub(super) fn previous<'a>(targets: &[TargetInfo], before: &'a [EnvironmentStatus]) -> Vec<Option<&'a TargetStatus>> {
+pub(super) fn previous<'a>(targets: &[&TargetInfo], before: &'a [EnvironmentStatus]) -> Vec<Option<&'a TargetStatus>> {
     let all = before.iter().flat_map(|e| e.targets.iter().map(|t| (e.name.clone(), t)));
     let mut left: HashMap<(String, ClusterAppRef), &TargetStatus> =
         all.map(|(environment, t)| ((environment, t.cluster_app_ref.clone()), t)).collect();
@@ -206,7 +206,7 @@ mod tests {
         let shown = status(take(&target, None, &known(&obs(Status::Current, "1"), &past), &mut log, at(1)));
         assert_eq!(log.serial, log.first);
         assert_eq!((shown.status, shown.ready, shown.revision.as_str()), (Status::Current, true, "1"));
-        assert_eq!(shown.settled.unwrap().since, log.first);
+        assert_eq!(shown.settled.unwrap().since, 0, "a new log has no past");
         assert_eq!(shown.last_transition_time, Some(at(1)));
     }
 
@@ -281,11 +281,11 @@ mod tests {
     #[test]
     fn a_message_that_was_cut_is_no_news() {
         let (target, before, mut log) = seen();
-        let long = Observation { message: "word ".repeat(300), ..obs(Status::Failed, "2") };
-        let full = status(take(&target, Some(&before), &known(&long, &[]), &mut log, at(9)));
+        let wordy = Observation { message: "word ".repeat(300), ..obs(Status::Failed, "2") };
+        let full = status(take(&target, Some(&before), &known(&wordy, &[]), &mut log, at(9)));
         assert!(full.message.len() <= MAX_MESSAGE && full.message.len() > MAX_MESSAGE - 8);
         let short = TargetStatus { message: cut(&full.message, 256).into_owned(), ..full.clone() };
-        assert_eq!(status(take(&target, Some(&short), &known(&long, &[]), &mut log, at(10))), short);
+        assert_eq!(status(take(&target, Some(&short), &known(&wordy, &[]), &mut log, at(10))), short);
     }
 
     #[test]
@@ -303,19 +303,19 @@ mod tests {
         let past = [before("dev", &[("a", "web"), ("a", "db"), ("b", "web")]), before("prod", &[("a", "web")])];
         let named = |targets: &[TargetInfo]| -> Vec<Option<String>> {
             let name = |t: &TargetStatus| format!("{}/{}", t.cluster_app_ref.namespace, t.cluster_app_ref.name);
-            previous(targets, &past).into_iter().map(|t| t.map(name)).collect()
+            previous(&targets.iter().collect::<Vec<_>>(), &past).into_iter().map(|t| t.map(name)).collect()
         };
-        let some = |s: &str| Some(s.to_owned());
+        let was = |s: &str| Some(s.to_owned());
         // Unedited, in another order.
         let same = [info("dev", "b", "web", false), info("dev", "a", "db", true), info("prod", "a", "web", false)];
-        assert_eq!(named(&same), [some("b/web"), some("a/db"), some("a/web")]);
+        assert_eq!(named(&same), [was("b/web"), was("a/db"), was("a/web")]);
         // The pipeline's application was renamed: those that follow it were edited, those with their own were not.
         let renamed = [info("dev", "a", "api", false), info("dev", "a", "db", true), info("dev", "b", "api", false)];
-        assert_eq!(named(&renamed), [some("a/web"), some("a/db"), some("b/web")]);
+        assert_eq!(named(&renamed), [was("a/web"), was("a/db"), was("b/web")]);
         // Of another kind.
         let mut kind = info("dev", "a", "db", true);
         kind.app.kind = "StatefulSet".into();
-        assert_eq!(named(&[kind]), [some("a/db")]);
+        assert_eq!(named(&[kind]), [was("a/db")]);
         // New ones.
         let new = [info("dev", "c", "web", false), info("dev", "a", "new", true), info("test", "a", "web", false)];
         assert_eq!(named(&new), [None, None, None]);

@@ -2,7 +2,7 @@
 //!
 //! In: an [`Outgoing`], rendered, which names its Secrets and never holds them; the egress [`Policy`]; a set of Secrets to
 //! watch ([`SecretWatches`]).
-//! Out: an [`Attempt`], and what it means ([`classify`]); [`Secrets::check`] for the Ready condition and
+//! Out: an [`Attempt`], and what it means ([`classify()`]); [`Secrets::check`] for the Ready condition and
 //! [`Secrets::changes`] for those who wait for a Secret.
 //!
 //! What comes out may be shown to anybody: no error text holds anything that came from a Secret or from a library's message,
