@@ -8,11 +8,17 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod again;
 mod attempts;
+mod isolated;
+mod order;
 mod quiet;
 mod recordings;
 mod recover;
 mod replay;
+mod restart;
+mod scopes;
 mod secrets;
 mod templates;
+mod validation;
 mod visible;

@@ -173,7 +173,10 @@ async fn a_value_of_a_secret_is_shown_nowhere() {
     world.warning("token", "DeliveryParked").await;
     world.condition("refused", "Delivering", |c| c.status == ConditionStatus::False).await;
     let steps = ["Deployed 2 [Parked]"];
-    let oracle = Oracle::new(&world, &receiver).with_attempts_unseen().lane("shop/token/dev/web", &steps).lane("shop/basic/dev/web", &steps);
+    let oracle = Oracle::new(&world, &receiver)
+        .with_attempts_unseen()
+        .lane("shop/token/dev/web", &steps)
+        .lane("shop/basic/dev/web", &steps);
     oracle.lane("shop/refused/dev/web", &["Deployed 2 [pending]"]).check().await;
 
     // A value that cannot be used is not repeated in the complaint about it.

@@ -209,6 +209,17 @@ impl World {
         api.list(&ListParams::default()).await.expect("listed").items
     }
 
+    /// Waits for a condition of a pipeline, about its present spec.
+    pub async fn pipeline_condition(&self, pipeline: &str, type_: &str, holds: impl Fn(&Condition) -> bool) -> Condition {
+        eventually(&format!("{type_} of pipeline {pipeline}"), async || {
+            let p = self.get_pipeline(pipeline).await;
+            let conditions = p.status.unwrap_or_default().conditions;
+            let found = get(&conditions, type_).filter(|c| c.observed_generation == p.metadata.generation && holds(c));
+            found.cloned().ok_or_else(|| format!("{conditions:?}"))
+        })
+        .await
+    }
+
     /// Waits for a delivery, told by type and revision such as `Deployed 2`, of which something holds.
     pub async fn delivery(&self, what: &str, holds: impl Fn(&Delivery) -> bool) -> Delivery {
         let is = |d: &Delivery| super::lanes::what(d.spec.type_.as_str(), &d.spec.to.revision) == what;
