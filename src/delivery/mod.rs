@@ -99,21 +99,23 @@ pub struct Deliveries {
 
 impl Deliveries {
     /// Records lanes of transitions and hands them over for sending. Within a lane the creates follow each other; a lane ends
-    /// at its first error, which is given back at the lane's place. What is recorded already costs nothing.
-    pub async fn record(&self, lanes: Vec<Vec<DeliverySpec>>) -> Vec<Option<JournalError>> {
+    /// at its first error, which is given back at the lane's place, with the serial of the transition that could not be
+    /// recorded. What is recorded already costs nothing.
+    pub async fn record(&self, lanes: Vec<Vec<DeliverySpec>>) -> Vec<Option<(i64, JournalError)>> {
         let unknown = |spec: DeliverySpec| {
             let id = RecordId { namespace: spec.pipeline_ref.namespace.clone(), name: record::name(&spec) };
             (!self.ledger.knows(&id)).then_some((id.namespace, spec))
         };
         let lanes: Vec<Vec<_>> = lanes.into_iter().map(|lane| lane.into_iter().filter_map(unknown).collect()).collect();
+        let serials: Vec<Vec<_>> = lanes.iter().map(|lane| lane.iter().map(|(_, spec)| spec.serial).collect()).collect();
         let mut errors: Vec<_> = lanes.iter().map(|_| None).collect();
         let mut answers = Box::pin(self.journal.record(lanes));
         while let Some((lane, records, error)) = answers.next().await {
+            errors[lane] = error.and_then(|error| Some((*serials[lane].get(records.len())?, error)));
             if !records.is_empty() {
                 // A closed channel means that the engine has stopped; the records are found at the next start.
                 let _ = self.commands.send(Command::Recorded(records)).await;
             }
-            errors[lane] = error;
         }
         errors
     }

@@ -4,7 +4,7 @@
 //! recorded, and cursors that have moved; those are persisted at most once a second. After a crash a cursor may be a second
 //! old: its changes are derived again, and the names of the deliveries find what is recorded already.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -44,6 +44,9 @@ pub struct Standing {
     position: Position,
     stored: Stored,
     dirty: Option<Instant>,
+    /// By notification: what is recorded above a held cursor, as (lane, serial). It is not recorded again, even if a person has
+    /// deleted it meanwhile, as one does who makes room under a quota.
+    above: HashMap<String, HashSet<(String, i64)>>,
 }
 
 impl Standing {
@@ -156,7 +159,10 @@ async fn take(
         let Some(notification) = notifications.get(&cursor.notification) else { continue };
         match &notification.intake {
             Ok(intake) if ctx.refused.may_try(of, &cursor.notification) => {
-                let lanes = derive::lanes(&cursor.notification, &intake.triggers, log, cursor.serial, of, &infos);
+                let mut lanes = derive::lanes(&cursor.notification, &intake.triggers, log, cursor.serial, of, &infos);
+                if let Some(above) = standing.above.get(&cursor.notification) {
+                    lanes.iter_mut().for_each(|lane| lane.retain(|d| !above.contains(&(d.lane.clone(), d.serial))));
+                }
                 work.push((cursor.notification.clone(), lanes));
             }
             _ => held.push(cursor.notification.clone()),
@@ -165,17 +171,23 @@ async fn take(
     let flat: Vec<_> = work.iter().flat_map(|(_, lanes)| lanes.iter().cloned()).collect();
     let mut errors = ctx.deliveries.record(flat).await.into_iter();
     for (name, lanes) in work {
-        let errors: Vec<_> = errors.by_ref().take(lanes.len()).flatten().collect();
-        match errors.into_iter().next() {
-            None => {
-                ctx.refused.clear(of, &name);
-                advance(standing, &name, log.serial);
+        let failed: Vec<_> = errors.by_ref().take(lanes.len()).collect();
+        let Some((lowest, error)) = failed.iter().flatten().min_by_key(|(serial, _)| *serial) else {
+            if ctx.refused.clear(of, &name) {
+                ctx.deliveries.ledger.changed.wake((of.namespace.clone(), name.clone()));
             }
-            Some(error) => {
-                refuse(of, &name, &error, ctx);
-                held.push(name);
-            }
-        }
+            standing.above.remove(&name);
+            advance(standing, &name, log.serial);
+            continue;
+        };
+        refuse(of, &name, error, ctx);
+        let recorded = lanes.iter().zip(&failed).flat_map(|(lane, failed)| {
+            let end = failed.as_ref().map_or(i64::MAX, |(serial, _)| *serial);
+            lane.iter().filter(move |d| d.serial < end && d.serial > *lowest).map(|d| (d.lane.clone(), d.serial))
+        });
+        standing.above.entry(name.clone()).or_default().extend(recorded);
+        advance(standing, &name, lowest.saturating_sub(1));
+        held.push(name);
     }
     let waits: Vec<_> = held.iter().filter_map(|name| hold(of, name, log, notifications, standing, ctx)).collect();
     waits.into_iter().min()
