@@ -168,7 +168,7 @@ async fn an_hour_of_intervals_is_silent_and_failing_retries_are_one_failure() {
     let ready = condition("Ready", "True", "ReconciliationSucceeded", "Applied");
     for i in 0..450 {
         write("calm", &[reconciling.clone(), unknown.clone()], good).await;
-        write("calm", &[ready.clone()], good).await;
+        write("calm", std::slice::from_ref(&ready), good).await;
         if i % 3 == 0 {
             write("ill", &[reconciling.clone(), unknown.clone()], bad).await;
             write("ill", &[retrying.clone(), failed.clone()], bad).await;

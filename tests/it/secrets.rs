@@ -138,10 +138,13 @@ async fn a_value_of_a_secret_is_shown_nowhere() {
     let receiver = Receiver::start();
     let refusing = Receiver::refusing();
     // Receivers that repeat what they were sent, in every way in which an attempt can end.
-    let echo = VALUES.join(" ");
-    let echoes = || [500, 401, 301].map(|s| Reply::status(s).body(&echo).header("location", &echo));
-    receiver.script("/token/web", echoes());
-    receiver.script("/path-77ab31?key=query-5d20c9", [Reply::Close].into_iter().chain(echoes()));
+    let (token, login) = VALUES.split_at(1);
+    let echoes = |values: &[&str]| {
+        let echo = values.join(" ");
+        [500, 401, 301].map(|s| Reply::status(s).body(&echo).header("location", &echo))
+    };
+    receiver.script("/token/web", echoes(token));
+    receiver.script("/path-77ab31?key=query-5d20c9", [Reply::Close].into_iter().chain(echoes(login)));
     world.deploy("web", "1").await;
     world.pipeline("shop", &["dev/web"]).await;
     let url = |r: &Receiver| r.url("/path-77ab31?key=query-5d20c9");
@@ -180,7 +183,7 @@ async fn a_value_of_a_secret_is_shown_nowhere() {
     oracle.lane("shop/refused/dev/web", &["Deployed 2 [pending]"]).check().await;
 
     // A value that cannot be used is not repeated in the complaint about it.
-    world.patch::<Secret>("values", json!({"stringData": {"url": "http://tok-8c1f4e/path-77ab31 pass-e19a42"}})).await;
+    world.patch::<Secret>("values", json!({"stringData": {"url": "tok-8c1f4e path-77ab31 pass-e19a42"}})).await;
     world.ship("web", "3").await;
     world
         .delivery("Deployed 3", |d| {

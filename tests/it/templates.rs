@@ -22,7 +22,7 @@ async fn quotes_and_line_breaks_in_a_message_arrive_as_they_are() {
     Oracle::new(&world, &receiver).lane("shop/hook/dev/web", &["Failed 2"]).check().await;
 
     let request = &receiver.to("/hook/web")[0];
-    assert_eq!(request.header("content-type"), "application/json");
+    assert_eq!((request.method.as_str(), request.header("content-type")), ("POST", "application/json"));
     assert_eq!(request.json()["message"], message);
 }
 

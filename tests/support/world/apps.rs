@@ -1,7 +1,6 @@
 //! Application objects, and their status as the deployment controller and Flux's kustomize-controller write it.
 
 use k8s_openapi::api::apps::v1::Deployment;
-use kube::ResourceExt as _;
 use kube::api::{Api, ApiResource, DynamicObject, GroupVersionKind, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 use tokio::sync::OnceCell;
@@ -140,12 +139,6 @@ impl World {
     /// Deletes a Deployment, as somebody does who takes an application away.
     pub async fn take_away(&self, app: &str) {
         self.delete::<Deployment>(app).await;
-    }
-
-    /// Deployments by name, as they are now.
-    pub async fn deployment_names(&self) -> Vec<String> {
-        let all = self.api::<Deployment>().list(&Default::default()).await.expect("listed");
-        all.iter().map(|d| d.name_any()).collect()
     }
 }
 
