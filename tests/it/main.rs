@@ -4,8 +4,23 @@
 //! `tests/support`. To prove that nothing is sent, tests let something happen later that must be sent (the *fence*) and look
 //! at everything that came until then.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test that cannot go on has failed")]
+#![allow(clippy::float_cmp, reason = "what is compared are counts")]
+#![allow(clippy::needless_pass_by_value, reason = "JSON is made where it is passed")]
 
 #[path = "../support/mod.rs"]
 mod support;
 
+mod again;
 mod attempts;
+mod isolated;
+mod order;
+mod quiet;
+mod recordings;
+mod recover;
+mod replay;
+mod restart;
+mod scopes;
+mod secrets;
+mod templates;
+mod validation;
+mod visible;

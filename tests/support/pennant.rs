@@ -128,6 +128,11 @@ impl Pennant {
         self.metrics().await.iter().filter(|(name, _)| name.starts_with("pennant_attempts_total")).map(|(_, n)| n).sum()
     }
 
+    /// What it serves at this path.
+    pub async fn page(&self, path: &str) -> String {
+        self.get(path).await.expect("it is served")
+    }
+
     /// What it has written to its log.
     pub fn log(&self) -> String {
         std::fs::read_to_string(&self.log).unwrap_or_default()

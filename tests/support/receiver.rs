@@ -83,7 +83,7 @@ impl Reply {
 
     /// With a header.
     pub fn header(self, name: &str, value: &str) -> Self {
-        self.with(|answer| answer.headers += &format!("{name}: {value}\r\n"))
+        self.with(|answer| answer.headers.extend([name, ": ", value, "\r\n"]))
     }
 
     /// Not before the gate is opened.

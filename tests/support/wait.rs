@@ -7,7 +7,7 @@ use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::{Instant, sleep};
 
 /// Generous, for the machine may be busy; only a failing test waits so long.
-pub const DEADLINE: Duration = Duration::from_secs(60);
+pub const DEADLINE: Duration = Duration::from_mins(1);
 /// Between two looks.
 const POLL: Duration = Duration::from_millis(25);
 

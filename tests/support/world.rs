@@ -11,10 +11,11 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::core::v1::{Namespace, Secret};
+use k8s_openapi::api::events::v1::Event;
 use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::{Client, Resource, ResourceExt as _};
 use pennant::api::conditions::{Condition, ConditionStatus, get};
-use pennant::api::{Delivery, Notification, Outcome, Pipeline};
+use pennant::api::{Delivery, Notification, Outcome, Pipeline, TransitionType};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
@@ -157,6 +158,35 @@ impl World {
         }
     }
 
+    /// Waits until a notification has its cursor in a pipeline: whatever happens next is recorded, even if the notification is
+    /// not fit to be sent.
+    pub async fn cursor(&self, pipeline: &str, notification: &str) {
+        let uid = self.get_notification(notification).await.metadata.uid;
+        eventually(&format!("the cursor of {notification} in {pipeline}"), async || {
+            let dispatched = self.get_pipeline(pipeline).await.status.unwrap_or_default().dispatched.unwrap_or_default();
+            let ours = dispatched.cursors.iter().any(|c| c.notification == notification && Some(&c.uid) == uid.as_ref());
+            ours.then_some(()).ok_or_else(|| format!("{:?}", dispatched.cursors))
+        })
+        .await;
+    }
+
+    /// Waits for a Warning about a notification, told by its reason; gives its note.
+    pub async fn warning(&self, notification: &str, reason: &str) -> String {
+        eventually(&format!("Event {reason} about {notification}"), async || {
+            let all = self.api::<Event>().list(&ListParams::default()).await.expect("listed");
+            let about = |e: &Event| {
+                let regarding = e
+                    .regarding
+                    .as_ref()
+                    .is_some_and(|r| r.kind.as_deref() == Some("Notification") && r.name.as_deref() == Some(notification));
+                regarding && e.type_.as_deref() == Some("Warning") && e.reason.as_deref() == Some(reason)
+            };
+            let found = all.iter().find(|e| about(e)).map(|e| e.note.clone().unwrap_or_default());
+            found.ok_or_else(|| format!("{:?}", all.iter().map(|e| (&e.reason, &e.note)).collect::<Vec<_>>()))
+        })
+        .await
+    }
+
     /// Waits for a condition of a notification, about its present spec.
     pub async fn condition(&self, notification: &str, type_: &str, holds: impl Fn(&Condition) -> bool) -> Condition {
         eventually(&format!("{type_} of notification {notification}"), async || {
@@ -177,6 +207,17 @@ impl World {
     pub async fn deliveries_in(&self, namespace: &str) -> Vec<Delivery> {
         let api: Api<Delivery> = Api::namespaced(self.client.clone(), namespace);
         api.list(&ListParams::default()).await.expect("listed").items
+    }
+
+    /// Waits for a condition of a pipeline, about its present spec.
+    pub async fn pipeline_condition(&self, pipeline: &str, type_: &str, holds: impl Fn(&Condition) -> bool) -> Condition {
+        eventually(&format!("{type_} of pipeline {pipeline}"), async || {
+            let p = self.get_pipeline(pipeline).await;
+            let conditions = p.status.unwrap_or_default().conditions;
+            let found = get(&conditions, type_).filter(|c| c.observed_generation == p.metadata.generation && holds(c));
+            found.cloned().ok_or_else(|| format!("{conditions:?}"))
+        })
+        .await
     }
 
     /// Waits for a delivery, told by type and revision such as `Deployed 2`, of which something holds.
@@ -246,6 +287,12 @@ pub fn notification(name: &str, url: &str, over: Value) -> Value {
     });
     json_patch::merge(&mut spec, &over);
     json!({"metadata": {"name": name}, "spec": spec})
+}
+
+/// What makes a notification report transitions of all types.
+pub fn all_triggers() -> Value {
+    let triggers = TransitionType::ALL.map(|t| json!({"type": t}));
+    json!({"triggers": triggers})
 }
 
 fn fence_kind(pipeline: &Pipeline) -> Kind {

@@ -1,7 +1,6 @@
 //! Application objects, and their status as the deployment controller and Flux's kustomize-controller write it.
 
 use k8s_openapi::api::apps::v1::Deployment;
-use kube::ResourceExt as _;
 use kube::api::{Api, ApiResource, DynamicObject, GroupVersionKind, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 use tokio::sync::OnceCell;
@@ -46,12 +45,17 @@ impl World {
     /// The deployment controller has finished the rollout.
     pub async fn finish(&self, app: &str) {
         let progressing = condition("Progressing", "True", "NewReplicaSetAvailable", "ReplicaSet has progressed.");
-        self.report(app, progressing).await;
+        let counts = json!({"replicas": 1, "updatedReplicas": 1, "readyReplicas": 1, "availableReplicas": 1,
+            "unavailableReplicas": null});
+        self.report(app, progressing, counts).await;
     }
 
-    /// The deployment controller has given the rollout up.
+    /// The deployment controller has given the rollout up: the new pod is there and not available, the old one serves on.
     pub async fn fail(&self, app: &str, message: &str) {
-        self.report(app, condition("Progressing", "False", "ProgressDeadlineExceeded", message)).await;
+        let exceeded = condition("Progressing", "False", "ProgressDeadlineExceeded", message);
+        let counts = json!({"replicas": 2, "updatedReplicas": 1, "readyReplicas": 1, "availableReplicas": 1,
+            "unavailableReplicas": 1});
+        self.report(app, exceeded, counts).await;
     }
 
     /// A rollout from beginning to end.
@@ -77,15 +81,17 @@ impl World {
     }
 
     /// What the deployment controller writes of the present generation.
-    async fn report(&self, app: &str, progressing: Value) {
+    async fn report(&self, app: &str, progressing: Value, counts: Value) {
         let api = self.api::<Deployment>();
         let generation = api.get(app).await.expect("the Deployment is there").metadata.generation;
         let available = condition("Available", "True", "MinimumReplicasAvailable", "Deployment has minimum availability.");
-        let status = json!({"status": {
-            "observedGeneration": generation, "conditions": [progressing, available],
-            "replicas": 1, "updatedReplicas": 1, "readyReplicas": 1, "availableReplicas": 1,
-        }});
-        api.patch_status(app, &PatchParams::default(), &Patch::Merge(status)).await.expect("status patched");
+        let mut status = json!({"observedGeneration": generation, "conditions": [progressing, available]});
+        // Not by `merge`: a `null` has to reach the API server.
+        for (count, n) in counts.as_object().expect("an object") {
+            status[count] = n.clone();
+        }
+        let patch = Patch::Merge(json!({"status": status}));
+        api.patch_status(app, &PatchParams::default(), &patch).await.expect("status patched");
     }
 
     /// Kustomizations of this namespace; their definition is installed when first needed.
@@ -133,12 +139,6 @@ impl World {
     /// Deletes a Deployment, as somebody does who takes an application away.
     pub async fn take_away(&self, app: &str) {
         self.delete::<Deployment>(app).await;
-    }
-
-    /// Deployments by name, as they are now.
-    pub async fn deployment_names(&self) -> Vec<String> {
-        let all = self.api::<Deployment>().list(&Default::default()).await.expect("listed");
-        all.iter().map(|d| d.name_any()).collect()
     }
 }
 

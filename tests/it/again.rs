@@ -1,0 +1,183 @@
+//! Removed and made again under the same name: the new one begins in silence, and nothing of the old one is sent for it.
+//!
+//! In each case a delivery of the old one waits at a receiver that fails, and that is healed when the new one is there.
+
+use kube::api::PostParams;
+use pennant::api::{Delivery, Notification, Pipeline};
+use serde_json::{Value, json};
+
+use crate::support::receiver::Receiver;
+use crate::support::world::{self, apps::Kind};
+use crate::support::{Oracle, Pennant, Reply, World};
+
+/// A pipeline, a notification whose receiver fails, and a delivery that waits there.
+struct Stuck {
+    world: World,
+    receiver: Receiver,
+    pennant: Pennant,
+}
+
+impl Stuck {
+    async fn new(ns: &str) -> Self {
+        let world = World::new(ns).await;
+        let receiver = Receiver::start();
+        receiver.always("/hook/web", Reply::status(500));
+        world.deploy("web", "1").await;
+        world.pipeline("shop", &["dev/web"]).await;
+        world.notification("hook", &receiver, json!({})).await;
+        let pennant = Pennant::start(&world).await;
+        world.settled().await;
+        world.ship("web", "2").await;
+        world.ship("web", "3").await;
+        world.delivery("Deployed 2", |d| d.status.as_ref().is_some_and(|s| s.attempts > 0)).await;
+        world.delivery("Deployed 3", |_| true).await;
+        Self { world, receiver, pennant }
+    }
+
+    /// Everything is there again: heals the receiver, lets something happen, and looks.
+    async fn goes_on_with(&self, steps: &[&str]) {
+        self.world.settled().await;
+        self.receiver.always("/hook/web", Reply::status(200));
+        self.world.ship("web", "4").await;
+        self.world.ship("web", "5").await;
+        self.world.fence("shop", &["hook"]).await;
+        Oracle::new(&self.world, &self.receiver).lane("shop/hook/dev/web", steps).check().await;
+    }
+
+    async fn canceled(&self, reason: &str) {
+        for what in ["Deployed 2", "Deployed 3"] {
+            let canceled = self.world.delivery(what, |d| d.status.as_ref().is_some_and(|s| s.outcome.is_some())).await;
+            assert_eq!(canceled.status.unwrap().reason.as_deref(), Some(reason), "{what}");
+        }
+    }
+
+    async fn targets(&self, targets: &[&str]) {
+        let spec = world::pipeline(&self.world.ns, "shop", Kind::Deployment, targets)["spec"].take();
+        self.world.patch::<Pipeline>("shop", json!({"spec": spec})).await;
+    }
+
+    async fn make_pipeline_again(&self) {
+        self.world.delete::<Pipeline>("shop").await;
+        self.world.pipeline("shop", &["dev/web"]).await;
+    }
+
+    async fn make_notification_again(&self) {
+        self.world.delete::<Notification>("hook").await;
+        self.world.notification("hook", &self.receiver, json!({})).await;
+    }
+
+    /// Somebody replaces the status with nothing.
+    async fn wipe_status(&self) {
+        let mut bare = serde_json::to_value(self.world.get_pipeline("shop").await).unwrap();
+        bare["status"] = json!({});
+        bare["metadata"].as_object_mut().unwrap().remove("resourceVersion");
+        let bare: Pipeline = serde_json::from_value(bare).unwrap();
+        self.world.api::<Pipeline>().replace_status("shop", &PostParams::default(), &bare).await.unwrap();
+    }
+
+    /// The old ones arrive before their time is up.
+    async fn heal_and_drain(&self) {
+        self.receiver.always("/hook/web", Reply::status(200));
+        let delivered = |d: &Delivery| d.status.as_ref().is_some_and(|s| s.outcome.is_some());
+        self.world.delivery("Deployed 3", delivered).await;
+    }
+}
+
+const OLD_ONES_CANCELED: [&str; 4] = ["Deployed 2 [Canceled]", "Deployed 3 [Canceled]", "Deployed 4", "Deployed 5"];
+const ALL: [&str; 4] = ["Deployed 2", "Deployed 3", "Deployed 4", "Deployed 5"];
+
+#[tokio::test]
+async fn a_target() {
+    let stuck = Stuck::new("again-target").await;
+    stuck.targets(&[]).await;
+    stuck.canceled("TargetGone").await;
+    stuck.targets(&["dev/web"]).await;
+    stuck.goes_on_with(&OLD_ONES_CANCELED).await;
+}
+
+#[tokio::test]
+async fn a_target_that_was_taken_out_while_pennant_was_stopped() {
+    let mut stuck = Stuck::new("again-target-out").await;
+    stuck.pennant.kill9();
+    stuck.targets(&[]).await;
+    stuck.pennant.start_again().await;
+    stuck.canceled("TargetGone").await;
+    stuck.pennant.kill9();
+    stuck.targets(&["dev/web"]).await;
+    stuck.pennant.start_again().await;
+    stuck.goes_on_with(&OLD_ONES_CANCELED).await;
+}
+
+#[tokio::test]
+async fn a_target_that_was_away_unnoticed_is_the_same_target() {
+    let mut stuck = Stuck::new("again-target-same").await;
+    stuck.pennant.kill9();
+    stuck.targets(&[]).await;
+    stuck.targets(&["dev/web"]).await;
+    stuck.pennant.start_again().await;
+    stuck.goes_on_with(&ALL).await;
+}
+
+#[tokio::test]
+async fn a_pipeline() {
+    let stuck = Stuck::new("again-pipeline").await;
+    stuck.make_pipeline_again().await;
+    stuck.goes_on_with(&OLD_ONES_CANCELED).await;
+    stuck.canceled("PipelineGone").await;
+}
+
+#[tokio::test]
+async fn a_pipeline_while_pennant_was_stopped() {
+    let mut stuck = Stuck::new("again-pipeline-down").await;
+    stuck.pennant.kill9();
+    stuck.make_pipeline_again().await;
+    stuck.pennant.start_again().await;
+    stuck.goes_on_with(&OLD_ONES_CANCELED).await;
+    stuck.canceled("PipelineGone").await;
+}
+
+#[tokio::test]
+async fn a_notification() {
+    let stuck = Stuck::new("again-notification").await;
+    stuck.make_notification_again().await;
+    stuck.goes_on_with(&OLD_ONES_CANCELED).await;
+    stuck.canceled("NotificationGone").await;
+}
+
+#[tokio::test]
+async fn a_notification_while_pennant_was_stopped() {
+    let mut stuck = Stuck::new("again-notification-down").await;
+    stuck.pennant.kill9();
+    stuck.make_notification_again().await;
+    stuck.pennant.start_again().await;
+    stuck.goes_on_with(&OLD_ONES_CANCELED).await;
+    stuck.canceled("NotificationGone").await;
+}
+
+#[tokio::test]
+async fn a_status_that_was_wiped_is_a_silent_baseline() {
+    let stuck = Stuck::new("again-wiped").await;
+    stuck.heal_and_drain().await;
+    stuck.wipe_status().await;
+    stuck.goes_on_with(&ALL).await;
+}
+
+#[tokio::test]
+async fn a_status_that_was_wiped_does_not_cancel_what_waits() {
+    let mut stuck = Stuck::new("again-wiped-waiting").await;
+    stuck.pennant.kill9();
+    stuck.wipe_status().await;
+    stuck.pennant.start_again().await;
+    stuck.goes_on_with(&ALL).await;
+}
+
+#[tokio::test]
+async fn a_pipeline_restored_from_a_manifest_is_a_silent_baseline() {
+    let stuck = Stuck::new("again-restored").await;
+    stuck.heal_and_drain().await;
+    let saved: Value = serde_json::to_value(stuck.world.get_pipeline("shop").await).unwrap();
+    stuck.world.delete::<Pipeline>("shop").await;
+    stuck.world.ship("web", "3b").await;
+    stuck.world.create::<Pipeline>(json!({"metadata": {"name": "shop"}, "spec": saved["spec"]})).await;
+    stuck.goes_on_with(&ALL).await;
+}

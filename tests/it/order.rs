@@ -1,0 +1,199 @@
+//! Order within a lane, whatever the receiver, the user or the dispatcher do.
+
+use std::collections::BTreeMap;
+
+use futures::future::join_all;
+use pennant::api::{Delivery, Outcome};
+use serde_json::json;
+
+use crate::support::lanes::{Lane, what};
+use crate::support::pennant::Options;
+use crate::support::receiver::Gate;
+use crate::support::wait::heavy;
+use crate::support::{Oracle, Pennant, Receiver, Reply, World, eventually};
+
+#[tokio::test]
+async fn the_next_of_a_lane_waits_until_the_one_before_is_settled_and_other_lanes_flow() {
+    let world = World::new("order-waits").await;
+    let receiver = Receiver::start();
+    let gate = Gate::new();
+    receiver.script("/hook/web", [Reply::status(500), Reply::status(500), Reply::status(200).behind(&gate)]);
+    world.deploy("web", "1").await;
+    world.deploy("api", "1").await;
+    world.pipeline("shop", &["dev/web", "dev/api"]).await;
+    world.notification("hook", &receiver, json!({"endpoint": {"timeout": "60s"}})).await;
+    let _pennant = Pennant::start(&world).await;
+    world.settled().await;
+
+    world.ship("web", "2").await;
+    world.ship("web", "3").await;
+    receiver.wait("/hook/web", 3).await;
+    world.delivery("Deployed 3", |d| d.status.as_ref().is_none_or(|s| s.attempts == 0)).await;
+    world.ship("api", "2").await;
+    world.ship("api", "3").await;
+    receiver.wait("/hook/api", 2).await;
+    world.fence("shop", &["hook"]).await;
+    assert_eq!(receiver.to("/hook/web").len(), 3, "the one before is still in flight");
+
+    gate.open();
+    Oracle::new(&world, &receiver)
+        .lane("shop/hook/dev/web", &["Deployed 2", "Deployed 3"])
+        .lane("shop/hook/dev/api", &["Deployed 2", "Deployed 3"])
+        .check()
+        .await;
+}
+
+#[tokio::test]
+async fn a_receiver_that_was_away_gets_everything_in_order() {
+    let world = World::new("order-away").await;
+    let mut away = Receiver::refusing();
+    let there = Receiver::start();
+    for app in ["web", "api"] {
+        world.deploy(app, "1").await;
+    }
+    world.pipeline("shop", &["dev/web", "dev/api"]).await;
+    world.notification("hook", &away, json!({})).await;
+    world.notification("other", &there, json!({})).await;
+    let _pennant = Pennant::start(&world).await;
+    world.settled().await;
+
+    for tag in ["2", "3", "4", "5", "6"] {
+        world.ship("web", tag).await;
+        world.ship("api", tag).await;
+    }
+    world.fence("shop", &["other"]).await;
+    world
+        .delivery("Deployed 2", |d| d.spec.notification == "hook" && d.status.as_ref().is_some_and(|s| s.attempts > 2))
+        .await;
+    let condition = world.condition("hook", "Delivering", |c| c.reason == "ConnectionFailed").await;
+    assert!(condition.message.contains("wait"), "{}", condition.message);
+
+    away.listen();
+    world.fence("shop", &["hook", "other"]).await;
+    let all = ["Deployed 2", "Deployed 3", "Deployed 4", "Deployed 5", "Deployed 6"];
+    let mut oracle = Oracle::new(&world, &away).and(&there).with_attempts_unseen();
+    for lane in ["hook/dev/web", "hook/dev/api", "other/dev/web", "other/dev/api"] {
+        oracle = oracle.lane(&format!("shop/{lane}"), &all);
+    }
+    oracle.check().await;
+}
+
+#[tokio::test]
+async fn a_suspended_notification_records_and_sends_in_order_when_it_goes_on() {
+    let world = World::new("order-suspended").await;
+    let receiver = Receiver::start();
+    world.deploy("web", "1").await;
+    world.pipeline("shop", &["dev/web"]).await;
+    world.notification("hook", &receiver, json!({"suspend": true})).await;
+    world.notification("other", &receiver, json!({})).await;
+    let _pennant = Pennant::start(&world).await;
+    world.settled().await;
+
+    for tag in ["2", "3", "4"] {
+        world.ship("web", tag).await;
+    }
+    world.fence("shop", &["other"]).await;
+    world.condition("hook", "Delivering", |c| c.reason == "Suspended").await;
+    let is_held = |d: &Delivery| d.spec.notification == "hook";
+    eventually("what is held is recorded", async || {
+        let held: Vec<_> = world.deliveries().await.into_iter().filter(is_held).collect();
+        let pending = held.iter().all(|d| d.status.as_ref().is_none_or(|s| s.outcome.is_none() && s.attempts == 0));
+        assert!(pending, "{held:#?}");
+        // The fence is held as well.
+        if held.len() == 4 { Ok(()) } else { Err(format!("{} are recorded", held.len())) }
+    })
+    .await;
+    assert!(receiver.to("/hook/web").is_empty() && receiver.to("/hook/fence").is_empty());
+
+    world.patch::<pennant::api::Notification>("hook", json!({"spec": {"suspend": false}})).await;
+    world.fence("shop", &["hook", "other"]).await;
+    let all = ["Deployed 2", "Deployed 3", "Deployed 4"];
+    Oracle::new(&world, &receiver).lane("shop/hook/dev/web", &all).lane("shop/other/dev/web", &all).check().await;
+    world.condition("hook", "Delivering", |c| c.reason == "Delivering").await;
+}
+
+#[tokio::test]
+async fn there_and_back_again_while_the_dispatcher_is_down_are_two_changes() {
+    let world = World::new("order-aba").await;
+    let receiver = Receiver::start();
+    world.deploy("web", "a").await;
+    world.pipeline("shop", &["dev/web"]).await;
+    world.notification("hook", &receiver, json!({})).await;
+    let _observer = Pennant::with(&world, Options { controllers: "pipeline", ..Options::of(&world) }).await;
+    world.observed("shop").await;
+
+    world.ship("web", "b").await;
+    world.ship("web", "a").await;
+    let _dispatcher = Pennant::with(&world, Options { controllers: "dispatch", ..Options::of(&world) }).await;
+    world.settled().await;
+    world.fence("shop", &["hook"]).await;
+    Oracle::new(&world, &receiver).lane("shop/hook/dev/web", &["Deployed b", "Deployed a"]).check().await;
+}
+
+#[tokio::test]
+async fn fifty_targets_of_one_pipeline_are_fifty_lanes() {
+    let _alone = heavy().await;
+    let world = World::new("order-fifty").await;
+    let receiver = Receiver::start();
+    let apps: Vec<_> = (0..50).map(|n| format!("app-{n}")).collect();
+    join_all(apps.iter().map(|app| world.deploy(app, "1"))).await;
+    let targets: Vec<_> = apps.iter().map(|app| format!("dev/{app}")).collect();
+    world.pipeline("shop", &targets.iter().map(String::as_str).collect::<Vec<_>>()).await;
+    world.notification("hook", &receiver, json!({})).await;
+    let _pennant = Pennant::start(&world).await;
+    world.settled().await;
+
+    for tag in ["2", "3"] {
+        join_all(apps.iter().map(|app| world.ship(app, tag))).await;
+    }
+    world.fence("shop", &["hook"]).await;
+    let oracle = Oracle::new(&world, &receiver);
+    let oracle = targets.iter().fold(oracle, |o, t| o.lane(&format!("shop/hook/{t}"), &["Deployed 2", "Deployed 3"]));
+    oracle.check().await;
+    assert_eq!(world.get_notification("hook").await.status.unwrap().targets, 51);
+}
+
+#[tokio::test]
+async fn every_lane_is_whole_or_says_that_it_is_coalesced_under_a_storm_of_changes() {
+    let _alone = heavy().await;
+    let world = World::new("order-storm").await;
+    let receiver = Receiver::start();
+    let apps: Vec<_> = (0..8).map(|n| format!("app-{n}")).collect();
+    let targets: Vec<_> = apps.iter().map(|app| format!("dev/{app}")).collect();
+    let notifications = ["one", "two", "three", "four"];
+    join_all(apps.iter().map(|app| world.deploy(app, "0"))).await;
+    world.pipeline("shop", &targets.iter().map(String::as_str).collect::<Vec<_>>()).await;
+    for name in notifications {
+        world.notification(name, &receiver, json!({})).await;
+    }
+    let _pennant = Pennant::start(&world).await;
+    world.settled().await;
+
+    let tags: Vec<_> = (1..=6).map(|n| n.to_string()).collect();
+    join_all(apps.iter().map(async |app| {
+        for tag in &tags {
+            world.ship(app, tag).await;
+        }
+    }))
+    .await;
+    world.fence("shop", &notifications).await;
+
+    let mut lanes: BTreeMap<String, Vec<Delivery>> = BTreeMap::new();
+    for delivery in world.deliveries().await.into_iter().filter(|d| !Lane::of(d).is_fence()) {
+        lanes.entry(Lane::of(&delivery).path).or_default().push(delivery);
+    }
+    assert_eq!(lanes.len(), apps.len() * notifications.len());
+    let mut oracle = Oracle::new(&world, &receiver);
+    for (path, mut lane) in lanes {
+        lane.sort_by_key(|d| d.spec.order);
+        let steps: Vec<_> = lane.iter().map(|d| what(d.spec.type_.as_str(), &d.spec.to.revision)).collect();
+        let whole: Vec<_> = tags.iter().map(|tag| format!("Deployed {tag}")).collect();
+        let coalesced = lane.iter().any(|d| d.spec.coalesced);
+        assert!(steps == whole || coalesced, "{path}: {steps:?}");
+        assert_eq!(steps.last(), whole.last(), "{path} ends where its target is");
+        oracle = oracle.lane(&path, &steps.iter().map(String::as_str).collect::<Vec<_>>());
+    }
+    oracle.check().await;
+    let all = world.deliveries().await;
+    assert!(all.iter().all(|d| d.status.as_ref().is_some_and(|s| s.outcome == Some(Outcome::Delivered))));
+}

@@ -1,0 +1,161 @@
+//! What real controllers wrote, watch event by watch event, read through `observe`, `changelog` and `trigger`: exactly the
+//! transitions that happened come out, however the events are batched.
+//!
+//! `tests/data/*.jsonl` are recordings of kustomize-controller 1.7 (interval 8 s, retry 4 s) and of the deployment controller
+//! 1.36 (`progressDeadlineSeconds` 5), one JSON object `{scenario, at, object}` a line, `at` in seconds from the start.
+
+use std::collections::BTreeMap;
+use std::sync::LazyLock;
+
+use kube::core::DynamicObject;
+use pennant::api::{Change, Settled, TransitionType};
+use pennant::changelog::{Verdict, settle};
+use pennant::observe::{Observation, observe, reader};
+use pennant::trigger::transition;
+use proptest::prelude::*;
+
+/// Also: the interval's Ready=Unknown, a spec edit, a suspension while the source moves, a dependency that is not ready.
+pub const KUSTOMIZATION: &str = "Progressing 1, Deployed 1, Progressing 2, Deployed 2, Progressing 3, Failed 3, \
+    Progressing 4, Deployed 4, Progressing 5, Failed 5, Progressing 4, Recovered 4, Progressing 6, Deployed 6, Removed";
+/// Progressing 1 is the baseline. Also: scaling, a deleted pod, a restart without a new image, a new image while paused.
+pub const DEPLOYMENT: &str = "Deployed 1, Progressing 2, Deployed 2, Progressing 3, Failed 3, Progressing 4, Deployed 4, \
+    Progressing 5, Failed 5, Progressing 4, Recovered 4, Progressing 6, Deployed 6, Removed";
+/// One replica, so that a rollback moves no count at first and the verdict on the rollout before stands beside it.
+pub const ROLLBACK: &str = "Progressing 2, Failed 2, Progressing 1, Recovered 1, Progressing 3, Failed 3, \
+    Progressing 2, Failed 2, Progressing 1, Recovered 1, Removed";
+
+/// The revisions of the Kustomization by their last digits, from the first to the sixth.
+const COMMITS: [&str; 6] = ["5428ab", "9010b0", "6e83bb", "31647a", "5e6ac4", "56e278"];
+
+struct Event {
+    scenario: String,
+    seen: Observation,
+}
+
+static RECORDINGS: LazyLock<[Recording; 3]> = LazyLock::new(|| {
+    [
+        Recording::read(include_str!("../data/kustomization.jsonl"), KUSTOMIZATION),
+        Recording::read(include_str!("../data/deployment.jsonl"), DEPLOYMENT),
+        Recording::read(include_str!("../data/rollback.jsonl"), ROLLBACK),
+    ]
+});
+
+struct Recording {
+    reader: String,
+    events: Vec<Event>,
+    expected: Vec<String>,
+}
+
+impl Recording {
+    fn read(text: &str, expected: &str) -> Self {
+        let mut name = String::new();
+        let event = |line: &str| {
+            let mut line: serde_json::Value = serde_json::from_str(line).unwrap();
+            let object: DynamicObject = serde_json::from_value(line["object"].take()).unwrap();
+            let types = object.types.as_ref().unwrap();
+            name = reader(&types.api_version, &types.kind);
+            Event { scenario: line["scenario"].as_str().unwrap().to_owned(), seen: observe(Some(&object)) }
+        };
+        let events = text.lines().map(event).collect();
+        Self { reader: name, events, expected: expected.split(", ").map(str::to_owned).collect() }
+    }
+
+    /// The transitions that come out when only the events that `seen` lets through are seen, and then that the object is gone.
+    fn replay(&self, mut seen: impl FnMut(usize) -> bool) -> Vec<String> {
+        let gone = observe(None);
+        let observations = self.events.iter().enumerate().filter(|(i, _)| seen(*i)).map(|(_, e)| &e.seen);
+        let mut settled: Option<Settled> = None;
+        let mut transitions = Vec::new();
+        for observation in observations.chain([&gone]) {
+            match settle(settled.as_ref(), observation, &self.reader, 0) {
+                Verdict::Ignored => {}
+                Verdict::Baseline(new) => settled = Some(new),
+                Verdict::Changed { from, to, settled: new } => {
+                    settled = Some(new);
+                    let revision = number(&to.revision);
+                    let change = Change { from, to, ..Change::default() };
+                    transitions.extend(transition(&change).map(|t| name(t, &revision)));
+                }
+            }
+        }
+        transitions
+    }
+
+    /// Whether this event is the last of its scenario.
+    fn ends_scenario(&self, i: usize) -> bool {
+        self.events.get(i + 1).is_none_or(|next| next.scenario != self.events[i].scenario)
+    }
+}
+
+fn name(type_: TransitionType, revision: &str) -> String {
+    format!("{} {revision}", type_.as_str()).trim_end().to_owned()
+}
+
+/// A revision by its number in the recording.
+pub fn number(revision: &str) -> String {
+    let commit = (1..).zip(COMMITS).find(|(_, digits)| revision.ends_with(digits));
+    commit.map_or_else(|| revision.to_owned(), |(n, _)| n.to_string())
+}
+
+fn is_subsequence(part: &[String], whole: &[String]) -> bool {
+    let mut rest = whole.iter();
+    part.iter().all(|p| rest.any(|w| w == p))
+}
+
+/// How often each came, a recovery counted as a deployment.
+fn counts(list: &[String]) -> BTreeMap<String, usize> {
+    let mut counts = BTreeMap::new();
+    for item in list {
+        *counts.entry(item.replace("Recovered", "Deployed")).or_default() += 1;
+    }
+    counts
+}
+
+#[test]
+fn event_by_event_exactly_what_happened_comes_out() {
+    for recording in RECORDINGS.iter() {
+        assert_eq!(recording.replay(|_| true), recording.expected, "{}", recording.reader);
+    }
+}
+
+#[test]
+fn a_first_sight_at_any_moment_is_silent() {
+    for recording in RECORDINGS.iter() {
+        for start in 0..recording.events.len() {
+            let got = recording.replay(|i| i == start);
+            assert!(got.iter().all(|t| t == "Removed"), "{} event {start}: {got:?}", recording.reader);
+        }
+    }
+}
+
+/// Which events are seen: few, many, or anything between.
+fn masks() -> impl Strategy<Value = Vec<bool>> {
+    (0.0..1.0).prop_flat_map(|weight| prop::collection::vec(prop::bool::weighted(weight), 123))
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(2000))]
+
+    /// Events that were never seen can only take transitions away, and what is left stays in order, as long as the state in
+    /// which each scenario ends is seen.
+    #[test]
+    fn batching_only_takes_away(mask in masks()) {
+        for recording in RECORDINGS.iter() {
+            let got = recording.replay(|i| mask[i] || recording.ends_scenario(i));
+            prop_assert!(is_subsequence(&got, &recording.expected), "{got:?}");
+        }
+    }
+
+    /// Whatever is lost, and wherever it begins, nothing is told more often than it happened. (A recovery of what was never
+    /// seen to run is told as Deployed.)
+    #[test]
+    fn nothing_is_made_up(mask in masks(), from in 0..123_usize) {
+        for recording in RECORDINGS.iter() {
+            let got = recording.replay(|i| i >= from && mask[i]);
+            let allowed = counts(&recording.expected);
+            for (transition, n) in counts(&got) {
+                prop_assert!(n <= allowed.get(&transition).copied().unwrap_or(0), "{transition}: {got:?}");
+            }
+        }
+    }
+}

@@ -1,0 +1,198 @@
+//! What a crash, an orderly stop, or a restart of the API server may do: repeat the one request in flight, and nothing else.
+
+use std::time::{Duration, Instant};
+
+use futures::future::join_all;
+use kube::ResourceExt as _;
+use kube::api::ListParams;
+use pennant::api::{Delivery, Notification, Outcome, Pipeline, Time};
+use serde_json::json;
+
+use crate::support::control_plane::ControlPlane;
+use crate::support::pennant::Options;
+use crate::support::receiver::Gate;
+use crate::support::wait::heavy;
+use crate::support::{Oracle, Pennant, Receiver, Reply, World};
+
+#[tokio::test]
+async fn a_delivery_that_waits_for_its_retry_survives_a_kill_and_waits_on() {
+    let world = World::new("restart-waiting").await;
+    let receiver = Receiver::start();
+    receiver.script("/hook/web", [Reply::status(503)]);
+    world.deploy("web", "1").await;
+    world.pipeline("shop", &["dev/web"]).await;
+    let slow = json!({"delivery": {"retry": {"initial": "5s", "max": "5s"}}});
+    world.notification("hook", &receiver, slow).await;
+    let mut pennant = Pennant::start(&world).await;
+    world.settled().await;
+
+    world.ship("web", "2").await;
+    let waiting = world.delivery("Deployed 2", |d| d.status.as_ref().is_some_and(|s| s.next_attempt_time.is_some())).await;
+    pennant.kill9();
+    let due = waiting.status.unwrap().next_attempt_time.unwrap();
+    pennant.start_again().await;
+    let requests = receiver.wait("/hook/web", 2).await;
+    let (wall, mono) = (Time::now(), Instant::now());
+    let second = wall.checked_sub(mono - requests[1].at).unwrap();
+    // The object says it in whole milliseconds, cut.
+    assert!(second.as_millisecond() >= due.as_millisecond(), "{second} is before {due}");
+    assert_eq!(requests[0].id(), requests[1].id());
+    assert_eq!(requests[0].body, requests[1].body);
+    world.fence("shop", &["hook"]).await;
+    Oracle::new(&world, &receiver).lane("shop/hook/dev/web", &["Deployed 2"]).check().await;
+}
+
+#[tokio::test]
+async fn a_request_in_flight_is_repeated_at_most_once_after_a_kill() {
+    let world = World::new("restart-in-flight").await;
+    let receiver = Receiver::start();
+    receiver.script("/hook/web", [Reply::status(200).behind(&Gate::new())]);
+    world.deploy("web", "1").await;
+    world.pipeline("shop", &["dev/web"]).await;
+    world.notification("hook", &receiver, json!({"endpoint": {"timeout": "60s"}})).await;
+    let mut pennant = Pennant::start(&world).await;
+    world.settled().await;
+
+    world.ship("web", "2").await;
+    world.ship("web", "3").await;
+    receiver.wait("/hook/web", 1).await;
+    pennant.kill9();
+    pennant.start_again().await;
+    world.fence("shop", &["hook"]).await;
+    Oracle::new(&world, &receiver).lane("shop/hook/dev/web", &["Deployed 2", "Deployed 3"]).after_a_crash().check().await;
+    let requests = receiver.to("/hook/web");
+    assert_eq!(requests.len(), 3);
+    assert_eq!((requests[0].id(), &requests[0].body), (requests[1].id(), &requests[1].body));
+}
+
+#[tokio::test]
+async fn ten_kills_over_a_stream_of_changes_lose_nothing() {
+    const KILLS: usize = 10;
+    let _alone = heavy().await;
+    let world = World::new("restart-kills").await;
+    let receiver = Receiver::start();
+    let apps = ["a", "b", "c", "d", "e"];
+    for app in apps {
+        world.deploy(app, "0").await;
+    }
+    world.pipeline("shop", &apps.map(|app| ["dev/", app].concat()).each_ref().map(String::as_str)).await;
+    world.notification("hook", &receiver, json!({})).await;
+    // Observed by another process, which lives: so every change is in the log, whenever the dispatcher dies.
+    let _observer = Pennant::with(&world, Options { controllers: "pipeline", ..Options::of(&world) }).await;
+    let mut dispatcher = Pennant::with(&world, Options { controllers: "dispatch", ..Options::of(&world) }).await;
+    world.settled().await;
+
+    let tags: Vec<_> = (1..=KILLS).map(|n| n.to_string()).collect();
+    for tag in &tags {
+        let stream = join_all(apps.map(|app| world.ship(app, tag)));
+        let killed = async {
+            tokio::time::sleep(Duration::from_millis(fastrand::u64(0..250))).await;
+            dispatcher.kill9();
+            dispatcher.start_again().await;
+        };
+        tokio::join!(stream, killed);
+    }
+    world.fence("shop", &["hook"]).await;
+    let steps: Vec<_> = tags.iter().map(|tag| format!("Deployed {tag}")).collect();
+    let steps: Vec<_> = steps.iter().map(String::as_str).collect();
+    let oracle = Oracle::new(&world, &receiver).after_crashes(KILLS);
+    apps.iter().fold(oracle, |o, app| o.lane(&format!("shop/hook/dev/{app}"), &steps)).check().await;
+}
+
+#[tokio::test]
+async fn an_orderly_stop_finishes_what_is_in_flight_and_a_restart_is_silent() {
+    let world = World::new("restart-orderly").await;
+    let receiver = Receiver::start();
+    let gate = Gate::new();
+    receiver.script("/hook/web", [Reply::status(200).behind(&gate)]);
+    world.deploy("web", "1").await;
+    world.pipeline("shop", &["dev/web"]).await;
+    world.notification("hook", &receiver, json!({"endpoint": {"timeout": "60s"}})).await;
+    let mut pennant = Pennant::start(&world).await;
+    world.settled().await;
+
+    world.ship("web", "2").await;
+    receiver.wait("/hook/web", 1).await;
+    pennant.ask_to_stop();
+    crate::support::eventually("it has heard", async || {
+        if pennant.log().contains("stopping: nothing new is begun") { Ok(()) } else { Err("not yet".to_owned()) }
+    })
+    .await;
+    gate.open();
+    assert!(pennant.ended().await.success());
+    world.delivery("Deployed 2", |d| d.status.as_ref().is_some_and(|s| s.outcome == Some(Outcome::Delivered))).await;
+    let status = world.get_pipeline("shop").await.status.unwrap();
+    let (log, dispatched) = (status.log.unwrap(), status.dispatched.unwrap());
+    assert_eq!(dispatched.cursors[0].serial, log.serial, "the cursors were flushed");
+    assert_eq!(dispatched.last_sent.len(), 1);
+
+    // The counts of the Notification follow at the next start; from then on there is nothing to write.
+    pennant.start_again().await;
+    let counted = |n: &Notification| n.status.as_ref().is_some_and(|s| s.pending == 0 && s.delivered == 1);
+    crate::support::eventually("the counts follow", async || {
+        let n = world.get_notification("hook").await;
+        if counted(&n) { Ok(()) } else { Err(format!("{:?}", n.status)) }
+    })
+    .await;
+    pennant.stop().await;
+
+    let before = versions(&world).await;
+    pennant.start_again().await;
+    assert_eq!((pennant.writes().await, pennant.attempts().await), (0.0, 0.0));
+    assert_eq!(versions(&world).await, before);
+    let old = world.delivery("Deployed 2", |_| true).await.resource_version();
+    world.fence("shop", &["hook"]).await;
+    Oracle::new(&world, &receiver).lane("shop/hook/dev/web", &["Deployed 2"]).check().await;
+    assert_eq!(pennant.attempts().await, 1.0, "the fence's");
+    assert_eq!(world.delivery("Deployed 2", |_| true).await.resource_version(), old);
+}
+
+#[tokio::test]
+async fn a_restart_of_the_api_server_in_mid_stream_loses_nothing() {
+    let _alone = heavy().await;
+    let mut control_plane = tokio::task::spawn_blocking(ControlPlane::start).await.unwrap().unwrap();
+    let world = World::on(&control_plane.kubeconfig, "restart-api").await;
+    let receiver = Receiver::start();
+    let apps = ["a", "b", "c"];
+    for app in apps {
+        receiver.script(&format!("/hook/{app}"), [Reply::status(200), Reply::status(500), Reply::status(500)]);
+        world.deploy(app, "1").await;
+    }
+    world.pipeline("shop", &["dev/a", "dev/b", "dev/c"]).await;
+    world.notification("hook", &receiver, json!({})).await;
+    let _pennant = Pennant::start(&world).await;
+    world.settled().await;
+
+    for tag in ["2", "3", "4"] {
+        join_all(apps.map(|app| world.ship(app, tag))).await;
+    }
+    control_plane = tokio::task::spawn_blocking(move || {
+        control_plane.restart_api_server();
+        control_plane
+    })
+    .await
+    .unwrap();
+    for tag in ["5", "6"] {
+        join_all(apps.map(|app| world.ship(app, tag))).await;
+    }
+    world.fence("shop", &["hook"]).await;
+    let steps = ["Deployed 2", "Deployed 3", "Deployed 4", "Deployed 5", "Deployed 6"];
+    let oracle = Oracle::new(&world, &receiver);
+    apps.iter().fold(oracle, |o, app| o.lane(&format!("shop/hook/dev/{app}"), &steps)).check().await;
+    drop(control_plane);
+}
+
+/// Names and versions of everything of ours.
+async fn versions(world: &World) -> Vec<(String, Option<String>)> {
+    async fn of<K>(world: &World) -> Vec<(String, Option<String>)>
+    where
+        K: kube::Resource<Scope = k8s_openapi::NamespaceResourceScope, DynamicType = ()>
+            + Clone
+            + std::fmt::Debug
+            + serde::de::DeserializeOwned,
+    {
+        let all = world.api::<K>().list(&ListParams::default()).await.expect("listed");
+        all.iter().map(|o| (o.name_any(), o.resource_version())).collect()
+    }
+    [of::<Pipeline>(world).await, of::<Notification>(world).await, of::<Delivery>(world).await].concat()
+}

@@ -1,0 +1,188 @@
+//! What one process watches, and what it says of itself and of what it cannot watch.
+
+use std::collections::BTreeSet;
+
+use kube::api::{Api, ApiResource, DynamicObject, GroupVersionKind, Patch, PatchParams, PostParams};
+use pennant::api::Pipeline;
+use pennant::api::conditions::ConditionStatus;
+use serde_json::{Value, json};
+
+use crate::support::control_plane;
+use crate::support::pennant::Options;
+use crate::support::world::{self, apps::Kind, apps::condition};
+use crate::support::{Oracle, Pennant, Receiver, World, eventually};
+
+#[tokio::test]
+async fn the_same_names_in_two_namespaces_are_strangers() {
+    let (a, b) = (World::new("scopes-a").await, World::new("scopes-b").await);
+    let (at_a, at_b) = (Receiver::start(), Receiver::start());
+    for (world, receiver) in [(&a, &at_a), (&b, &at_b)] {
+        world.deploy("web", "1").await;
+        world.pipeline("shop", &["dev/web"]).await;
+        world.notification("hook", receiver, json!({})).await;
+    }
+    let watch = vec![a.ns.clone(), b.ns.clone()];
+    let mut pennant = Pennant::with(&a, Options { watch, ..Options::of(&a) }).await;
+    a.settled().await;
+    b.settled().await;
+
+    a.ship("web", "2").await;
+    b.ship("web", "3").await;
+    pennant.restart().await;
+    a.ship("web", "4").await;
+    b.ship("web", "5").await;
+    a.fence("shop", &["hook"]).await;
+    b.fence("shop", &["hook"]).await;
+    Oracle::new(&a, &at_a).lane("shop/hook/dev/web", &["Deployed 2", "Deployed 4"]).check().await;
+    Oracle::new(&b, &at_b).lane("shop/hook/dev/web", &["Deployed 3", "Deployed 5"]).check().await;
+}
+
+#[tokio::test]
+async fn a_notification_without_any_pipeline_is_ready() {
+    let world = World::new("scopes-no-pipeline").await;
+    let receiver = Receiver::start();
+    world.notification("hook", &receiver, json!({})).await;
+    let _pennant = Pennant::start(&world).await;
+    world.ready("hook").await;
+    let status = world.get_notification("hook").await.status.unwrap();
+    assert_eq!((status.pipelines, status.targets), (0, 0));
+
+    // And when there is one, it is told of all that happens from first sight.
+    world.deploy("web", "1").await;
+    world.pipeline("shop", &["dev/web"]).await;
+    world.observed("shop").await;
+    world.ship("web", "2").await;
+    world.fence("shop", &["hook"]).await;
+    Oracle::new(&world, &receiver).lane("shop/hook/dev/web", &["Deployed 2"]).check().await;
+}
+
+#[tokio::test]
+async fn the_two_controllers_work_together_from_two_processes() {
+    let world = World::new("scopes-two").await;
+    let receiver = Receiver::start();
+    world.deploy("web", "1").await;
+    world.pipeline("shop", &["dev/web"]).await;
+    world.notification("hook", &receiver, json!({})).await;
+    let _dispatcher = Pennant::with(&world, Options { controllers: "dispatch", ..Options::of(&world) }).await;
+    let mut observer = Pennant::with(&world, Options { controllers: "pipeline", ..Options::of(&world) }).await;
+    world.settled().await;
+
+    world.ship("web", "2").await;
+    world.break_("web", "3", "no such image").await;
+    world.fence("shop", &["hook"]).await;
+    observer.restart().await;
+    world.ship("web", "2").await;
+    world.fence("shop", &["hook"]).await;
+    Oracle::new(&world, &receiver).lane("shop/hook/dev/web", &["Deployed 2", "Failed 3", "Recovered 2"]).check().await;
+    assert_eq!(observer.attempts().await, 0.0);
+}
+
+#[tokio::test]
+async fn a_kind_that_comes_late_is_picked_up() {
+    let world = World::new("scopes-late").await;
+    let receiver = Receiver::start();
+    let mut late = world::pipeline(&world.ns, "shop", Kind::Deployment, &["dev/web"]);
+    late["spec"]["environments"][0]["targets"][0]["appRef"] =
+        json!({"apiVersion": "late.example.com/v1", "kind": "Widget", "name": "web"});
+    world.create::<Pipeline>(late).await;
+    world.notification("hook", &receiver, json!({})).await;
+    let _pennant = Pennant::start(&world).await;
+    let missing = world.pipeline_condition("shop", "Ready", |c| c.status == ConditionStatus::False).await;
+    assert_eq!(missing.reason, "KindNotFound");
+    assert!(missing.message.contains("Widget") && missing.message.contains("late.example.com/v1"), "{}", missing.message);
+    world.ready("hook").await;
+
+    control_plane::install(&world.client, &control_plane::foreign("late.example.com", "v1", "Widget", "widgets")).await;
+    let kind = GroupVersionKind::gvk("late.example.com", "v1", "Widget");
+    let widgets: Api<DynamicObject> =
+        Api::namespaced_with(world.client.clone(), &world.ns, &ApiResource::from_gvk_with_plural(&kind, "widgets"));
+    let widget = json!({
+        "apiVersion": "late.example.com/v1", "kind": "Widget", "spec": {},
+        "metadata": {"name": "web", "labels": {"app.kubernetes.io/version": "1"}},
+    });
+    widgets.create(&PostParams::default(), &serde_json::from_value(widget).unwrap()).await.unwrap();
+    let ready = json!({"status": {"observedGeneration": 1, "conditions": [condition("Ready", "True", "Up", "")]}});
+    widgets.patch_status("web", &PatchParams::default(), &Patch::Merge(ready)).await.unwrap();
+    eventually("the widget is seen", async || {
+        let status = world.get_pipeline("shop").await.status.unwrap_or_default();
+        let revision = status.environments[0].targets[0].settled.as_ref().map(|s| s.revision.clone());
+        if revision.as_deref() == Some("1") { Ok(()) } else { Err(format!("{:?}", status.environments)) }
+    })
+    .await;
+    world.observed("shop").await;
+
+    let label = json!({"metadata": {"labels": {"app.kubernetes.io/version": "2"}}});
+    widgets.patch("web", &PatchParams::default(), &Patch::Merge(label)).await.unwrap();
+    world.fence("shop", &["hook"]).await;
+    Oracle::new(&world, &receiver).lane("shop/hook/dev/web", &["Deployed 2"]).check().await;
+}
+
+#[tokio::test]
+async fn a_pipeline_that_cannot_be_followed_says_why() {
+    let world = World::new("scopes-refused").await;
+    let receiver = Receiver::start();
+    world.deploy("web", "1").await;
+    let numbered = |n: i32| json!({"namespace": world.ns, "appRef": {"name": format!("app-{n}")}});
+    let many: Vec<Value> = (1..=256).map(numbered).collect();
+    let app = json!({"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"});
+    let environments = json!([{"name": "dev", "targets": [numbered(0)]}, {"name": "prod", "targets": many}]);
+    world
+        .create::<Pipeline>(json!({"metadata": {"name": "many"}, "spec": {"appRef": app, "environments": environments}}))
+        .await;
+    let twice = json!([{"name": "dev", "targets": [{"namespace": world.ns}, {"namespace": world.ns}]}]);
+    world.create::<Pipeline>(json!({"metadata": {"name": "twice"}, "spec": {"appRef": app, "environments": twice}})).await;
+    world.pipeline("shop", &["dev/web"]).await;
+    world.notification("hook", &receiver, json!({})).await;
+    let _pennant = Pennant::start(&world).await;
+    for (name, reason, words) in [("many", "TooManyTargets", "257 targets"), ("twice", "DuplicateTarget", "appRef.name")] {
+        let ready = world.pipeline_condition(name, "Ready", |c| c.status == ConditionStatus::False).await;
+        assert_eq!(ready.reason, reason);
+        assert!(ready.message.contains(words), "{}", ready.message);
+    }
+
+    // They hold up nobody, and work once they are mended.
+    world.ready("hook").await;
+    world.observed("shop").await;
+    world.ship("web", "2").await;
+    world.fence("shop", &["hook"]).await;
+    let mended = world::pipeline(&world.ns, "twice", Kind::Deployment, &["dev/web"])["spec"].take();
+    world.patch::<Pipeline>("twice", json!({"spec": mended})).await;
+    world.observed("twice").await;
+    world.ship("web", "3").await;
+    world.fence("shop", &["hook"]).await;
+    world.fence("twice", &["hook"]).await;
+    Oracle::new(&world, &receiver)
+        .lane("shop/hook/dev/web", &["Deployed 2", "Deployed 3"])
+        .lane("twice/hook/dev/web", &["Deployed 3"])
+        .check()
+        .await;
+}
+
+#[tokio::test]
+async fn what_it_counts_has_names_and_labels_that_stay() {
+    let world = World::new("scopes-metrics").await;
+    let receiver = Receiver::start();
+    world.deploy("web", "1").await;
+    world.pipeline("shop", &["dev/web"]).await;
+    world.notification("hook", &receiver, json!({})).await;
+    let pennant = Pennant::start(&world).await;
+    assert_eq!(pennant.page("/readyz").await, "ok\n");
+    assert_eq!(pennant.page("/healthz").await, "ok\n");
+    let before: BTreeSet<_> = pennant.metrics().await.into_keys().collect();
+    world.settled().await;
+    world.ship("web", "2").await;
+    world.fence("shop", &["hook"]).await;
+    Oracle::new(&world, &receiver).lane("shop/hook/dev/web", &["Deployed 2"]).check().await;
+
+    let text = pennant.page("/metrics").await;
+    let families: BTreeSet<_> =
+        text.lines().filter_map(|l| l.strip_prefix("# TYPE ")).filter_map(|l| l.split_once(' ')).collect();
+    let expected = FAMILIES.into_iter().collect();
+    assert_eq!(families, expected);
+    let after = pennant.metrics().await;
+    let series: BTreeSet<_> = after.keys().cloned().collect();
+    assert_eq!(before, series, "every series is there from the start, and none is added by what people name things");
+    assert_eq!(after["pennant_deliveries_settled_total{outcome=\"Delivered\"}"], 2.0);
+}
+
+const FAMILIES: [(&str, &str); 1] = [("pennant_x", "counter")];

@@ -1,0 +1,210 @@
+//! Credentials out of Secrets: always the newest, never without, and never shown.
+
+use k8s_openapi::api::core::v1::Secret;
+use k8s_openapi::api::events::v1::Event;
+use kube::api::ListParams;
+use pennant::api::conditions::ConditionStatus;
+use pennant::api::{Delivery, Notification, Pipeline};
+use serde_json::json;
+
+use crate::support::{Oracle, Pennant, Receiver, Reply, World, eventually};
+
+#[tokio::test]
+async fn a_rotated_secret_is_used_by_the_next_attempt() {
+    let world = World::new("rotated").await;
+    let receiver = Receiver::start();
+    receiver.script("/hook/web", [Reply::status(401)]);
+    world.deploy("web", "1").await;
+    world.pipeline("shop", &["dev/web"]).await;
+    world.secret("token", json!({"key": "first"})).await;
+    // Without the rotation, the next attempt would be made in ten minutes.
+    let hook = json!({
+        "endpoint": {"auth": {"token": {"secretKeyRef": {"name": "token", "key": "key"}}}},
+        "delivery": {"retry": {"initial": "10m", "max": "10m"}},
+    });
+    world.notification("hook", &receiver, hook).await;
+    let _pennant = Pennant::start(&world).await;
+    world.settled().await;
+
+    world.ship("web", "2").await;
+    world.delivery("Deployed 2", |d| d.status.as_ref().is_some_and(|s| s.next_attempt_time.is_some())).await;
+    world.patch::<Secret>("token", json!({"stringData": {"key": "second\n"}})).await;
+    receiver.wait("/hook/web", 2).await;
+    world.ship("web", "3").await;
+    world.fence("shop", &["hook"]).await;
+    Oracle::new(&world, &receiver).lane("shop/hook/dev/web", &["Deployed 2", "Deployed 3"]).check().await;
+
+    let sent: Vec<_> = receiver.to("/hook/web").iter().map(|r| r.header("authorization").to_owned()).collect();
+    assert_eq!(sent, ["Bearer first", "Bearer second", "Bearer second"]);
+}
+
+#[tokio::test]
+async fn without_its_secret_nothing_is_sent_until_it_is_there() {
+    let world = World::new("missing").await;
+    let receiver = Receiver::start();
+    world.deploy("web", "1").await;
+    world.pipeline("shop", &["dev/web"]).await;
+    let token = json!({"secretKeyRef": {"name": "later", "key": "pass-key"}, "header": "x-api-key"});
+    world.notification("hook", &receiver, json!({"endpoint": {"auth": {"token": token}}})).await;
+    let _pennant = Pennant::start(&world).await;
+    world.observed("shop").await;
+    let ready = world.condition("hook", "Ready", |c| c.status == ConditionStatus::False).await;
+    assert_eq!(ready.reason, "SecretMissing");
+    assert!(ready.message.contains("later"), "{}", ready.message);
+    assert!(world.warning("hook", "SecretMissing").await.contains("later"));
+    world.cursor("shop", "hook").await;
+
+    world.ship("web", "2").await;
+    let waits = |d: &Delivery, word: &str| {
+        let status = d.status.clone().unwrap_or_default();
+        let reason = status.reason.as_deref() == Some("SecretMissing");
+        reason && status.attempts == 0 && status.error.is_some_and(|e| e.contains(word))
+    };
+    world.delivery("Deployed 2", |d| waits(d, "later")).await;
+    world.condition("hook", "Delivering", |c| c.reason == "SecretMissing").await;
+
+    // There is one now, without the key.
+    world.secret("later", json!({"other": "value"})).await;
+    world.condition("hook", "Ready", |c| c.reason == "SecretMissing" && c.message.contains("pass-key")).await;
+    world.delivery("Deployed 2", |d| waits(d, "pass-key")).await;
+    world.ship("web", "3").await;
+    world.delivery("Deployed 3", |_| true).await;
+    assert_eq!(receiver.connections(), 0);
+
+    world.patch::<Secret>("later", json!({"stringData": {"pass-key": "open sesame"}})).await;
+    world.settled().await;
+    world.fence("shop", &["hook"]).await;
+    Oracle::new(&world, &receiver).lane("shop/hook/dev/web", &["Deployed 2", "Deployed 3"]).check().await;
+    assert!(receiver.log().iter().all(|r| r.header("x-api-key") == "open sesame" && r.header("authorization").is_empty()));
+    world.condition("hook", "Delivering", |c| c.status == ConditionStatus::True).await;
+
+    // It is taken away again.
+    world.delete::<Secret>("later").await;
+    world.condition("hook", "Ready", |c| c.reason == "SecretMissing").await;
+    world.ship("web", "4").await;
+    world.delivery("Deployed 4", |d| waits(d, "later")).await;
+    Oracle::new(&world, &receiver)
+        .lane("shop/hook/dev/web", &["Deployed 2", "Deployed 3", "Deployed 4 [pending]"])
+        .check()
+        .await;
+}
+
+#[tokio::test]
+async fn the_url_and_basic_credentials_come_out_of_secrets() {
+    let world = World::new("basic").await;
+    let receiver = Receiver::start();
+    world.deploy("web", "1").await;
+    world.pipeline("shop", &["dev/web"]).await;
+    world.secret("url", json!({"url": receiver.url("/services/T0/B0")})).await;
+    world.secret("login", json!({"username": "user", "password": "pa:ss"})).await;
+    let hook = json!({"endpoint": {
+        "url": null,
+        "urlFrom": {"secretKeyRef": {"name": "url", "key": "url"}},
+        "auth": {"basic": {"secretRef": {"name": "login"}}},
+    }});
+    world.notification("hook", &receiver, hook).await;
+    let _pennant = Pennant::start(&world).await;
+    world.settled().await;
+
+    world.ship("web", "2").await;
+    world.fence("shop", &["hook"]).await;
+    Oracle::new(&world, &receiver).lane("shop/hook/dev/web", &["Deployed 2"]).check().await;
+    let log = receiver.log();
+    assert!(log.iter().all(|r| r.path == "/services/T0/B0" && r.header("authorization") == "Basic dXNlcjpwYTpzcw=="));
+
+    // The receiver moves.
+    let moved = Receiver::start();
+    world.patch::<Secret>("url", json!({"stringData": {"url": moved.url("/services/T1")}})).await;
+    world.patch::<Secret>("login", json!({"stringData": {"password": "changed"}})).await;
+    eventually("requests come to the new place with the new password", async || {
+        world.fence("shop", &["hook"]).await;
+        let changed = |r: &crate::support::receiver::Request| r.header("authorization") == "Basic dXNlcjpjaGFuZ2Vk";
+        if moved.to("/services/T1").iter().any(changed) { Ok(()) } else { Err(format!("{:?}", moved.log())) }
+    })
+    .await;
+    world.ship("web", "3").await;
+    world.fence("shop", &["hook"]).await;
+    let oracle = Oracle::new(&world, &receiver).and(&moved);
+    oracle.lane("shop/hook/dev/web", &["Deployed 2", "Deployed 3"]).check().await;
+}
+
+/// The values that must not be seen anywhere, and what they look like on the wire.
+const VALUES: [&str; 6] =
+    ["tok-8c1f4e", "path-77ab31", "query-5d20c9", "pass-e19a42", "dXNlci1iNDM6cGFzcy1lMTlhNDI=", "user-b43"];
+
+#[tokio::test]
+async fn a_value_of_a_secret_is_shown_nowhere() {
+    let world = World::new("unseen").await;
+    let receiver = Receiver::start();
+    let refusing = Receiver::refusing();
+    // Receivers that repeat what they were sent, in every way in which an attempt can end.
+    let (token, login) = VALUES.split_at(1);
+    let echoes = |values: &[&str]| {
+        let echo = values.join(" ");
+        [500, 401, 301].map(|s| Reply::status(s).body(&echo).header("location", &echo))
+    };
+    receiver.script("/token/web", echoes(token));
+    receiver.script("/path-77ab31?key=query-5d20c9", [Reply::Close].into_iter().chain(echoes(login)));
+    world.deploy("web", "1").await;
+    world.pipeline("shop", &["dev/web"]).await;
+    let url = |r: &Receiver| r.url("/path-77ab31?key=query-5d20c9");
+    let data = json!({"token": "tok-8c1f4e", "url": url(&receiver), "refusing": url(&refusing)});
+    world.secret("values", data).await;
+    world.secret("login", json!({"username": "user-b43", "password": "pass-e19a42"})).await;
+    let url_from = |key: &str| json!({"secretKeyRef": {"name": "values", "key": key}});
+    let basic = json!({"basic": {"secretRef": {"name": "login"}}});
+    let token = json!({"token": {"secretKeyRef": {"name": "values", "key": "token"}}});
+    world.notification("token", &receiver, json!({"endpoint": {"auth": token}})).await;
+    let endpoint = json!({"url": null, "urlFrom": url_from("url"), "auth": basic});
+    world.notification("basic", &receiver, json!({"endpoint": endpoint})).await;
+    let endpoint = json!({"url": null, "urlFrom": url_from("refusing"), "auth": basic});
+    world.notification("refused", &receiver, json!({"endpoint": endpoint})).await;
+    let mut pennant = Pennant::start(&world).await;
+    world.settled().await;
+
+    world.ship("web", "2").await;
+    // One attempt is made of each at least, and all that came of them is written down.
+    for notification in ["token", "basic", "refused"] {
+        world
+            .delivery("Deployed 2", |d| {
+                d.spec.notification == notification && d.status.as_ref().is_some_and(|s| s.attempts > 0)
+            })
+            .await;
+    }
+    let parked = |d: &Delivery| d.spec.notification == "token" && d.status.as_ref().is_some_and(|s| s.outcome.is_some());
+    world.delivery("Deployed 2", parked).await;
+    world.warning("token", "DeliveryParked").await;
+    world.condition("refused", "Delivering", |c| c.status == ConditionStatus::False).await;
+    let steps = ["Deployed 2 [Parked]"];
+    let oracle = Oracle::new(&world, &receiver)
+        .with_attempts_unseen()
+        .lane("shop/token/dev/web", &steps)
+        .lane("shop/basic/dev/web", &steps);
+    oracle.lane("shop/refused/dev/web", &["Deployed 2 [pending]"]).check().await;
+
+    // A value that cannot be used is not repeated in the complaint about it.
+    world.patch::<Secret>("values", json!({"stringData": {"url": "tok-8c1f4e path-77ab31 pass-e19a42"}})).await;
+    world.ship("web", "3").await;
+    world
+        .delivery("Deployed 3", |d| {
+            d.spec.notification == "basic" && d.status.as_ref().is_some_and(|s| s.reason.is_some() && s.attempts == 0)
+        })
+        .await;
+    let metrics = pennant.metrics().await;
+    pennant.stop().await;
+
+    let all = ListParams::default();
+    let mut seen = vec![("log", pennant.log()), ("metrics", format!("{metrics:?}"))];
+    let text = |list: serde_json::Result<String>| list.unwrap();
+    seen.push(("pipelines", text(serde_json::to_string(&world.api::<Pipeline>().list(&all).await.unwrap().items))));
+    seen.push(("notifications", text(serde_json::to_string(&world.api::<Notification>().list(&all).await.unwrap().items))));
+    seen.push(("deliveries", text(serde_json::to_string(&world.deliveries().await))));
+    seen.push(("events", text(serde_json::to_string(&world.api::<Event>().list(&all).await.unwrap().items))));
+    for (place, text) in seen {
+        assert!(text.len() > 100, "{place}: {text}");
+        for value in VALUES {
+            let shown = text.find(value).map(|at| &text[at.saturating_sub(200)..(at + 100).min(text.len())]);
+            assert_eq!(shown, None, "{value} in {place}");
+        }
+    }
+}

@@ -1,0 +1,296 @@
+//! What the API server refuses at `kubectl apply`, with words that say what to write instead; and what it takes.
+
+use http::Request;
+use kube::Client;
+use serde_json::{Value, json};
+
+use crate::support::World;
+
+/// What is wrong, what is written, and what the answer must say.
+type Bad = (&'static str, Value, &'static str);
+
+fn pipeline(spec: Value) -> Value {
+    object("Pipeline", "p", spec)
+}
+
+fn notification(over: Value) -> Value {
+    let mut spec = json!({
+        "triggers": [{"type": "Deployed"}],
+        "endpoint": {"url": "https://example.com/in"},
+        "template": {"inline": {"body": "{}"}},
+    });
+    json_patch::merge(&mut spec, &over);
+    object("Notification", "n", spec)
+}
+
+fn endpoint(over: Value) -> Value {
+    notification(json!({"endpoint": over}))
+}
+
+fn retry(retry: Value) -> Value {
+    notification(json!({"delivery": {"retry": retry}}))
+}
+
+fn object(kind: &str, name: &str, spec: Value) -> Value {
+    json!({"apiVersion": "pennant.dev/v1alpha1", "kind": kind, "metadata": {"name": name}, "spec": spec})
+}
+
+fn app() -> Value {
+    json!({"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"})
+}
+
+fn environments(environments: Value) -> Value {
+    pipeline(json!({"appRef": app(), "environments": environments}))
+}
+
+fn named(name: String, mut object: Value) -> Value {
+    object["metadata"]["name"] = json!(name);
+    object
+}
+
+fn delivery() -> Value {
+    object(
+        "Delivery",
+        "d",
+        json!({
+            "notification": "n", "pipelineRef": {"namespace": "a", "name": "p", "uid": "u"},
+            "subject": {"kind": "Target", "name": "dev/in-cluster/a", "environment": "dev"},
+            "lane": "target/dev/in-cluster/a", "order": 1, "serial": 1, "type": "Deployed", "time": "2025-01-01T00:00:00Z",
+            "from": {"status": "Current", "revision": "1"}, "to": {"status": "Current", "revision": "2"},
+        }),
+    )
+}
+
+fn bad_pipelines() -> Vec<Bad> {
+    let one = json!([{"namespace": "a"}]);
+    vec![
+        (
+            "an environment twice",
+            environments(json!([{"name": "dev", "targets": one}, {"name": "dev", "targets": one}])),
+            "Duplicate value",
+        ),
+        ("no environments", environments(json!([])), "should have at least 1 items"),
+        ("no targets", environments(json!([{"name": "dev", "targets": []}])), "should have at least 1 items"),
+        ("an environment that is no label", environments(json!([{"name": "Dev_1", "targets": one}])), "should match"),
+        (
+            "a namespace that is none",
+            environments(json!([{"name": "dev", "targets": [{"namespace": "A/b"}]}])),
+            "should match",
+        ),
+        ("no appRef", pipeline(json!({"environments": [{"name": "dev", "targets": one}]})), "spec.appRef: Required value"),
+        (
+            "a long name",
+            named("p".repeat(64), environments(json!([{"name": "dev", "targets": one}]))),
+            "at most 63 characters",
+        ),
+        (
+            "an unknown field",
+            environments(json!([{"name": "dev", "target": one, "targets": one}])),
+            "unknown field \"spec.environments[0].target\"",
+        ),
+    ]
+}
+
+fn bad_endpoints() -> Vec<Bad> {
+    let secret = json!({"name": "s", "key": "k"});
+    let both = json!({"basic": {"secretRef": {"name": "s"}}, "token": {"secretKeyRef": secret}});
+    vec![
+        ("user info", endpoint(json!({"url": "https://me:pw@example.com/"})), "auth.basic or auth.token"),
+        (
+            "a host that is a template",
+            endpoint(json!({"url": "https://{{environment}}.example.com/"})),
+            "must be literal; templates may stand in path and query only",
+        ),
+        ("another scheme", endpoint(json!({"url": "ftp://example.com/"})), "must begin with https:// or http://"),
+        ("no scheme", endpoint(json!({"url": "example.com/in"})), "must begin with https:// or http://"),
+        ("no host", endpoint(json!({"url": "https:///in"})), "must name a host"),
+        ("nothing but a scheme", endpoint(json!({"url": "https://"})), "must name a host"),
+        ("url and urlFrom", endpoint(json!({"urlFrom": {"secretKeyRef": secret}})), "set url or urlFrom, not both"),
+        ("basic and token", endpoint(json!({"auth": both})), "set exactly one of basic and token"),
+        ("neither basic nor token", endpoint(json!({"auth": {}})), "set exactly one of basic and token"),
+        ("a method without a body", endpoint(json!({"method": "GET"})), "supported values: \"POST\", \"PUT\", \"PATCH\""),
+        ("a timeout over 60s", endpoint(json!({"timeout": "61s"})), "from 100ms to 60s"),
+        ("no timeout at all", endpoint(json!({"timeout": "0s"})), "from 100ms to 60s"),
+        ("a timeout without a unit", endpoint(json!({"timeout": "15"})), "such as 15s"),
+        ("a timeout that is negative", endpoint(json!({"timeout": "-1s"})), "such as 15s"),
+        ("a timeout in words", endpoint(json!({"timeout": "soon"})), "such as 15s"),
+        ("a connectTimeout over 60s", endpoint(json!({"connectTimeout": "2m"})), "from 100ms to 60s"),
+        (
+            "a reserved header",
+            endpoint(json!({"headers": {"Content-Type": "text/plain"}})),
+            "the content type is template.inline.contentType",
+        ),
+        ("a header of ours", endpoint(json!({"headers": {"webhook-id": "1"}})), "are set by Pennant"),
+        ("a header that is no name", endpoint(json!({"headers": {"X Team": "a"}})), "letters, digits and dashes"),
+        (
+            "a token's header that is no name",
+            endpoint(json!({"auth": {"token": {"secretKeyRef": secret, "header": "X:Y"}}})),
+            "should match",
+        ),
+        ("an unknown field", endpoint(json!({"header": {}})), "unknown field \"spec.endpoint.header\""),
+    ]
+}
+
+fn bad_notifications() -> Vec<Bad> {
+    vec![
+        (
+            "a trigger that is none",
+            notification(json!({"triggers": [{"type": "Exploded"}]})),
+            "supported values: \"Deployed\"",
+        ),
+        (
+            "a glob that is none",
+            notification(json!({"triggers": [{"type": "Failed", "environments": ["prod,dev"]}]})),
+            "should match",
+        ),
+        (
+            "a trigger for no environment",
+            notification(json!({"triggers": [{"type": "Failed", "environments": []}]})),
+            "should have at least 1 items",
+        ),
+        ("a template that is nothing", notification(json!({"template": {"inline": null}})), "set inline"),
+        (
+            "a content type that is none",
+            notification(json!({"template": {"inline": {"contentType": "json"}}})),
+            "should match",
+        ),
+        (
+            "initial over max",
+            retry(json!({"initial": "10s", "max": "5s"})),
+            "initial (default 5s) must not be over max (default 10m)",
+        ),
+        (
+            "max under the default of initial",
+            retry(json!({"max": "1s"})),
+            "initial (default 5s) must not be over max (default 10m)",
+        ),
+        ("initial under 100ms", retry(json!({"initial": "1ms"})), "initial must be at least 100ms"),
+        ("max over an hour", retry(json!({"max": "2h"})), "max at most 1h"),
+        ("a gap in words", retry(json!({"initial": "a while"})), "durations such as 5s, 10m or 24h"),
+        ("a gap that is negative", retry(json!({"initial": "-5s"})), "durations such as 5s, 10m or 24h"),
+        ("a maxAge that is too long", retry(json!({"maxAge": "1000h"})), "from 1s to 720h"),
+        ("a maxAge without a unit", retry(json!({"maxAge": "3600"})), "durations such as 5s, 10m or 24h"),
+        ("a long name", named("n".repeat(64), notification(json!({}))), "at most 63 characters"),
+        ("an unknown field", notification(json!({"trigger": []})), "unknown field \"spec.trigger\""),
+    ]
+}
+
+#[tokio::test]
+async fn mistakes_are_refused_with_a_remedy() {
+    let world = World::new("validation-bad").await;
+    let mut wrong = Vec::new();
+    for (what, object, words) in bad_pipelines().into_iter().chain(bad_endpoints()).chain(bad_notifications()) {
+        match create(&world, &object, true).await {
+            Ok(_) => wrong.push(format!("{what}: accepted")),
+            Err(message) if message.contains(words) => {}
+            Err(message) => wrong.push(format!("{what}: {message}")),
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[tokio::test]
+async fn what_makes_sense_is_accepted() {
+    let world = World::new("validation-good").await;
+    let one = json!([{"namespace": "a"}]);
+    let secret = json!({"name": "s", "key": "k"});
+    let good = [
+        ("the least pipeline", environments(json!([{"name": "dev", "targets": one}]))),
+        (
+            "targets that override",
+            environments(json!([{"name": "dev", "targets": [
+                {"namespace": "a", "appRef": {"name": "web-dev"}}, {"namespace": "a", "appRef": {"kind": "StatefulSet"}},
+            ]}])),
+        ),
+        ("a name of 63 characters", named("p".repeat(63), environments(json!([{"name": "d".repeat(63), "targets": one}])))),
+        ("many targets", environments(json!([{"name": "dev", "targets": vec![json!({"namespace": "a"}); 256]}]))),
+        ("the least notification", object("Notification", "n", json!({}))),
+        ("silence", notification(json!({"triggers": []}))),
+        ("globs", notification(json!({"triggers": [{"type": "Failed", "environments": ["prod", "staging-*", "dev-?"]}]}))),
+        (
+            "a selector",
+            notification(json!({"pipelineSelector": {"matchExpressions": [{"key": "team", "operator": "Exists"}]}})),
+        ),
+        ("templates in path and query", endpoint(json!({"url": "https://example.com:8443/{{environment}}?r={{revision}}"}))),
+        ("an at sign in the path", endpoint(json!({"url": "https://example.com/@{{environment}}"}))),
+        ("a literal IPv6 address", endpoint(json!({"url": "http://[2001:db8::1]:8080/in"}))),
+        ("a URL from a Secret", endpoint(json!({"url": null, "urlFrom": {"secretKeyRef": secret}}))),
+        ("a token", endpoint(json!({"auth": {"token": {"secretKeyRef": secret, "header": "X-Token", "scheme": ""}}}))),
+        ("basic", endpoint(json!({"auth": {"basic": {"secretRef": {"name": "s"}}}, "method": "PUT"}))),
+        ("the longest timeout", endpoint(json!({"timeout": "1m", "connectTimeout": "500ms"}))),
+        ("headers", endpoint(json!({"headers": {"X-Team": "{{pipeline.name}}", "Accept": "application/json"}}))),
+        (
+            "a content type with a charset",
+            notification(json!({"template": {"inline": {"contentType": "text/plain; charset=utf-8"}}})),
+        ),
+        ("a schedule", retry(json!({"initial": "100ms", "max": "1h", "maxAge": "720h"}))),
+        ("a delivery", delivery()),
+    ];
+    let mut wrong = Vec::new();
+    for (what, object) in good {
+        if let Err(message) = create(&world, &object, true).await {
+            wrong.push(format!("{what}: {message}"));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[tokio::test]
+async fn a_delivery_cannot_be_edited_and_has_a_spec() {
+    let world = World::new("validation-delivery").await;
+    let mut bare = delivery();
+    bare.as_object_mut().unwrap().remove("spec");
+    let refused = create(&world, &bare, true).await.unwrap_err();
+    assert!(refused.contains("spec: Required value"), "{refused}");
+
+    let mut made = create(&world, &delivery(), false).await.unwrap();
+    for (pointer, value) in [("/spec/to/revision", json!("3")), ("/spec/coalesced", json!(true)), ("/spec/serial", json!(2))]
+    {
+        let mut edited = made.clone();
+        set(&mut edited, pointer, value);
+        let refused = send(&world.client, "PUT", &path(&world, &edited, "/d?dryRun=All"), &edited).await.unwrap_err();
+        assert!(refused.contains("cannot be edited; delete the object to cancel it"), "{pointer}: {refused}");
+    }
+    made["metadata"]["annotations"] = json!({"note": "seen"});
+    send(&world.client, "PUT", &path(&world, &made, "/d?dryRun=All"), &made).await.unwrap();
+}
+
+fn set(object: &mut Value, pointer: &str, value: Value) {
+    let (parent, key) = pointer.rsplit_once('/').unwrap();
+    object.pointer_mut(parent).unwrap()[key] = value;
+}
+
+/// Creates an object as `kubectl apply` does, which has unknown fields refused.
+async fn create(world: &World, object: &Value, dry: bool) -> Result<Value, String> {
+    let mut object = object.clone();
+    prune(&mut object);
+    let dry = if dry { "&dryRun=All" } else { "" };
+    send(&world.client, "POST", &path(world, &object, &format!("?fieldValidation=Strict{dry}")), &object).await
+}
+
+/// A merge leaves no nulls behind, but a table may.
+fn prune(value: &mut Value) {
+    if let Value::Object(map) = value {
+        map.retain(|_, v| !v.is_null());
+        map.values_mut().for_each(prune);
+    }
+}
+
+fn path(world: &World, object: &Value, rest: &str) -> String {
+    let plural = match object["kind"].as_str() {
+        Some("Pipeline") => "pipelines",
+        Some("Notification") => "notifications",
+        _ => "deliveries",
+    };
+    format!("/apis/pennant.dev/v1alpha1/namespaces/{}/{plural}{rest}", world.ns)
+}
+
+async fn send(client: &Client, method: &str, path: &str, object: &Value) -> Result<Value, String> {
+    let request = Request::builder()
+        .method(method)
+        .uri(path)
+        .header("content-type", "application/json")
+        .body(serde_json::to_vec(object).unwrap())
+        .unwrap();
+    client.request(request).await.map_err(|e| e.to_string())
+}
