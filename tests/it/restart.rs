@@ -1,4 +1,5 @@
 //! What a crash, an orderly stop, or a restart of the API server may do: repeat the one request in flight, and nothing else.
+#![allow(clippy::float_cmp, reason = "counts are whole numbers")]
 
 use std::time::{Duration, Instant};
 

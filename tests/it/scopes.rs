@@ -1,4 +1,5 @@
 //! What one process watches, and what it says of itself and of what it cannot watch.
+#![allow(clippy::float_cmp, reason = "counts are whole numbers")]
 
 use std::collections::BTreeSet;
 
