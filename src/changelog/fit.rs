@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use crate::api::{ChangeLog, PipelineStatus};
 
-use super::log::merge_oldest;
+use super::log::merge_two;
 
 /// A status of more bytes than this is cut down. A status costs the API server in proportion to its bytes, and etcd refuses an
 /// object of 1.5 MiB.
@@ -60,16 +60,15 @@ pub fn fit(status: &mut PipelineStatus, limit: usize) -> usize {
     bytes
 }
 
-/// Merges the oldest change that has a later one of its subject. How many bytes that saved; `None` when each stands alone.
+/// Merges two changes of the subject whose oldest is the oldest of all, if it has a later one. How many bytes that saved; `None` when each stands alone.
 fn merge_one(log: &mut ChangeLog, waiting: &mut HashMap<String, usize>) -> Option<usize> {
     let subject = log.changes.iter().map(|c| &c.subject).find(|s| waiting.get(*s).is_some_and(|n| *n > 1))?.clone();
-    let bytes_of = |log: &ChangeLog, take: usize| -> usize {
-        log.changes.iter().filter(|c| c.subject == subject).take(take).map(|c| size(c) + 1).sum()
-    };
-    let before = bytes_of(log, 2);
-    merge_oldest(log, &subject);
+    let bytes =
+        |log: &ChangeLog| -> usize { log.changes.iter().filter(|c| c.subject == subject).map(|c| size(c) + 1).sum() };
+    let before = bytes(log);
+    merge_two(log, &subject);
     *waiting.entry(subject.clone()).or_default() -= 1;
-    Some(before.saturating_sub(bytes_of(log, 1)))
+    Some(before.saturating_sub(bytes(log)))
 }
 
 /// Cuts every message of the status, in the targets and in the log.

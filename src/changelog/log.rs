@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 
 use crate::api::pipeline::Cursor;
-use crate::api::{Change, ChangeLog, State, Time};
+use crate::api::{Change, ChangeLog, State, Status, Time};
 
-/// At most so many changes of one subject wait in the log; more are made one, oldest first.
+/// At most so many changes of one subject wait in the log; more are made one: first what began with what came of it, then the
+/// oldest.
 pub const MAX_PER_SUBJECT: usize = 8;
 
 /// The log of a pipeline that is seen for the first time.
@@ -31,7 +32,7 @@ pub fn prune(log: &mut ChangeLog, cursors: &[Cursor]) {
     }
 }
 
-/// Makes one of the two oldest changes of each subject that has more than [`MAX_PER_SUBJECT`], until none has.
+/// Makes one of two changes of each subject that has more than [`MAX_PER_SUBJECT`], until none has.
 pub fn compact(log: &mut ChangeLog) {
     let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
     for change in &log.changes {
@@ -41,16 +42,21 @@ pub fn compact(log: &mut ChangeLog) {
         counts.into_iter().filter(|(_, n)| *n > MAX_PER_SUBJECT).map(|(s, n)| (s.to_owned(), n)).collect();
     for (subject, count) in crowded {
         for _ in MAX_PER_SUBJECT..count {
-            merge_oldest(log, &subject);
+            merge_two(log, &subject);
         }
     }
 }
 
-/// Makes one of the two oldest changes of a subject: from the older's `from` to the newer's `to`, at the newer's place.
-/// Whether there were two.
-pub(super) fn merge_oldest(log: &mut ChangeLog, subject: &str) -> bool {
-    let mut places = log.changes.iter().enumerate().filter(|(_, c)| c.subject == subject).map(|(i, _)| i);
-    let (Some(older), Some(newer)) = (places.next(), places.next()) else { return false };
+/// Makes one of two neighbouring changes of a subject: from the older's `from` to the newer's `to`, at the newer's place. Whether
+/// there were two.
+///
+/// The oldest that only began something goes into what came of it: that loses least, and the mark of it stands on a change that
+/// is reported, also to those who do not ask for beginnings. If there is none, it is the two oldest.
+pub(super) fn merge_two(log: &mut ChangeLog, subject: &str) -> bool {
+    let ours = log.changes.iter().enumerate().filter(|(_, c)| c.subject == subject);
+    let pairs = ours.clone().zip(ours.skip(1)).map(|((older, c), (newer, _))| (older, newer, c.to.status));
+    let began = pairs.clone().find(|(_, _, status)| *status == Status::InProgress);
+    let Some((older, newer, _)) = began.or_else(|| pairs.into_iter().next()) else { return false };
     let older = log.changes.remove(older);
     let newer = &mut log.changes[newer - 1];
     newer.coalesced = true;
@@ -63,7 +69,6 @@ pub(super) fn merge_oldest(log: &mut ChangeLog, subject: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::api::Status;
 
     fn at(ms: i64) -> Time {
         Time::from_millisecond(ms).unwrap()
@@ -124,12 +129,27 @@ mod tests {
     }
 
     #[test]
+    fn what_began_goes_into_what_came_of_it() {
+        let mut log = open(at(0), None);
+        for i in 1..=6 {
+            let (old, new) = (format!("v{}", i - 1), format!("v{i}"));
+            append(&mut log, "a", at(i), state(Status::Current, &old, false), state(Status::InProgress, &new, false));
+            append(&mut log, "a", at(i), state(Status::InProgress, &new, false), state(Status::Current, &new, false));
+        }
+        compact(&mut log);
+        let told = log.changes.iter().filter(|c| c.to.status == Status::Current);
+        let told: Vec<(&str, bool)> = told.map(|c| (c.to.revision.as_str(), c.coalesced)).collect();
+        assert_eq!(told, [("v1", true), ("v2", true), ("v3", true), ("v4", true), ("v5", false), ("v6", false)]);
+        assert_eq!(log.changes[1].from.revision, "v1");
+    }
+
+    #[test]
     fn a_failure_in_between_is_not_lost() {
         let mut log = open(at(0), None);
         append(&mut log, "a", at(1), state(Status::Current, "v1", false), state(Status::Failed, "v2", true));
         append(&mut log, "a", at(2), state(Status::Failed, "v2", true), state(Status::Current, "v1", false));
-        assert!(merge_oldest(&mut log, "a"));
-        assert!(!merge_oldest(&mut log, "a"));
+        assert!(merge_two(&mut log, "a"));
+        assert!(!merge_two(&mut log, "a"));
         assert_eq!(log.changes[0].from, state(Status::Current, "v1", true));
         assert_eq!(log.changes[0].to, state(Status::Current, "v1", false));
     }

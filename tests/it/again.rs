@@ -3,12 +3,12 @@
 //! In each case a delivery of the old one waits at a receiver that fails, and that is healed when the new one is there.
 
 use kube::api::PostParams;
-use pennant::api::{Delivery, Notification, Pipeline};
+use pennant::api::{Delivery, Notification, Pipeline, PipelineStatus};
 use serde_json::{Value, json};
 
 use crate::support::receiver::Receiver;
 use crate::support::world::{self, apps::Kind};
-use crate::support::{Oracle, Pennant, Reply, World};
+use crate::support::{Oracle, Pennant, Reply, World, eventually};
 
 /// A pipeline, a notification whose receiver fails, and a delivery that waits there.
 struct Stuck {
@@ -68,11 +68,13 @@ impl Stuck {
 
     /// Somebody replaces the status with nothing.
     async fn wipe_status(&self) {
-        let mut bare = serde_json::to_value(self.world.get_pipeline("shop").await).unwrap();
-        bare["status"] = json!({});
-        bare["metadata"].as_object_mut().unwrap().remove("resourceVersion");
-        let bare: Pipeline = serde_json::from_value(bare).unwrap();
-        self.world.api::<Pipeline>().replace_status("shop", &PostParams::default(), &bare).await.unwrap();
+        eventually("the status is wiped", async || {
+            let mut pipeline = self.world.get_pipeline("shop").await;
+            pipeline.status = Some(PipelineStatus::default());
+            let replaced = self.world.api::<Pipeline>().replace_status("shop", &PostParams::default(), &pipeline).await;
+            replaced.map(drop).map_err(|e| e.to_string())
+        })
+        .await;
     }
 
     /// The old ones arrive before their time is up.

@@ -131,6 +131,30 @@ async fn there_and_back_again_while_the_dispatcher_is_down_are_two_changes() {
 }
 
 #[tokio::test]
+async fn more_than_the_log_holds_while_the_dispatcher_is_down_says_that_it_is_coalesced() {
+    let world = World::new("order-crowded").await;
+    let receiver = Receiver::start();
+    world.deploy("web", "0").await;
+    world.pipeline("shop", &["dev/web"]).await;
+    world.notification("hook", &receiver, json!({})).await;
+    let _observer = Pennant::with(&world, Options { controllers: "pipeline", ..Options::of(&world) }).await;
+    world.observed("shop").await;
+    for tag in 1..=12 {
+        world.ship("web", &tag.to_string()).await;
+        world.observed_at("shop", &tag.to_string(), &["web"]).await;
+    }
+
+    let _dispatcher = Pennant::with(&world, Options { controllers: "dispatch", ..Options::of(&world) }).await;
+    world.settled().await;
+    world.fence("shop", &["hook"]).await;
+    // Beginnings are left out first, then the oldest; where something is left out, the next that is told says so.
+    let steps: Vec<_> = (5..=12).map(|tag| format!("Deployed {tag}")).collect();
+    let steps: Vec<_> = steps.iter().map(String::as_str).collect();
+    Oracle::new(&world, &receiver).lane("shop/hook/dev/web", &steps).check().await;
+    assert!(world.delivery("Deployed 5", |_| true).await.spec.coalesced);
+}
+
+#[tokio::test]
 async fn fifty_targets_of_one_pipeline_are_fifty_lanes() {
     let _alone = heavy().await;
     let world = World::new("order-fifty").await;

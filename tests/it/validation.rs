@@ -1,4 +1,5 @@
 //! What the API server refuses at `kubectl apply`, with words that say what to write instead; and what it takes.
+#![allow(clippy::needless_pass_by_value, reason = "tables read better with values")]
 
 use http::Request;
 use kube::Client;

@@ -209,6 +209,18 @@ impl World {
         api.list(&ListParams::default()).await.expect("listed").items
     }
 
+    /// Waits until a pipeline's status says that these applications run this revision: then it is in the log.
+    pub async fn observed_at(&self, pipeline: &str, revision: &str, apps: &[&str]) {
+        eventually(&format!("pipeline {pipeline} says {revision} of {apps:?}"), async || {
+            let status = self.get_pipeline(pipeline).await.status.unwrap_or_default();
+            let all = status.environments.iter().flat_map(|e| &e.targets);
+            let ours: Vec<_> = all.filter(|t| apps.contains(&t.cluster_app_ref.name.as_str())).collect();
+            let there = ours.iter().all(|t| t.ready && t.revision == revision);
+            if there && ours.len() >= apps.len() { Ok(()) } else { Err(format!("{ours:?}")) }
+        })
+        .await;
+    }
+
     /// Waits for a condition of a pipeline, about its present spec.
     pub async fn pipeline_condition(&self, pipeline: &str, type_: &str, holds: impl Fn(&Condition) -> bool) -> Condition {
         eventually(&format!("{type_} of pipeline {pipeline}"), async || {
