@@ -3,43 +3,40 @@
 //! In: records (from the dispatcher and from the journal's watch), and word that something has changed. Out: pieces of work in
 //! tasks of their own, at most so many at once, and at most one for a lane. One task runs it, so a lane needs no lock.
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap};
 use std::time::{Duration, Instant};
 
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
+use super::arrivals::{Arrivals, Listed};
 use super::directory::Answer;
 use super::journal::Event;
-use super::lane::{After, Due, Lane, Place};
+use super::lane::{Due, Lane, Place};
 use super::pool::Pool;
 use super::record::{LaneKey, Record, RecordId};
-use super::words::{audit, label, trouble};
-use super::work::{self, Decided, Parts, Worked};
-use super::{Command, Note, Scope, Started, schedule};
-use crate::api::{Outcome, now};
+use super::work::{Decided, Parts, Worked};
+use super::{Command, Scope, Started, schedule};
+use crate::api::now;
 use crate::telemetry::metrics::LaneState;
 
 /// After a stop, requests under way may finish for so long.
 const DRAIN: Duration = Duration::from_secs(20);
 
-/// Word of a deleted object may come so late: a create's answer, or a list that was begun before.
-const BURIED: Duration = Duration::from_mins(1);
-
 /// A lane and its place in the engine's books.
 #[derive(Default)]
-struct Slot {
-    lane: Lane<Record>,
-    timer: Option<Instant>,
+pub(super) struct Slot {
+    pub(super) lane: Lane<Record>,
+    pub(super) timer: Option<Instant>,
     /// In the pool, waiting for a worker.
-    ready: bool,
+    pub(super) ready: bool,
     /// Something has changed while its head was at work: it is looked at again afterwards, with or without a new try.
-    stale: Option<bool>,
+    pub(super) stale: Option<bool>,
 }
 
 /// What a task brings back.
-enum Done {
+pub(super) enum Done {
     /// An attempt is over: the origin's worker is free, and what came of it is to be written.
     Attempted { origin: String, answered: bool, decided: Box<Decided> },
     /// A delivery's work is over.
@@ -50,26 +47,21 @@ enum Done {
 
 /// The engine.
 pub(super) struct Engine {
-    parts: Parts,
-    started: Started,
-    lanes: HashMap<LaneKey, Slot>,
-    index: HashMap<RecordId, (LaneKey, Place)>,
-    pool: Pool,
-    timers: BTreeSet<(Instant, LaneKey)>,
-    work: JoinSet<Done>,
-    lists: HashMap<usize, HashSet<RecordId>>,
-    /// Sources whose first list is not in yet.
-    unread: HashSet<usize>,
-    /// Uids of objects that were deleted a short while ago: word of them that comes late is not believed.
-    buried: HashMap<String, Instant>,
-    draining: bool,
+    pub(super) parts: Parts,
+    pub(super) started: Started,
+    pub(super) lanes: HashMap<LaneKey, Slot>,
+    pub(super) index: HashMap<RecordId, (LaneKey, Place)>,
+    pub(super) pool: Pool,
+    pub(super) timers: BTreeSet<(Instant, LaneKey)>,
+    pub(super) work: JoinSet<Done>,
+    pub(super) arrivals: Arrivals,
+    pub(super) draining: bool,
 }
 
 impl Engine {
     pub(super) fn new(parts: Parts, workers: usize, started: Started) -> Self {
         Self {
-            unread: (0..started.sources.len()).collect(),
-            buried: HashMap::new(),
+            arrivals: Arrivals::new(started.sources.len()),
             parts,
             started,
             lanes: HashMap::new(),
@@ -77,7 +69,6 @@ impl Engine {
             pool: Pool::new(workers),
             timers: BTreeSet::new(),
             work: JoinSet::new(),
-            lists: HashMap::new(),
             draining: false,
         }
     }
@@ -141,7 +132,7 @@ impl Engine {
     }
 
     /// Something that a lane depends on has changed.
-    fn changed(&mut self, key: &LaneKey, retry: bool) {
+    pub(super) fn changed(&mut self, key: &LaneKey, retry: bool) {
         let Some(slot) = self.lanes.get_mut(key) else { return };
         if slot.lane.busy().is_some() {
             slot.stale = Some(retry || slot.stale.unwrap_or(false));
@@ -157,17 +148,13 @@ impl Engine {
 
     fn take_note(&mut self, source: usize, event: Event) {
         match event {
-            Event::ListBegins => {
-                self.lists.insert(source, HashSet::new());
-            }
+            Event::ListBegins => self.arrivals.begins(source),
             Event::Seen(record) => {
-                if let Some(list) = self.lists.get_mut(&source) {
-                    list.insert(record.id.clone());
-                }
+                self.arrivals.seen(source, &record.id);
                 self.seen(*record);
             }
             Event::Deleted(id, uid) => {
-                self.buried.insert(uid, Instant::now());
+                self.arrivals.bury(uid, Instant::now());
                 self.deleted(&id);
             }
             Event::ListEnds => self.listed(source),
@@ -177,13 +164,11 @@ impl Engine {
     /// A list is complete. The first of each source completes the restart; what a later one does not bring is read live, for it
     /// may have been recorded after the list was made.
     fn listed(&mut self, source: usize) {
-        let Some(list) = self.lists.remove(&source) else { return };
-        if self.unread.remove(&source) {
-            if self.unread.is_empty() {
-                self.resume();
-            }
-            return;
-        }
+        let list = match self.arrivals.ends(source) {
+            Listed::NotAll => return,
+            Listed::All => return self.resume(),
+            Listed::Again(list) => list,
+        };
         let here = |id: &RecordId| {
             self.started.sources.get(source).is_none_or(|ns| ns.as_ref().is_none_or(|ns| *ns == id.namespace))
         };
@@ -221,7 +206,7 @@ impl Engine {
     }
 
     fn seen(&mut self, record: Record) {
-        if self.buried.contains_key(&record.uid) {
+        if self.arrivals.is_buried(&record.uid) {
             return; // an answer or an event from before it was deleted
         }
         let settled = record.status.outcome.is_some();
@@ -254,146 +239,6 @@ impl Engine {
         self.look(&key);
     }
 
-    /// Whether a lane has something to do now, and if so, what.
-    fn look(&mut self, key: &LaneKey) {
-        if !self.unread.is_empty() || self.draining {
-            return;
-        }
-        let Some(slot) = self.lanes.get_mut(key).filter(|slot| !slot.ready) else { return };
-        match slot.lane.due(Instant::now()) {
-            Due::Busy | Due::Held => {}
-            Due::Empty => {
-                if let Some(timer) = slot.timer.take() {
-                    self.timers.remove(&(timer, key.clone()));
-                }
-                self.lanes.remove(key);
-                self.parts.ledger.trouble(key, None);
-            }
-            Due::At(until) => {
-                if let Some(old) = slot.timer.replace(until) {
-                    self.timers.remove(&(old, key.clone()));
-                }
-                self.timers.insert((until, key.clone()));
-            }
-            Due::Now => self.consider(key),
-        }
-    }
-
-    /// A head is due: may it be sent?
-    fn consider(&mut self, key: &LaneKey) {
-        let Some(slot) = self.lanes.get_mut(key) else { return };
-        let Some(head) = slot.lane.head() else { return };
-        match self.parts.directory.find(&head.spec) {
-            Answer::Send(notification, _) => {
-                if let Ok(sending) = &notification.sending {
-                    slot.ready = true;
-                    self.pool.ready(&sending.origin(), key.clone());
-                }
-            }
-            Answer::NotYet => {
-                slot.lane.take(Instant::now());
-                slot.lane.done(After::Hold { until: None });
-            }
-            Answer::Wait { reason, message, until } => {
-                let failures = slot.lane.failures();
-                if let Some(record) = slot.lane.take(Instant::now()).cloned() {
-                    let decided = work::wait(record, reason, &message, until.as_ref(), failures);
-                    let task = work::store(self.parts.clone(), decided, self.parts.aside.clone());
-                    self.work.spawn(async { Done::Worked(Box::new(task.await)) });
-                }
-            }
-            Answer::Gone { what, sure } => {
-                if let Some(record) = slot.lane.take(Instant::now()).cloned() {
-                    let task = work::cancel(self.parts.clone(), record, what, sure);
-                    self.work.spawn(async { Done::Worked(Box::new(task.await)) });
-                }
-            }
-        }
-    }
-
-    /// Gives free workers to lanes that are ready. What was true when a lane became ready is looked up once more.
-    fn assign(&mut self) {
-        while !self.draining {
-            let Some((origin, key)) = self.pool.next() else { return };
-            let Some(slot) = self.lanes.get_mut(&key) else {
-                self.pool.release(&origin, true);
-                continue;
-            };
-            slot.ready = false;
-            let answer = slot.lane.head().map(|head| self.parts.directory.find(&head.spec));
-            let Some(Answer::Send(notification, facts)) = answer else {
-                self.pool.release(&origin, true);
-                self.look(&key);
-                continue;
-            };
-            let failures = slot.lane.failures();
-            let Some(record) = slot.lane.take(Instant::now()).cloned() else {
-                self.pool.release(&origin, true);
-                continue;
-            };
-            let task = work::attempt(self.parts.clone(), record, notification, facts, failures);
-            self.work.spawn(async {
-                let (decided, answered) = task.await;
-                Done::Attempted { origin, answered, decided: Box::new(decided) }
-            });
-        }
-    }
-
-    /// The request is over, so its worker is free; the lane is not, before the outcome is written.
-    fn attempted(&mut self, origin: &str, answered: bool, decided: Decided) {
-        self.pool.release(origin, answered);
-        let task = work::store(self.parts.clone(), decided, self.parts.outcomes.clone());
-        self.work.spawn(async { Done::Worked(Box::new(task.await)) });
-    }
-
-    fn worked(&mut self, worked: Worked) {
-        let Worked { record, after, gone, news } = worked;
-        let key = record.lane();
-        let Some(slot) = self.lanes.get_mut(&key) else { return };
-        if let Some(busy) = slot.lane.busy() {
-            *busy = record.clone();
-        }
-        let stale = slot.stale.take();
-        let settled = slot.lane.done(after).is_some();
-        // One that a person has deleted while it was at work, and of which nothing was to be written.
-        let deleted = !settled && !self.index.contains_key(&record.id);
-        if deleted {
-            slot.lane.remove(Place::from(&*record.spec));
-        }
-        let trouble = if settled || deleted { None } else { trouble(&record) };
-        self.parts.ledger.trouble(&key, trouble);
-        if gone {
-            self.parts.ledger.forget(&record.id);
-            self.index.remove(&record.id);
-        } else if settled {
-            self.index.remove(&record.id);
-            self.parts.ledger.note(&record);
-            if let Some(outcome) = record.status.outcome {
-                self.parts.metrics.delivery(label(outcome));
-                audit(&record, outcome);
-            }
-        }
-        if news && !gone {
-            self.tell(&record);
-        }
-        match stale {
-            Some(retry) => self.changed(&key, retry),
-            None => self.look(&key),
-        }
-    }
-
-    /// What a person should do something about. Nobody waits for it: if the reporter is behind, the status still says it.
-    fn tell(&self, record: &Record) {
-        let status = &record.status;
-        let parked = status.outcome == Some(Outcome::Parked);
-        // One that is held on purpose, or only until a watch has spoken, is nobody's task.
-        let fine = matches!(status.reason.as_deref(), Some("Suspended" | "SecretUnknown"));
-        let blocked = status.outcome.is_none() && status.next_attempt_time.is_none() && !fine;
-        if parked || blocked {
-            let _ = self.started.notes.try_send(Note { record: record.clone() });
-        }
-    }
-
     /// The clock has reached one or more lanes.
     fn ring(&mut self) {
         let now = Instant::now();
@@ -410,7 +255,7 @@ impl Engine {
 
     fn measure(&mut self) {
         let now = Instant::now();
-        self.buried.retain(|_, at| now.duration_since(*at) < BURIED);
+        self.arrivals.tidy(now);
         let mut counts = [(LaneState::Ready, 0), (LaneState::InFlight, 0), (LaneState::Waiting, 0), (LaneState::Blocked, 0)];
         for slot in self.lanes.values() {
             let at = match slot.lane.due(now) {

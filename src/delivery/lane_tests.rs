@@ -136,7 +136,7 @@ fn events() -> impl Strategy<Value = Vec<Event>> {
 fn step(world: &mut World, process: &mut Process, event: &Event, now: Instant) {
     match event {
         Event::Record => {
-            let n = world.recorded.len() as i64;
+            let n = i64::try_from(world.recorded.len()).unwrap();
             world.recorded.insert(n);
             process.lane.insert(place(n), n);
         }

@@ -7,6 +7,8 @@
 //! Pure are [`lane`] (order), [`schedule`] (when again), `decide` (what an attempt means), `pool` (whose turn) and `request`
 //! (what is sent). Nothing else in Pennant decides what may be sent.
 
+mod arrivals;
+mod assign;
 mod confirm;
 mod decide;
 pub mod directory;

@@ -133,7 +133,7 @@ mod tests {
 
     #[test]
     fn origins_take_turns_and_lanes_keep_theirs() {
-        let mut pool = Pool::new(8);
+        let mut pool = Pool::new(24);
         for n in 0..3 {
             pool.ready("a", lane(n));
             pool.ready("b", lane(10 + n));

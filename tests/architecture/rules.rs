@@ -43,6 +43,7 @@ pub const PURE: &[&str] = &[
     "pipeline::plan",
     "pipeline::status",
     "pipeline::target",
+    "delivery::arrivals",
     "delivery::lane",
     "delivery::schedule",
     "delivery::decide",

@@ -1,9 +1,8 @@
 //! One notification's trouble is that notification's alone.
 
 use k8s_openapi::api::admissionregistration::v1::{ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding};
-use k8s_openapi::api::events::v1::Event;
 use kube::Api;
-use kube::api::{DeleteParams, ListParams, PostParams};
+use kube::api::{DeleteParams, PostParams};
 use pennant::api::conditions::ConditionStatus;
 use pennant::api::{Delivery, Notification};
 use serde_json::json;
@@ -31,7 +30,7 @@ async fn a_refused_record_holds_back_its_own_notification_only() {
     assert!(refused.message.contains("not in this house"), "{}", refused.message);
     world.ready("hook").await;
     world.condition("other", "Delivering", |c| c.status == ConditionStatus::True).await;
-    warned(&world, "hook", "RecordRefused").await;
+    world.warning("hook", "RecordRefused").await;
     assert!(receiver.to("/hook/web").is_empty());
 
     allow(&world).await;
@@ -90,7 +89,7 @@ async fn a_broken_template_holds_back_its_own_notification_only_and_heals() {
     world.ship("web", "3").await;
     world.fence("shop", &["sound"]).await;
     world.delivery("Deployed 2", |d| reason(d, "broken") == Some("TemplateInvalid")).await;
-    warned(&world, "broken", "DeliveryWaits").await;
+    world.warning("broken", "DeliveryWaits").await;
     assert!(receiver.to("/broken/web").is_empty());
 
     world.patch::<Notification>("broken", json!({"spec": {"template": {"inline": {"body": BODY}}}})).await;
@@ -103,18 +102,6 @@ async fn a_broken_template_holds_back_its_own_notification_only_and_heals() {
 fn reason<'a>(delivery: &'a Delivery, notification: &str) -> Option<&'a str> {
     let ours = delivery.spec.notification == notification;
     delivery.status.as_ref().filter(|_| ours).and_then(|s| s.reason.as_deref())
-}
-
-/// Waits for a Warning about a notification.
-async fn warned(world: &World, notification: &str, reason: &str) {
-    eventually(&format!("a Warning {reason} of {notification}"), async || {
-        let events = world.api::<Event>().list(&ListParams::default()).await.map_err(|e| e.to_string())?;
-        let about = |e: &Event| e.regarding.as_ref().and_then(|r| r.name.as_deref()) == Some(notification);
-        let says = |e: &Event| e.type_.as_deref() == Some("Warning") && e.reason.as_deref() == Some(reason);
-        let found = events.iter().any(|e| about(e) && says(e));
-        found.then_some(()).ok_or_else(|| format!("{:?}", events.iter().map(|e| &e.reason).collect::<Vec<_>>()))
-    })
-    .await;
 }
 
 /// Has the API server refuse new deliveries of one notification in this namespace, and waits until it does.

@@ -1,0 +1,157 @@
+//! The engine's other half: which lane is given work, what work, and what comes back of it.
+//!
+//! In: a lane that may have something to do. Out: at most one piece of work for it, in a task of its own; afterwards the lane's
+//! next state, the figures, the audit line and word to the reporter.
+
+use std::time::Instant;
+
+use super::Note;
+use super::directory::Answer;
+use super::engine::{Done, Engine};
+use super::lane::{After, Due, Place};
+use super::record::{LaneKey, Record};
+use super::words::{audit, label, trouble};
+use super::work::{self, Decided, Worked};
+use crate::api::Outcome;
+
+impl Engine {
+    /// Whether a lane has something to do now, and if so, what.
+    pub(super) fn look(&mut self, key: &LaneKey) {
+        if !self.arrivals.complete() || self.draining {
+            return;
+        }
+        let Some(slot) = self.lanes.get_mut(key).filter(|slot| !slot.ready) else { return };
+        match slot.lane.due(Instant::now()) {
+            Due::Busy | Due::Held => {}
+            Due::Empty => {
+                if let Some(timer) = slot.timer.take() {
+                    self.timers.remove(&(timer, key.clone()));
+                }
+                self.lanes.remove(key);
+                self.parts.ledger.trouble(key, None);
+            }
+            Due::At(until) => {
+                if let Some(old) = slot.timer.replace(until) {
+                    self.timers.remove(&(old, key.clone()));
+                }
+                self.timers.insert((until, key.clone()));
+            }
+            Due::Now => self.consider(key),
+        }
+    }
+
+    /// A head is due: may it be sent?
+    fn consider(&mut self, key: &LaneKey) {
+        let Some(slot) = self.lanes.get_mut(key) else { return };
+        let Some(head) = slot.lane.head() else { return };
+        match self.parts.directory.find(&head.spec) {
+            Answer::Send(notification, _) => {
+                if let Ok(sending) = &notification.sending {
+                    slot.ready = true;
+                    self.pool.ready(&sending.origin(), key.clone());
+                }
+            }
+            Answer::NotYet => {
+                slot.lane.take(Instant::now());
+                slot.lane.done(After::Hold { until: None });
+            }
+            Answer::Wait { reason, message, until } => {
+                let failures = slot.lane.failures();
+                if let Some(record) = slot.lane.take(Instant::now()).cloned() {
+                    let decided = work::wait(record, reason, &message, until.as_ref(), failures);
+                    let task = work::store(self.parts.clone(), decided, self.parts.aside.clone());
+                    self.work.spawn(async { Done::Worked(Box::new(task.await)) });
+                }
+            }
+            Answer::Gone { what, sure } => {
+                if let Some(record) = slot.lane.take(Instant::now()).cloned() {
+                    let task = work::cancel(self.parts.clone(), record, what, sure);
+                    self.work.spawn(async { Done::Worked(Box::new(task.await)) });
+                }
+            }
+        }
+    }
+
+    /// Gives free workers to lanes that are ready. What was true when a lane became ready is looked up once more.
+    pub(super) fn assign(&mut self) {
+        while !self.draining {
+            let Some((origin, key)) = self.pool.next() else { return };
+            let Some(slot) = self.lanes.get_mut(&key) else {
+                self.pool.release(&origin, true);
+                continue;
+            };
+            slot.ready = false;
+            let answer = slot.lane.head().map(|head| self.parts.directory.find(&head.spec));
+            let Some(Answer::Send(notification, facts)) = answer else {
+                self.pool.release(&origin, true);
+                self.look(&key);
+                continue;
+            };
+            let failures = slot.lane.failures();
+            let Some(record) = slot.lane.take(Instant::now()).cloned() else {
+                self.pool.release(&origin, true);
+                continue;
+            };
+            let task = work::attempt(self.parts.clone(), record, notification, facts, failures);
+            self.work.spawn(async {
+                let (decided, answered) = task.await;
+                Done::Attempted { origin, answered, decided: Box::new(decided) }
+            });
+        }
+    }
+
+    /// The request is over, so its worker is free; the lane is not, before the outcome is written.
+    pub(super) fn attempted(&mut self, origin: &str, answered: bool, decided: Decided) {
+        self.pool.release(origin, answered);
+        let task = work::store(self.parts.clone(), decided, self.parts.outcomes.clone());
+        self.work.spawn(async { Done::Worked(Box::new(task.await)) });
+    }
+
+    pub(super) fn worked(&mut self, worked: Worked) {
+        let Worked { record, after, gone, news } = worked;
+        let key = record.lane();
+        let Some(slot) = self.lanes.get_mut(&key) else { return };
+        if let Some(busy) = slot.lane.busy() {
+            *busy = record.clone();
+        }
+        let stale = slot.stale.take();
+        let settled = slot.lane.done(after).is_some();
+        // One that a person has deleted while it was at work, and of which nothing was to be written.
+        let deleted = !settled && !self.index.contains_key(&record.id);
+        if deleted {
+            slot.lane.remove(Place::from(&*record.spec));
+        }
+        let trouble = if settled || deleted { None } else { trouble(&record) };
+        self.parts.ledger.trouble(&key, trouble);
+        if gone {
+            self.parts.ledger.forget(&record.id);
+            self.index.remove(&record.id);
+        } else if settled {
+            self.index.remove(&record.id);
+            self.parts.ledger.note(&record);
+            if let Some(outcome) = record.status.outcome {
+                self.parts.metrics.delivery(label(outcome));
+                audit(&record, outcome);
+            }
+        }
+        if news && !gone {
+            self.tell(&record);
+        }
+        match stale {
+            Some(retry) => self.changed(&key, retry),
+            None => self.look(&key),
+        }
+    }
+
+    /// What a person should do something about. Nobody waits for it: if the reporter is behind, the status still says it.
+    fn tell(&self, record: &Record) {
+        let status = &record.status;
+        let parked = status.outcome == Some(Outcome::Parked);
+        // One that is held on purpose, or only until a watch has spoken, is nobody's task.
+        let fine = matches!(status.reason.as_deref(), Some("Suspended" | "SecretUnknown"));
+        let blocked = status.outcome.is_none() && status.next_attempt_time.is_none() && !fine;
+        if parked || blocked {
+            let _ = self.started.notes.try_send(Note { record: record.clone() });
+        }
+    }
+}
