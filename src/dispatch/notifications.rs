@@ -117,8 +117,8 @@ impl Written {
     }
 }
 
-/// Brings the status of one notification up to date.
-pub async fn tell(notification: &Notification, ctx: &Context) -> Result<Action, StatusError> {
+/// Brings the status of one notification up to date: figures at most once a second, unless it is the last time.
+pub async fn tell(notification: &Notification, ctx: &Context, last_time: bool) -> Result<Action, StatusError> {
     let (namespace, name) = (notification.namespace().unwrap_or_default(), notification.name_any());
     let Some(effective) = ctx.deliveries.directory.notification(&namespace, &name) else {
         return Ok(Action::await_change());
@@ -133,7 +133,7 @@ pub async fn tell(notification: &Notification, ctx: &Context) -> Result<Action, 
     }
     let since = *last.stale_since.get_or_insert_with(Instant::now);
     let left = WRITE_EVERY.saturating_sub(since.elapsed());
-    if !left.is_zero() && !figures::urgent(&last.status, &new) {
+    if !left.is_zero() && !last_time && !figures::urgent(&last.status, &new) {
         ctx.written.put(uid, last);
         return Ok(Action::requeue(left));
     }

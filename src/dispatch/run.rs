@@ -195,11 +195,17 @@ async fn watch_notifications(
             Action::requeue(pause(ctx.failed(&notification.uid().unwrap_or_default())))
         },
         ctx.clone(),
-        reader,
+        reader.clone(),
         queue,
         Config::default().concurrency(CONCURRENCY),
     );
     run.for_each(|_| future::ready(())).await;
+    ctx.deliveries.ended().await;
+    for notification in reader.state().iter().filter(|_| *ctx.complete.borrow()) {
+        if let Err(error) = notifications::tell(notification, &ctx, true).await {
+            tracing::warn!(notification = %notification.name_any(), error = %chain(&error), "the last status could not be written");
+        }
+    }
     "the dispatcher's notifications"
 }
 
@@ -207,7 +213,7 @@ async fn notification_status(notification: Arc<Notification>, ctx: Arc<Context>)
     if !ctx.is_complete().await {
         return Ok(Action::await_change());
     }
-    let action = notifications::tell(&notification, &ctx).await?;
+    let action = notifications::tell(&notification, &ctx, false).await?;
     ctx.succeeded(&notification.uid().unwrap_or_default());
     Ok(action)
 }

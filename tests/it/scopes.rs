@@ -30,6 +30,9 @@ async fn the_same_names_in_two_namespaces_are_strangers() {
 
     a.ship("web", "2").await;
     b.ship("web", "3").await;
+    // What nobody has observed before the restart, and is over after it, is not promised.
+    a.observed_at("shop", "2", &["web"]).await;
+    b.observed_at("shop", "3", &["web"]).await;
     pennant.restart().await;
     a.ship("web", "4").await;
     b.ship("web", "5").await;
