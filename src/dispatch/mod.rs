@@ -11,6 +11,7 @@ mod context;
 pub mod cursors;
 pub mod derive;
 pub mod figures;
+mod follow;
 mod notifications;
 mod pass;
 mod persist;

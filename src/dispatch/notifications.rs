@@ -4,7 +4,7 @@
 //! `Notification.status`, written at once when people wait for it and else at most once a second.
 
 use std::collections::{BTreeSet, HashMap};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use k8s_openapi::api::core::v1::ObjectReference;
@@ -13,6 +13,7 @@ use kube::runtime::watcher::Event;
 use kube::{Resource as _, ResourceExt as _};
 
 use super::figures::{self, Known};
+use super::follow::Followed;
 use super::{Context, persist};
 use crate::api::conditions::{ConditionStatus, READY, get};
 use crate::api::credentials::SecretName;
@@ -20,6 +21,7 @@ use crate::api::{Notification, NotificationStatus, now};
 use crate::config::{EffectiveNotification, resolve};
 use crate::delivery::Scope;
 use crate::report::status::{self, StatusError};
+use crate::telemetry::metrics::Watch;
 
 const WRITE_EVERY: Duration = Duration::from_secs(1);
 
@@ -34,39 +36,51 @@ struct Last {
     stale_since: Option<Instant>,
 }
 
-/// Takes in what the watch brings.
-pub async fn absorb(ctx: &Context, event: &Event<Notification>) {
-    match event {
-        Event::Apply(n) | Event::InitApply(n) => {
-            let (namespace, name) = (n.namespace().unwrap_or_default(), n.name_any());
-            let known = ctx.deliveries.directory.notification(&namespace, &name);
-            let same =
-                known.is_some_and(|k| Some(&k.uid) == n.metadata.uid.as_ref() && k.generation == n.metadata.generation);
-            if !same {
-                let effective = resolve(n, ctx.allow_http);
-                ctx.deliveries.directory.put_notification(&namespace, &name, effective);
-                changed(ctx, &namespace, &name).await;
+impl Followed for Notification {
+    const WHAT: &'static str = "notifications";
+    const WATCH: Watch = Watch::Notifications;
+
+    async fn absorb(ctx: &Context, event: &Event<Self>) {
+        match event {
+            Event::Apply(n) | Event::InitApply(n) => {
+                let (namespace, name) = place(n);
+                let known = ctx.deliveries.directory.notification(&namespace, &name);
+                let same = |k: &EffectiveNotification| {
+                    Some(&k.uid) == n.metadata.uid.as_ref() && k.generation == n.metadata.generation
+                };
+                if !known.is_some_and(|k| same(&k)) {
+                    let effective = resolve(n, ctx.allow_http);
+                    ctx.deliveries.directory.put_notification(&namespace, &name, effective);
+                    changed(ctx, &namespace, &name).await;
+                }
+            }
+            Event::Delete(n) => {
+                let (namespace, name) = place(n);
+                ctx.written.forget(&n.uid().unwrap_or_default());
+                if ctx.deliveries.directory.remove_notification(&namespace, &name) {
+                    changed(ctx, &namespace, &name).await;
+                }
+            }
+            Event::Init | Event::InitDone => {}
+        }
+    }
+
+    async fn sweep(ctx: &Context, namespace: Option<&str>, there: &[Arc<Self>]) {
+        let there: BTreeSet<_> = there.iter().map(|n| place(n)).collect();
+        for (ns, name) in ctx.deliveries.directory.notification_names() {
+            let ours = namespace.is_none_or(|n| n == ns);
+            if ours
+                && !there.contains(&(ns.clone(), name.clone()))
+                && ctx.deliveries.directory.remove_notification(&ns, &name)
+            {
+                changed(ctx, &ns, &name).await;
             }
         }
-        Event::Delete(n) => {
-            let (namespace, name) = (n.namespace().unwrap_or_default(), n.name_any());
-            ctx.written.forget(&n.uid().unwrap_or_default());
-            if ctx.deliveries.directory.remove_notification(&namespace, &name) {
-                changed(ctx, &namespace, &name).await;
-            }
-        }
-        Event::Init | Event::InitDone => {}
     }
 }
 
-/// After a list: what it did not bring is gone.
-pub async fn sweep(ctx: &Context, namespace: Option<&str>, there: &BTreeSet<(String, String)>) {
-    for (ns, name) in ctx.deliveries.directory.notification_names() {
-        let ours = namespace.is_none_or(|n| n == ns);
-        if ours && !there.contains(&(ns.clone(), name.clone())) && ctx.deliveries.directory.remove_notification(&ns, &name) {
-            changed(ctx, &ns, &name).await;
-        }
-    }
+fn place(notification: &Notification) -> (String, String) {
+    (notification.namespace().unwrap_or_default(), notification.name_any())
 }
 
 async fn changed(ctx: &Context, namespace: &str, name: &str) {
@@ -119,7 +133,7 @@ impl Written {
 
 /// Brings the status of one notification up to date: figures at most once a second, unless it is the last time.
 pub async fn tell(notification: &Notification, ctx: &Context, last_time: bool) -> Result<Action, StatusError> {
-    let (namespace, name) = (notification.namespace().unwrap_or_default(), notification.name_any());
+    let (namespace, name) = place(notification);
     let Some(effective) = ctx.deliveries.directory.notification(&namespace, &name) else {
         return Ok(Action::await_change());
     };

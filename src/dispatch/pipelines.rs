@@ -1,36 +1,43 @@
 //! Pipelines as the dispatcher's watch brings them: what deliveries must know of them goes into the directory.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use kube::ResourceExt as _;
 use kube::runtime::watcher::Event;
 
 use super::Context;
+use super::follow::Followed;
 use crate::api::Pipeline;
 use crate::api::target::targets;
 use crate::delivery::{PipelineFacts, Scope};
+use crate::telemetry::metrics::Watch;
 
-/// Takes in what the watch brings.
-pub async fn absorb(ctx: &Context, event: &Event<Pipeline>) {
-    match event {
-        Event::Apply(p) | Event::InitApply(p) => {
-            let uid = p.uid().unwrap_or_default();
-            let facts = facts(p, &ctx.cluster_name);
-            let namespace = facts.namespace.clone();
-            if ctx.deliveries.directory.put_pipeline(&uid, facts) {
-                changed(ctx, uid, &namespace).await;
+impl Followed for Pipeline {
+    const WHAT: &'static str = "pipelines";
+    const WATCH: Watch = Watch::Pipelines;
+
+    async fn absorb(ctx: &Context, event: &Event<Self>) {
+        match event {
+            Event::Apply(p) | Event::InitApply(p) => {
+                let uid = p.uid().unwrap_or_default();
+                let facts = facts(p, &ctx.cluster_name);
+                let namespace = facts.namespace.clone();
+                if ctx.deliveries.directory.put_pipeline(&uid, facts) {
+                    changed(ctx, uid, &namespace).await;
+                }
             }
+            Event::Delete(p) => remove(ctx, p.uid().unwrap_or_default(), &p.namespace().unwrap_or_default()).await,
+            Event::Init | Event::InitDone => {}
         }
-        Event::Delete(p) => remove(ctx, p.uid().unwrap_or_default(), &p.namespace().unwrap_or_default()).await,
-        Event::Init | Event::InitDone => {}
     }
-}
 
-/// After a list: what it did not bring is gone.
-pub async fn sweep(ctx: &Context, namespace: Option<&str>, there: &BTreeSet<String>) {
-    for (uid, facts) in ctx.deliveries.directory.pipelines_but(|uid| there.contains(uid)) {
-        if namespace.is_none_or(|n| n == facts.namespace) {
-            remove(ctx, uid, &facts.namespace).await;
+    async fn sweep(ctx: &Context, namespace: Option<&str>, there: &[Arc<Self>]) {
+        let there: BTreeSet<_> = there.iter().filter_map(|p| p.uid()).collect();
+        for (uid, facts) in ctx.deliveries.directory.pipelines_but(|uid| there.contains(uid)) {
+            if namespace.is_none_or(|n| n == facts.namespace) {
+                remove(ctx, uid, &facts.namespace).await;
+            }
         }
     }
 }

@@ -1,36 +1,28 @@
 //! Starts the dispatcher's tasks, and flushes the cursors when they end.
 
 use std::collections::BTreeSet;
-use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures::{Stream, StreamExt as _, future, stream};
+use futures::{StreamExt as _, future};
+use kube::ResourceExt as _;
 use kube::runtime::controller::{Action, Config, applier};
-use kube::runtime::reflector::{ObjectRef, Store, store};
-use kube::runtime::{WatchStreamExt as _, watcher};
-use kube::{Api, ResourceExt as _};
 use tokio::sync::{broadcast, mpsc};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use super::context::{Again, Context, Given};
+use super::follow::{Followed as _, Watched, follow};
 use super::standing::PassError;
-use super::{notifications, pass, pipelines};
+use super::{notifications, pass};
 use crate::api::{Notification, Pipeline};
 use crate::delivery::{Note, Scope};
 use crate::report::status::StatusError;
 use crate::telemetry::chain;
-use crate::telemetry::metrics::Watch;
 
 /// Pipelines, and notifications, that are gone over at once.
 const CONCURRENCY: u16 = 32;
-const PIPELINES: &str = "pipelines";
-const NOTIFICATIONS: &str = "notifications";
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
-
-/// A watch: its namespace, and what it watches.
-type Watched = (Option<String>, &'static str);
 
 /// Starts the dispatcher. `ready` is called when all watches have brought their first lists.
 ///
@@ -46,7 +38,7 @@ pub fn start(
     let (listed, lists) = mpsc::channel(1);
     let mut watches = BTreeSet::new();
     for (namespace, again) in ctx.scopes() {
-        for what in [PIPELINES, NOTIFICATIONS] {
+        for what in [Pipeline::WHAT, Notification::WHAT] {
             watches.insert((namespace.clone(), what));
         }
         let (namespace, again) = (namespace.clone(), again.clone());
@@ -90,28 +82,7 @@ async fn watch_pipelines(
     listed: mpsc::Sender<Watched>,
     stop: CancellationToken,
 ) -> &'static str {
-    let (reader, writer) = store::<Pipeline>();
-    let api = api(&ctx, namespace.as_deref());
-    let events = crate::watch::guarded(api).reflect(writer);
-    let absorbed = {
-        let (ctx, reader, scope) = (ctx.clone(), reader.clone(), namespace.clone());
-        events.then(move |event| {
-            let (ctx, reader, scope, listed) = (ctx.clone(), reader.clone(), scope.clone(), listed.clone());
-            async move {
-                let Some(event) = interrupted(&ctx, event, PIPELINES) else { return Vec::new() };
-                pipelines::absorb(&ctx, &event).await;
-                if matches!(event, watcher::Event::InitDone) {
-                    let there = reader.state().iter().filter_map(|p| p.uid()).collect::<BTreeSet<_>>();
-                    pipelines::sweep(&ctx, scope.as_deref(), &there).await;
-                    // Nobody listens any more once all have said it.
-                    let _ = listed.send((scope, PIPELINES)).await;
-                }
-                touched(&event, &reader)
-            }
-        })
-    };
-    let woken = again.pipelines.stream().map(|(ns, name)| ObjectRef::new(&name).within(&ns));
-    let queue = queue(absorbed.flat_map(stream::iter), woken, &stop);
+    let (reader, queue) = follow::<Pipeline>(&ctx, namespace, listed, again.pipelines.stream(), &stop);
     let run = applier(
         |pipeline: Arc<Pipeline>, ctx: Arc<Context>| Box::pin(pipeline_pass(pipeline, ctx)),
         |pipeline, error: &PassError, ctx: Arc<Context>| {
@@ -166,28 +137,7 @@ async fn watch_notifications(
     listed: mpsc::Sender<Watched>,
     stop: CancellationToken,
 ) -> &'static str {
-    let (reader, writer) = store::<Notification>();
-    let api = api(&ctx, namespace.as_deref());
-    let events = crate::watch::guarded(api).reflect(writer);
-    let absorbed = {
-        let (ctx, reader, scope) = (ctx.clone(), reader.clone(), namespace.clone());
-        events.then(move |event| {
-            let (ctx, reader, scope, listed) = (ctx.clone(), reader.clone(), scope.clone(), listed.clone());
-            async move {
-                let Some(event) = interrupted(&ctx, event, NOTIFICATIONS) else { return Vec::new() };
-                notifications::absorb(&ctx, &event).await;
-                if matches!(event, watcher::Event::InitDone) {
-                    let key = |n: &Arc<Notification>| (n.namespace().unwrap_or_default(), n.name_any());
-                    let there = reader.state().iter().map(key).collect::<BTreeSet<_>>();
-                    notifications::sweep(&ctx, scope.as_deref(), &there).await;
-                    let _ = listed.send((scope, NOTIFICATIONS)).await;
-                }
-                touched(&event, &reader)
-            }
-        })
-    };
-    let woken = again.notifications.stream().map(|(ns, name)| ObjectRef::new(&name).within(&ns));
-    let queue = queue(absorbed.flat_map(stream::iter), woken, &stop);
+    let (reader, queue) = follow::<Notification>(&ctx, namespace, listed, again.notifications.stream(), &stop);
     let run = applier(
         |notification: Arc<Notification>, ctx: Arc<Context>| Box::pin(notification_status(notification, ctx)),
         |notification, error: &StatusError, ctx: Arc<Context>| {
@@ -259,43 +209,6 @@ async fn follow_secrets(ctx: Arc<Context>, stop: CancellationToken) -> &'static 
     }
     ctx.secrets.shutdown().await;
     "the dispatcher's secrets"
-}
-
-fn api<K>(ctx: &Context, namespace: Option<&str>) -> Api<K>
-where
-    K: kube::Resource<Scope = k8s_openapi::NamespaceResourceScope, DynamicType = ()>,
-{
-    namespace.map_or_else(|| Api::all(ctx.client.clone()), |ns| Api::namespaced(ctx.client.clone(), ns))
-}
-
-fn interrupted<T>(ctx: &Context, event: watcher::Result<T>, what: &str) -> Option<T> {
-    let note = |error: &watcher::Error| {
-        ctx.metrics.watch_error(if what == PIPELINES { Watch::Pipelines } else { Watch::Notifications });
-        tracing::warn!(%error, what, "a watch was interrupted; it is taken up again");
-    };
-    event.inspect_err(note).ok()
-}
-
-/// What an event asks to be gone over. While a list comes in nothing is, for the store is still the old one; after it,
-/// everything.
-fn touched<K>(event: &watcher::Event<K>, reader: &Store<K>) -> Vec<ObjectRef<K>>
-where
-    K: kube::Resource<DynamicType = ()> + Clone + 'static,
-{
-    match event {
-        watcher::Event::Apply(object) => vec![ObjectRef::from(object)],
-        watcher::Event::InitDone => reader.state().iter().map(|object| ObjectRef::from(&**object)).collect(),
-        watcher::Event::Delete(_) | watcher::Event::Init | watcher::Event::InitApply(_) => Vec::new(),
-    }
-}
-
-/// Everything that asks for a look, until the process is to stop.
-fn queue<T: Send + 'static>(
-    a: impl Stream<Item = T> + Send + 'static,
-    b: impl Stream<Item = T> + Send + 'static,
-    stop: &CancellationToken,
-) -> impl Stream<Item = Result<T, Infallible>> + Send + 'static {
-    stream::select(Box::pin(a), Box::pin(b)).map(Ok).take_until(stop.clone().cancelled_owned())
 }
 
 /// After so many failures in a row: from a fifth of a second to half a minute, spread so that a thousand do not come at once.

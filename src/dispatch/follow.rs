@@ -1,0 +1,87 @@
+//! Following our own resources: what the watch brings is taken in first, and then asks for a look.
+//!
+//! In: watch events, and word from elsewhere that something is to be looked at again. Out: a store, and the queue of objects to
+//! look at, for kube's `applier`.
+
+use std::convert::Infallible;
+use std::fmt::Debug;
+use std::sync::Arc;
+
+use futures::{Stream, StreamExt as _, stream};
+use k8s_openapi::NamespaceResourceScope;
+use kube::runtime::reflector::{ObjectRef, Store, store};
+use kube::runtime::{WatchStreamExt as _, watcher};
+use kube::{Api, Resource};
+use serde::de::DeserializeOwned;
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+
+use super::Context;
+use crate::telemetry::metrics::Watch;
+
+/// A watch: its namespace, and what it watches.
+pub(super) type Watched = (Option<String>, &'static str);
+
+/// A resource of ours that the dispatcher follows.
+pub(super) trait Followed:
+    Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + DeserializeOwned + Debug + Send + Sync + 'static
+{
+    /// For log lines.
+    const WHAT: &'static str;
+    /// For metrics.
+    const WATCH: Watch;
+
+    /// Takes in one event.
+    fn absorb(ctx: &Context, event: &watcher::Event<Self>) -> impl Future<Output = ()> + Send;
+
+    /// After a list of a namespace, or of all: what is not in it is gone.
+    fn sweep(ctx: &Context, namespace: Option<&str>, there: &[Arc<Self>]) -> impl Future<Output = ()> + Send;
+}
+
+/// Follows a resource in a namespace, or in all. `listed` is told of each list; `woken` brings (namespace, name).
+pub(super) fn follow<K: Followed>(
+    ctx: &Arc<Context>,
+    namespace: Option<String>,
+    listed: mpsc::Sender<Watched>,
+    woken: impl Stream<Item = (String, String)> + Send + 'static,
+    stop: &CancellationToken,
+) -> (Store<K>, impl Stream<Item = Result<ObjectRef<K>, Infallible>> + Send + 'static) {
+    let (reader, writer) = store::<K>();
+    let client = ctx.client.clone();
+    let api = namespace.as_ref().map_or_else(|| Api::all(client.clone()), |ns| Api::namespaced(client.clone(), ns));
+    let (ctx, seen) = (ctx.clone(), reader.clone());
+    let absorbed = crate::watch::guarded(api).reflect(writer).then(move |event| {
+        let (ctx, reader, scope, listed) = (ctx.clone(), seen.clone(), namespace.clone(), listed.clone());
+        async move {
+            let Some(event) = interrupted(&ctx, event) else { return Vec::new() };
+            K::absorb(&ctx, &event).await;
+            if matches!(event, watcher::Event::InitDone) {
+                K::sweep(&ctx, scope.as_deref(), &reader.state()).await;
+                // Nobody listens any more once all have said it.
+                let _ = listed.send((scope, K::WHAT)).await;
+            }
+            touched(&event, &reader)
+        }
+    });
+    let woken = woken.map(|(namespace, name)| ObjectRef::new(&name).within(&namespace));
+    let queue = stream::select(absorbed.flat_map(stream::iter).boxed(), woken.boxed());
+    (reader, queue.map(Ok).take_until(stop.clone().cancelled_owned()))
+}
+
+fn interrupted<K: Followed>(ctx: &Context, event: watcher::Result<watcher::Event<K>>) -> Option<watcher::Event<K>> {
+    let note = |error: &watcher::Error| {
+        ctx.metrics.watch_error(K::WATCH);
+        tracing::warn!(%error, what = K::WHAT, "a watch was interrupted; it is taken up again");
+    };
+    event.inspect_err(note).ok()
+}
+
+/// What an event asks to be looked at. While a list comes in nothing is, for the store is still the old one; after it,
+/// everything.
+fn touched<K: Followed>(event: &watcher::Event<K>, reader: &Store<K>) -> Vec<ObjectRef<K>> {
+    match event {
+        watcher::Event::Apply(object) => vec![ObjectRef::from(object)],
+        watcher::Event::InitDone => reader.state().iter().map(|object| ObjectRef::from(&**object)).collect(),
+        watcher::Event::Delete(_) | watcher::Event::Init | watcher::Event::InitApply(_) => Vec::new(),
+    }
+}
