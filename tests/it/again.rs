@@ -157,6 +157,28 @@ async fn a_notification_while_pennant_was_stopped() {
 }
 
 #[tokio::test]
+async fn a_pipeline_that_was_not_selected_for_a_while_keeps_what_waits() {
+    let stuck = Stuck::new("again-selected").await;
+    let select = async |labels: Value| {
+        stuck.world.patch::<Notification>("hook", json!({"spec": {"pipelineSelector": labels}})).await;
+        stuck.world.settled().await;
+    };
+    select(json!({"matchLabels": {"nobody": "has this"}})).await;
+    select(json!({"matchLabels": null})).await;
+    stuck.goes_on_with(&ALL).await;
+}
+
+#[tokio::test]
+async fn a_notification_made_again_for_others_does_not_send_what_the_one_before_recorded() {
+    let stuck = Stuck::new("again-for-others").await;
+    stuck.world.delete::<Notification>("hook").await;
+    let selector = json!({"pipelineSelector": {"matchLabels": {"nobody": "has this"}}});
+    stuck.world.notification("hook", &stuck.receiver, selector).await;
+    stuck.receiver.always("/hook/web", Reply::status(200));
+    stuck.canceled("NotificationGone").await;
+}
+
+#[tokio::test]
 async fn a_status_that_was_wiped_is_a_silent_baseline() {
     let stuck = Stuck::new("again-wiped").await;
     stuck.heal_and_drain().await;

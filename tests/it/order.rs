@@ -113,6 +113,32 @@ async fn a_suspended_notification_records_and_sends_in_order_when_it_goes_on() {
 }
 
 #[tokio::test]
+async fn what_is_resumed_while_it_is_being_held_goes_on() {
+    let _alone = heavy().await;
+    let world = World::new("order-resumed").await;
+    let receiver = Receiver::start();
+    let apps: Vec<_> = (0..50).map(|n| format!("app-{n}")).collect();
+    join_all(apps.iter().map(|app| world.deploy(app, "1"))).await;
+    let targets: Vec<_> = apps.iter().map(|app| format!("dev/{app}")).collect();
+    world.pipeline("shop", &targets.iter().map(String::as_str).collect::<Vec<_>>()).await;
+    world.notification("hook", &receiver, json!({"suspend": true})).await;
+    let _pennant = Pennant::start(&world).await;
+    world.settled().await;
+
+    join_all(apps.iter().map(|app| world.ship(app, "2"))).await;
+    // Some say already that they are held, others are about to: each of them must hear that they may go on.
+    eventually("one is held", async || {
+        let held = |d: &Delivery| d.status.as_ref().is_some_and(|s| s.reason.as_deref() == Some("Suspended"));
+        world.deliveries().await.iter().any(held).then_some(()).ok_or_else(|| "none".to_owned())
+    })
+    .await;
+    world.patch::<pennant::api::Notification>("hook", json!({"spec": {"suspend": false}})).await;
+    world.fence("shop", &["hook"]).await;
+    let oracle = Oracle::new(&world, &receiver);
+    targets.iter().fold(oracle, |o, t| o.lane(&format!("shop/hook/{t}"), &["Deployed 2"])).check().await;
+}
+
+#[tokio::test]
 async fn there_and_back_again_while_the_dispatcher_is_down_are_two_changes() {
     let world = World::new("order-aba").await;
     let receiver = Receiver::start();
