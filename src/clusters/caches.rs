@@ -105,18 +105,6 @@ impl Caches {
         self.shared.store().read(object, after)
     }
 
-    /// How many watches there are.
-    #[must_use]
-    pub fn watches(&self) -> usize {
-        self.shared.store().counts().0
-    }
-
-    /// How many objects they know.
-    #[must_use]
-    pub fn objects(&self) -> usize {
-        self.shared.store().counts().1
-    }
-
     /// Ends all watches at once and waits until they have ended. Nothing begins after that.
     pub async fn shutdown(&self) {
         self.shared.stop.cancel();

@@ -267,6 +267,7 @@ impl Store {
     }
 
     /// How many caches there are, and how many objects they know.
+    #[cfg(test)]
     pub fn counts(&self) -> (usize, usize) {
         (self.caches.len(), self.caches.values().map(|c| c.objects.len()).sum())
     }

@@ -201,24 +201,6 @@ impl<T> Lane<T> {
     pub fn failures(&self) -> u32 {
         self.failures
     }
-
-    /// How many are pending.
-    #[must_use]
-    pub fn len(&self) -> usize {
-        self.queue.len()
-    }
-
-    /// Whether none is pending.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.queue.is_empty()
-    }
-
-    /// Whether the head waits after a failure, or is held.
-    #[must_use]
-    pub fn troubled(&self) -> bool {
-        !self.queue.is_empty() && (self.failures > 0 || matches!(self.phase, Phase::Held { .. }))
-    }
 }
 
 #[cfg(test)]
