@@ -19,6 +19,8 @@ use super::wait::eventually;
 pub struct ControlPlane {
     /// Path of a kubeconfig that may do all.
     pub kubeconfig: PathBuf,
+    /// Process of the API server.
+    pub api_server: u32,
     launcher: Child,
     stdin: Option<ChildStdin>,
     stdout: BufReader<ChildStdout>,
@@ -90,9 +92,10 @@ impl ControlPlane {
             .map_err(|e| format!("the launcher does not start: {e}"))?;
         let stdin = child.stdin.take();
         let stdout = BufReader::new(child.stdout.take().ok_or("no stdout")?);
-        let mut started = Self { kubeconfig: PathBuf::new(), launcher: child, stdin, stdout };
+        let mut started = Self { kubeconfig: PathBuf::new(), api_server: 0, launcher: child, stdin, stdout };
         let announced = started.line()?;
         started.kubeconfig = announced["kubeconfig"].as_str().ok_or("no kubeconfig announced")?.into();
+        started.api_server = pid(&announced["pids"]["kube-apiserver"])?;
         let kubeconfig = started.kubeconfig.clone();
         // In a thread of its own, for the caller may be inside a runtime.
         let installed = std::thread::spawn(move || {
@@ -110,10 +113,37 @@ impl ControlPlane {
 
     /// Has the API server killed and started again, on the same port and with the same data.
     pub fn restart_api_server(&mut self) {
-        let stdin = self.stdin.as_mut().expect("open until dropped");
-        writeln!(stdin, "restart-apiserver").expect("the launcher listens");
-        let answer = self.line().expect("the launcher answers");
+        self.kill_api_server();
+        self.start_api_server();
+    }
+
+    /// Has the API server killed.
+    pub fn kill_api_server(&mut self) {
+        let answer = self.order("stop-apiserver");
+        assert_eq!(answer["event"], "apiserver-stopped");
+    }
+
+    /// Has the API server started again, after it was killed.
+    pub fn start_api_server(&mut self) {
+        let answer = self.order("start-apiserver");
         assert_eq!(answer["event"], "apiserver-ready");
+        self.api_server = pid(&answer["pid"]).expect("announced");
+    }
+
+    /// Stops the API server's clock: connections stay open and nothing is answered, until [`ControlPlane::thaw_api_server`].
+    pub fn freeze_api_server(&self) {
+        super::pennant::signal(self.api_server, "STOP");
+    }
+
+    /// Lets the API server go on.
+    pub fn thaw_api_server(&self) {
+        super::pennant::signal(self.api_server, "CONT");
+    }
+
+    fn order(&mut self, command: &str) -> Value {
+        let stdin = self.stdin.as_mut().expect("open until dropped");
+        writeln!(stdin, "{command}").expect("the launcher listens");
+        self.line().expect("the launcher answers")
     }
 
     fn line(&mut self) -> Result<Value, String> {
@@ -124,6 +154,10 @@ impl ControlPlane {
         }
         serde_json::from_str(&line).map_err(|e| format!("not a line of JSON: {e}: {line}"))
     }
+}
+
+fn pid(value: &Value) -> Result<u32, String> {
+    value.as_u64().and_then(|pid| u32::try_from(pid).ok()).ok_or_else(|| format!("no pid: {value}"))
 }
 
 impl Drop for ControlPlane {

@@ -16,11 +16,17 @@ const TAIL: usize = 40;
 
 /// One running Pennant. Killed when dropped; its log is kept if the test fails.
 pub struct Pennant {
+    command: Start,
+    child: Child,
+    address: String,
+}
+
+/// What it is started with, each time.
+struct Start {
     args: Vec<String>,
     kubeconfig: PathBuf,
-    child: Child,
+    pod: Option<String>,
     log: PathBuf,
-    address: String,
 }
 
 /// How one is started. The default watches the world's namespace and may send to loopback.
@@ -32,12 +38,16 @@ pub struct Options {
     pub controllers: &'static str,
     /// Whether loopback is allowed.
     pub loopback: bool,
+    /// `POD_NAME`: one of several replicas. `None`: the only one, which is called by the name of the host.
+    pub pod: Option<&'static str>,
+    /// Another way to the API server than the world's own.
+    pub kubeconfig: Option<PathBuf>,
 }
 
 impl Options {
     /// For this world.
     pub fn of(world: &World) -> Self {
-        Self { watch: vec![world.ns.clone()], controllers: "pipeline,dispatch", loopback: true }
+        Self { watch: vec![world.ns.clone()], controllers: "pipeline,dispatch", loopback: true, pod: None, kubeconfig: None }
     }
 }
 
@@ -59,11 +69,12 @@ impl Pennant {
         }
         let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("logs");
         std::fs::create_dir_all(&folder).expect("a folder for logs");
-        let log = folder.join(format!("{}-{}.log", world.ns, options.controllers));
+        let log = folder.join(format!("{}-{}-{}.log", world.ns, options.controllers, options.pod.unwrap_or("0")));
         let _ = std::fs::remove_file(&log);
-        let kubeconfig = world.kubeconfig.clone();
-        let child = spawn(&args, &kubeconfig, &log);
-        let mut pennant = Self { args, kubeconfig, child, log, address: String::new() };
+        let kubeconfig = options.kubeconfig.unwrap_or_else(|| world.kubeconfig.clone());
+        let command = Start { args, kubeconfig, pod: options.pod.map(str::to_owned), log };
+        let child = command.spawn();
+        let mut pennant = Self { command, child, address: String::new() };
         pennant.wait_ready().await;
         pennant
     }
@@ -77,8 +88,22 @@ impl Pennant {
 
     /// Sends SIGTERM and goes on.
     pub fn ask_to_stop(&self) {
-        let told = Command::new("kill").args(["-TERM", &self.child.id().to_string()]).status();
-        assert!(told.expect("kill runs").success());
+        signal(self.pid(), "TERM");
+    }
+
+    /// Stops its clock, as a frozen node does, until [`Pennant::thaw`].
+    pub fn freeze(&self) {
+        signal(self.pid(), "STOP");
+    }
+
+    /// Lets it go on after [`Pennant::freeze`].
+    pub fn thaw(&self) {
+        signal(self.pid(), "CONT");
+    }
+
+    /// Its process.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
     }
 
     /// Waits until it has ended by itself.
@@ -101,7 +126,7 @@ impl Pennant {
 
     /// Starts it again, after it has ended, and waits until it is ready. The log goes on in the same file.
     pub async fn start_again(&mut self) {
-        self.child = spawn(&self.args, &self.kubeconfig, &self.log);
+        self.child = self.command.spawn();
         self.wait_ready().await;
     }
 
@@ -135,7 +160,7 @@ impl Pennant {
 
     /// What it has written to its log.
     pub fn log(&self) -> String {
-        std::fs::read_to_string(&self.log).unwrap_or_default()
+        std::fs::read_to_string(&self.command.log).unwrap_or_default()
     }
 
     async fn get(&self, path: &str) -> Result<String, String> {
@@ -168,21 +193,30 @@ fn address(log: &str) -> Option<String> {
 /// Stands in the log before each start.
 const STARTED: &str = "--- started\n";
 
-fn spawn(args: &[String], kubeconfig: &Path, log: &Path) -> Child {
-    use std::io::Write as _;
-    let mut file = File::options().create(true).append(true).open(log).expect("a log file");
-    file.write_all(STARTED.as_bytes()).expect("written");
-    let child = Command::new(env!("CARGO_BIN_EXE_pennant"))
-        .args(args)
-        .env("KUBECONFIG", kubeconfig)
-        .env("PENNANT_LOG", "info,pennant=debug")
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(file)
-        .spawn()
-        .expect("pennant starts");
-    reaper::born(child.id());
-    child
+impl Start {
+    fn spawn(&self) -> Child {
+        use std::io::Write as _;
+        let mut file = File::options().create(true).append(true).open(&self.log).expect("a log file");
+        file.write_all(STARTED.as_bytes()).expect("written");
+        let child = Command::new(env!("CARGO_BIN_EXE_pennant"))
+            .args(&self.args)
+            .env("KUBECONFIG", &self.kubeconfig)
+            .env("PENNANT_LOG", "info,pennant=debug")
+            .envs(self.pod.as_ref().map(|pod| ("POD_NAME", pod)))
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(file)
+            .spawn()
+            .expect("pennant starts");
+        reaper::born(child.id());
+        child
+    }
+}
+
+/// Sends a signal to one process, by its pid.
+pub fn signal(pid: u32, name: &str) {
+    let told = Command::new("kill").args([&format!("-{name}"), &pid.to_string()]).status();
+    assert!(told.expect("kill runs").success(), "SIG{name} to {pid}");
 }
 
 impl Drop for Pennant {
@@ -192,9 +226,9 @@ impl Drop for Pennant {
             let log = self.log();
             let lines: Vec<_> = log.lines().collect();
             let tail = &lines[lines.len().saturating_sub(TAIL)..];
-            eprintln!("--- the end of {} ---\n{}\n---", self.log.display(), tail.join("\n"));
+            eprintln!("--- the end of {} ---\n{}\n---", self.command.log.display(), tail.join("\n"));
         } else {
-            let _ = std::fs::remove_file(&self.log);
+            let _ = std::fs::remove_file(&self.command.log);
         }
     }
 }
