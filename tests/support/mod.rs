@@ -12,6 +12,7 @@ pub mod control_plane;
 pub mod lanes;
 pub mod oracle;
 pub mod pennant;
+pub mod proxy;
 pub mod reaper;
 pub mod receiver;
 pub mod wait;
@@ -19,6 +20,7 @@ pub mod world;
 
 pub use oracle::Oracle;
 pub use pennant::Pennant;
+pub use proxy::{Fault, Proxy};
 pub use receiver::{Receiver, Reply};
 pub use wait::eventually;
 pub use world::World;
