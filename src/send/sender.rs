@@ -1,5 +1,6 @@
 //! The request itself: Secrets read, policy asked, headers put on, answer read as far as it matters.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,7 +9,7 @@ use http::{HeaderMap, HeaderValue};
 use reqwest::{Certificate, Client, Request, Response};
 use rustls::crypto::CryptoProvider;
 use secrecy::{ExposeSecret as _, SecretString};
-use tokio::time::{Instant, timeout_at};
+use tokio::time::{Instant, timeout, timeout_at};
 use url::Url;
 
 use super::attempt::{Attempt, AttemptResult, NotSent};
@@ -25,6 +26,10 @@ use crate::telemetry::Metrics;
 
 /// How long a request waits for the first word of a Secret's watch.
 const SECRET_WAIT: Duration = Duration::from_secs(2);
+/// A deadline that is noticed so much too late has passed while this process stood still.
+const STOOD_STILL: Duration = Duration::from_millis(50);
+/// What has arrived while this process stood still is read within this.
+const CATCH_UP: Duration = Duration::from_millis(250);
 /// So much of an answer is read. A shorter one is read to its end, and its connection used again.
 const READ: usize = 4 * 1024;
 
@@ -157,7 +162,13 @@ impl Sender {
             Ok(request) => request,
             Err(why) => return AttemptResult::NotSent(why),
         };
-        match timeout_at(deadline, client.execute(request)).await {
+        let mut call = pin!(client.execute(request));
+        let mut answer = timeout_at(deadline, &mut call).await;
+        // A frozen node, a suspended machine: the answer may be there, and to ask again for it would be a duplicate.
+        if answer.is_err() && deadline.elapsed() > STOOD_STILL {
+            answer = timeout(CATCH_UP, call).await;
+        }
+        match answer {
             Err(_) => failure::no_answer(out),
             Ok(Err(error)) => failure::explain(&error, out),
             Ok(Ok(response)) => self.answered(response, &prepared, deadline).await,
