@@ -21,7 +21,7 @@ LAUNCHER := target/control-plane
 .PHONY: help
 help: ## List the targets
 	@printf 'make TARGET\n\n'
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-10s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' Makefile
 	@printf '\nThe first demo, test or cluster builds a Kubernetes control plane from source, once: about 4 minutes on two cores,\n'
 	@printf '2.5 more for the demo. KUBEBUILDER_ASSETS names a folder with etcd, kube-apiserver and kubectl to use instead.\n'
 
@@ -34,10 +34,20 @@ test: assets ## Run all tests, on a real API server
 	@printf 'test: compiling; with nothing cached that takes about 5 minutes on two cores\n'
 	$(CARGO) test $(LOCKED) --no-fail-fast
 
+.PHONY: chaos
+chaos: assets ## Abuse the real program under load, for two minutes; KILLS=100 for long, SEED=n to try a run again
+	$(CARGO) test $(LOCKED) --test chaos -- $(if $(SEED),--seed $(SEED)) $(if $(KILLS),--kills $(KILLS)) \
+		$(if $(SECONDS),--seconds $(SECONDS))
+
+.PHONY: chaos-proof
+chaos-proof: assets ## Prove that chaos notices: it must fail three builds that are broken on purpose
+	@CARGO='$(CARGO) --color never' bash hack/chaos-proof.sh
+
 .PHONY: lint
 lint: $(DENY) ## Check format, lints, documentation, licences, bans and sources
 	$(CARGO) fmt --check
 	$(CARGO) clippy $(LOCKED) --all-targets -- -D warnings
+	$(CARGO) clippy $(LOCKED) --features broken --lib --test chaos -- -D warnings
 	RUSTDOCFLAGS='-D warnings' $(CARGO) doc $(LOCKED) --no-deps --lib --document-private-items
 	$(DENY) --locked check licenses bans sources
 	cd hack/control-plane && go vet .
@@ -46,9 +56,9 @@ lint: $(DENY) ## Check format, lints, documentation, licences, bans and sources
 	@for script in hack/*.sh .ci/run; do bash -n "$$script"; done
 
 .PHONY: ci
-ci: ## Everything that must hold before a merge: lint, generated files, tests, nothing left behind
+ci: ## Everything that must hold before a merge: lint, generated files, tests, chaos, nothing left behind
 	@before=$$(git status --porcelain 2>/dev/null || true); \
-	$(MAKE) lint generated test || exit; \
+	$(MAKE) lint generated test chaos chaos-proof || exit; \
 	after=$$(git status --porcelain 2>/dev/null || true); \
 	if [[ $$after != "$$before" ]]; then \
 		printf 'ci: the checks have changed the working tree:\n%s\n' "$$after" >&2; \

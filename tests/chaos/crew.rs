@@ -10,7 +10,7 @@ use crate::support::pennant::Options;
 use crate::support::{Pennant, World};
 
 /// Names of the replicas; the first so many run.
-const NAMES: [&str; 2] = ["pennant-0", "pennant-1"];
+pub const NAMES: [&str; 2] = ["pennant-0", "pennant-1"];
 /// A process that has ended by itself is started again after this, as a kubelet would.
 const AGAIN: Duration = Duration::from_millis(200);
 /// Between two looks at the processes.
@@ -23,6 +23,8 @@ pub struct Crew {
     pub kills: Vec<(Instant, Instant)>,
     /// How processes ended that nobody had killed or asked to.
     pub ended: Vec<String>,
+    /// What was done to them, and when.
+    pub diary: Vec<(Instant, String)>,
 }
 
 struct Replica {
@@ -44,7 +46,12 @@ impl Crew {
             let pennant = Pennant::with(world, options).await;
             replicas.push(Replica { pennant, back: None, killed: None, asked: false });
         }
-        Self { replicas, kills: Vec::new(), ended: Vec::new() }
+        Self { replicas, kills: Vec::new(), ended: Vec::new(), diary: Vec::new() }
+    }
+
+    /// Notes what happens now.
+    pub fn note(&mut self, what: impl Into<String>) {
+        self.diary.push((Instant::now(), what.into()));
     }
 
     /// Kills one that runs, and has it started again after a while.
@@ -59,6 +66,7 @@ impl Crew {
         one.back = Some(Instant::now() + down);
         one.asked = false;
         self.kills.push((now, now));
+        self.note(format!("{} is killed, for {down:?}", NAMES[replica]));
     }
 
     /// Asks one to stop; once it has, it is started again.
@@ -67,6 +75,7 @@ impl Crew {
         if one.back.is_none() && one.pennant.has_ended().is_none() {
             one.pennant.ask_to_stop();
             one.asked = true;
+            self.note(format!("{} is asked to stop", NAMES[replica]));
         }
     }
 
@@ -75,6 +84,7 @@ impl Crew {
         let one = &mut self.replicas[replica];
         if one.back.is_none() && one.pennant.has_ended().is_none() {
             one.pennant.freeze();
+            self.note(format!("{} is frozen", NAMES[replica]));
         }
     }
 
@@ -83,6 +93,7 @@ impl Crew {
         let one = &mut self.replicas[replica];
         if one.back.is_none() && one.pennant.has_ended().is_none() {
             one.pennant.thaw();
+            self.note(format!("{} goes on", NAMES[replica]));
         }
     }
 
@@ -109,10 +120,12 @@ impl Crew {
                     }
                     one.pennant.launch();
                     one.back = None;
+                    self.diary.push((Instant::now(), format!("{} is started", NAMES[number])));
                 }
                 Some(_) => {}
                 None => {
                     let Some(status) = one.pennant.has_ended() else { continue };
+                    self.diary.push((Instant::now(), format!("{} has ended: {status}", NAMES[number])));
                     if !one.asked || !status.success() {
                         self.ended.push(format!("{} ended by itself: {status}", NAMES[number]));
                     }

@@ -1,7 +1,7 @@
 //! Chaos: the built program against a real API server, under load, abused at random. `make chaos` runs it.
 //!
-//! In: `--seed N` (default: a new one), `--seconds N` or `--kills N` (how long it is abused), `--must-find KIND` (for a build
-//! that is broken on purpose: succeed only if this is found). Out: a report on stdout; exit 1 if anything is missing, out of
+//! In: `--seed N` (default: a new one), `--seconds N` or `--kills N` (how long it is abused), `--replicas N`, `--must-find KIND`
+//! (for a build that is broken on purpose: succeed only if this is found). Out: a report on stdout; exit 1 if anything is missing, out of
 //! order, repeated without a reason, or not as the audit says.
 //!
 //! A seed is a plan: who is hit when and for how long ([`plan`]), what the applications go through and what the receivers do
@@ -45,19 +45,23 @@ struct Order {
     seed: u64,
     seconds: Option<u64>,
     kills: Option<usize>,
+    replicas: usize,
     must_find: Option<String>,
 }
 
 impl Order {
     fn read(mut words: impl Iterator<Item = String>) -> Result<Self, String> {
-        let mut order = Self { seed: fastrand::u64(0..1_000_000), seconds: None, kills: None, must_find: None };
+        let seed = fastrand::u64(0..1_000_000);
+        let mut order = Self { seed, seconds: None, kills: None, replicas: REPLICAS, must_find: None };
         while let Some(word) = words.next() {
             let value = words.next().ok_or_else(|| format!("{word} wants a value"))?;
             let number = || value.parse::<u64>().map_err(|_| format!("{word} wants a number, not {value}"));
+            let count = || usize::try_from(number()?).map_err(|e| e.to_string());
             match word.as_str() {
                 "--seed" => order.seed = number()?,
                 "--seconds" => order.seconds = Some(number()?),
-                "--kills" => order.kills = Some(usize::try_from(number()?).map_err(|e| e.to_string())?),
+                "--kills" => order.kills = Some(count()?),
+                "--replicas" => order.replicas = count()?.clamp(1, crew::NAMES.len()),
                 "--must-find" => order.must_find = Some(value),
                 _ => return Err(format!("what is {word}?")),
             }
@@ -92,17 +96,20 @@ async fn main() -> ExitCode {
 
 async fn run(order: &Order) -> ExitCode {
     let began = Instant::now();
+    // Two runs at a time share the folder of logs.
+    let name = format!("chaos-{}", std::process::id());
     let control_plane = tokio::task::spawn_blocking(ControlPlane::start).await.unwrap().unwrap();
-    let world = Arc::new(World::on(&control_plane.kubeconfig, "chaos").await);
-    let proxy = Proxy::start(&control_plane.kubeconfig, &format!("chaos-{}", std::process::id())).await;
+    let world = Arc::new(World::on(&control_plane.kubeconfig, &name).await);
+    let proxy = Proxy::start(&control_plane.kubeconfig, &name).await;
     let load = Load::new(order.seed, world.clone()).await;
-    let mut crew = Crew::start(&world, REPLICAS, proxy.kubeconfig.clone(), program()).await;
+    let program = program(&name);
+    let mut crew = Crew::start(&world, order.replicas, proxy.kubeconfig.clone(), program.clone()).await;
     world.settled().await;
 
     let mut sky = Sky::new(control_plane, proxy, order.seed);
     let enough = AtomicBool::new(false);
     let abuse = async {
-        let mut plan = Plan::new(order.seed, REPLICAS);
+        let mut plan = Plan::new(order.seed, order.replicas);
         let since = Instant::now();
         while !order.is_met(crew.kills.len(), since) {
             let blow = plan.next().expect("a plan has no end");
@@ -122,16 +129,17 @@ async fn run(order: &Order) -> ExitCode {
     findings.extend(verdict::counts(&world).await);
     findings.extend(crew.ended.clone());
 
+    std::fs::remove_file(&program).expect("removed");
     let figures = verdict::figures(&evidence, &load);
     report(&evidence, &figures, &findings, &load, &crew, &sky);
     println!("chaos: seed {}, {} s in all", order.seed, began.elapsed().as_secs());
     let clean = findings.is_empty() && evidence.findings.is_empty() && figures.missing == 0;
     if !clean {
-        keep(&crew, &evidence, order.seed);
+        keep(&crew, &evidence, order.seed, began);
     }
     match &order.must_find {
         None if clean => ExitCode::SUCCESS,
-        Some(kind) if evidence.count(&[kind]) > 0 => {
+        Some(kind) if evidence.count(&[kind]) > 0 || (kind == "missing" && figures.missing > 0) => {
             println!("chaos: {kind} was found, as it must be");
             ExitCode::SUCCESS
         }
@@ -144,11 +152,11 @@ async fn run(order: &Order) -> ExitCode {
 }
 
 /// A copy of the program: what is built meanwhile must not take part.
-fn program() -> PathBuf {
+fn program(name: &str) -> PathBuf {
     let built = Path::new(env!("CARGO_BIN_EXE_pennant"));
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("chaos");
     std::fs::create_dir_all(&folder).expect("a folder");
-    let copy = folder.join(format!("pennant-{}", std::process::id()));
+    let copy = folder.join(name);
     std::fs::copy(built, &copy).expect("copied");
     copy
 }
@@ -180,12 +188,16 @@ fn report(evidence: &Evidence, figures: &Figures, other: &[String], load: &Load,
 }
 
 /// Keeps what is needed to find out why.
-fn keep(crew: &Crew, evidence: &Evidence, seed: u64) {
+fn keep(crew: &Crew, evidence: &Evidence, seed: u64, began: Instant) {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("chaos/seed-{seed}"));
     std::fs::create_dir_all(&folder).expect("a folder");
     for (name, log) in crew.logs() {
         std::fs::write(folder.join(format!("{name}.log")), log).expect("written");
     }
-    std::fs::write(folder.join("lanes.txt"), evidence.of_the_lanes_in_question()).expect("written");
+    std::fs::write(folder.join("lanes.txt"), evidence.of_the_lanes_in_question(began)).expect("written");
+    let diary = crew.diary.iter().map(|(at, what)| format!("{:>7} ms  {what}\n", (*at - began).as_millis()));
+    let zero = pennant::api::Time::now().checked_sub(began.elapsed()).expect("not long ago");
+    let diary = format!("      0 ms  is {zero}\n{}", diary.collect::<String>());
+    std::fs::write(folder.join("diary.txt"), diary).expect("written");
     println!("chaos: logs and lanes are in {}", folder.display());
 }

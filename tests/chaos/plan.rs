@@ -138,13 +138,15 @@ impl Iterator for Plan {
             Weather::ApiKilled => rng.u64(0..1500),
             Weather::Frozen(_) | Weather::ApiFrozen | Weather::Cut | Weather::Faulty(..) => rng.u64(500..3500),
         });
-        let killed = weather == Weather::Calm || rng.bool();
+        // Between an attempt and its outcome a crash costs most.
+        let always = matches!(weather, Weather::Calm | Weather::Faulty(Calls::Outcomes, ..));
+        let killed = always || rng.bool();
         let kill = killed.then(|| Kill {
             replica: rng.usize(0..self.replicas),
             after: span.mul_f64(rng.f64()),
             down: Duration::from_millis(if rng.bool() { 0 } else { rng.u64(0..1500) }),
         });
-        Some(Blow { pause: Duration::from_millis(rng.u64(200..2000)), weather, span, kill })
+        Some(Blow { pause: Duration::from_millis(rng.u64(100..1500)), weather, span, kill })
     }
 }
 

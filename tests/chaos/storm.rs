@@ -37,6 +37,7 @@ impl Sky {
     /// Carries out one blow. It is over when this returns.
     pub async fn strike(&mut self, blow: &Blow, crew: &mut Crew) {
         crew.pass(blow.pause).await;
+        crew.note(format!("{:?} for {:?}", blow.weather, blow.span));
         match blow.weather {
             Weather::Calm => meanwhile(blow, crew).await,
             Weather::Stopped(replica) => {
@@ -74,6 +75,7 @@ impl Sky {
                 self.end(id, &format!("{calls:?}: {harm:?}"));
             }
         }
+        crew.note(format!("{:?} is over", blow.weather));
     }
 
     /// Ends the drizzle: nothing goes wrong any more.

@@ -140,11 +140,10 @@ impl Evidence {
         self.findings.iter().filter(|f| kinds.contains(&f.kind)).count()
     }
 
-    /// Everything that is known about the lanes in which something was found.
-    pub fn of_the_lanes_in_question(&self) -> String {
+    /// Everything that is known about the lanes in which something was found, in milliseconds since then.
+    pub fn of_the_lanes_in_question(&self, begin: Instant) -> String {
         let mut text = String::new();
-        let begin = self.seen.iter().map(|s| s.at).min();
-        let ms = |at: Instant| begin.map_or(0, |b| (at - b).as_millis());
+        let ms = |at: Instant| at.saturating_duration_since(begin).as_millis();
         let lanes: BTreeSet<_> = self.rows.iter().map(|r| &r.lane).chain(self.seen.iter().map(|s| &s.lane)).collect();
         for lane in lanes {
             let findings: Vec<_> = self.findings.iter().filter(|f| f.text.starts_with(&lane.to_string())).collect();

@@ -1,0 +1,25 @@
+#!/usr/bin/env bash
+# Proves that chaos notices a broken promise: the program is built with the feature `broken`, three times one promise is broken
+# in it, and chaos must find it each time, as the right kind. The plan of the seed
+# loses creates and outcomes early, each with a kill at the end.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+log=$(mktemp)
+trap 'rm -f "$log"' EXIT
+
+prove() {
+  local broken=$1 kind=$2 seed=$3
+  if ! PENNANT_BROKEN=$broken ${CARGO:-cargo} test --locked --quiet --features broken --test chaos -- \
+    --seed "$seed" --seconds 12 --replicas 1 --must-find "$kind" >"$log" 2>&1; then
+    cat "$log" >&2
+    printf 'chaos-proof: %s was NOT caught\n' "$broken" >&2
+    return 1
+  fi
+  printf 'chaos-proof: %-24s is caught as %s: ' "$broken" "$kind"
+  grep -iE "^  $kind" "$log" | head -1 | sed -E 's/ +/ /g'
+}
+
+prove outcome-before-request audit 1826
+prove next-before-outcome order 1826
+prove cursor-before-create missing 1826
