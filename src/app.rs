@@ -126,11 +126,7 @@ pub async fn run(options: Options) -> Result<(), AppError> {
     let (mut keepers, release) = (JoinSet::new(), CancellationToken::new());
     let mut keep = |label: metrics::Lease, gate: &'static str| {
         let (gate, stop) = (gates.add(gate), release.clone());
-        let named = Named {
-            namespace: options.namespace.clone(),
-            name: label.as_str(),
-            identity: options.identity.clone(),
-        };
+        let named = Named { namespace: options.namespace.clone(), name: label.as_str(), identity: options.identity.clone() };
         let (keeper, lease) = Keeper::new(client.clone(), named, label, metrics.clone(), move || gate.open());
         keepers.spawn(async {
             keeper.run(stop).await;

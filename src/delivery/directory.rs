@@ -185,8 +185,9 @@ impl Directory {
     #[must_use]
     pub fn find(&self, spec: &DeliverySpec) -> Answer {
         let key = (spec.pipeline_ref.namespace.clone(), spec.notification.clone());
-        let (complete, facts, notification) = self
-            .read(|k| (k.turn.is_some(), k.pipelines.get(&spec.pipeline_ref.uid).cloned(), k.notifications.get(&key).cloned()));
+        let (complete, facts, notification) = self.read(|k| {
+            (k.turn.is_some(), k.pipelines.get(&spec.pipeline_ref.uid).cloned(), k.notifications.get(&key).cloned())
+        });
         if !complete {
             return Answer::NotYet;
         }

@@ -18,8 +18,8 @@ use super::record::Record;
 use super::request::build;
 use super::{confirm, directory};
 use crate::api::{DeliveryStatus, now};
-use crate::lease::Lease;
 use crate::config::{EffectiveNotification, Retry};
+use crate::lease::Lease;
 use crate::send::{Attempt, AttemptResult, Sender};
 use crate::telemetry::{Metrics, chain};
 

@@ -174,12 +174,8 @@ impl Candidacy {
         match wrote {
             Wrote::Done(seen) if write.ours => {
                 (self.fresh, self.tried, self.look) = (false, None, false);
-                self.held = Some(Held {
-                    epoch: seen.epoch,
-                    acquired: write.acquired,
-                    until: sent + LASTS,
-                    renew: sent + RENEW,
-                });
+                self.held =
+                    Some(Held { epoch: seen.epoch, acquired: write.acquired, until: sent + LASTS, renew: sent + RENEW });
                 self.known = Known::There { seen, since: now, expired: None };
             }
             Wrote::Done(seen) => {

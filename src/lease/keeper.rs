@@ -240,11 +240,8 @@ fn seen(object: &Object) -> Seen {
 }
 
 fn object(named: &Named, write: &Write) -> Object {
-    let metadata = ObjectMeta {
-        name: Some(named.name.to_owned()),
-        resource_version: write.over.clone(),
-        ..ObjectMeta::default()
-    };
+    let metadata =
+        ObjectMeta { name: Some(named.name.to_owned()), resource_version: write.over.clone(), ..ObjectMeta::default() };
     // One second is the least that the API server takes.
     let lasts = if write.ours { LASTS.as_secs() } else { 1 };
     let spec = LeaseSpec {
