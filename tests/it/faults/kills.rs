@@ -54,7 +54,7 @@ async fn after_the_outcome_nothing_is_repeated() {
 /// Kills it while the first of two deliveries is held up. `lost`: the cursors that have passed them are not persisted; before
 /// there is a record, no cursor has passed anything.
 async fn killed(ns: &str, held: Held, lost: bool) {
-    let stage = Stage::new(ns, &["web"], json!({"endpoint": {"timeout": "60s"}})).await;
+    let stage = Stage::new(ns, &["web"], json!({"endpoint": {"timeout": "30s"}})).await;
     let Stage { world, receiver, proxy, .. } = &stage;
     let gate = Gate::new();
     let mut rules = Vec::new();
@@ -128,7 +128,7 @@ async fn with_a_hundred_lanes_pending_each_goes_on_in_its_order() {
         slow.always(&format!("/slow/{app}"), Reply::status(200).behind(&gate));
     }
     world.notification("down", &down, json!({})).await;
-    world.notification("slow", &slow, json!({"endpoint": {"timeout": "60s"}})).await;
+    world.notification("slow", &slow, json!({"endpoint": {"timeout": "30s"}})).await;
     let mut pennant = Pennant::start(&world).await;
     world.settled().await;
     let all: Vec<_> = apps.iter().map(String::as_str).collect();
