@@ -12,6 +12,7 @@ mod support;
 
 mod again;
 mod attempts;
+mod faults;
 mod isolated;
 mod order;
 mod quiet;

@@ -114,7 +114,8 @@ impl Gate {
         self.0.close();
     }
 
-    async fn pass(&self) {
+    /// Waits until it is open.
+    pub async fn pass(&self) {
         let _ = self.0.acquire().await;
     }
 }
