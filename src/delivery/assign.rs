@@ -122,6 +122,13 @@ impl Engine {
     /// The request is over, so its worker is free; the lane is not, before the outcome is written.
     pub(super) fn attempted(&mut self, origin: &str, answered: bool, decided: Decided) {
         self.pool.release(origin, answered);
+        #[cfg(feature = "broken")]
+        if crate::broken::is(crate::broken::Wrong::NextBeforeOutcome)
+            && let Some(worked) = decided.unwritten()
+        {
+            tokio::spawn(work::store(self.parts.clone(), decided, self.parts.outcomes.clone()));
+            return self.worked(worked);
+        }
         let task = work::store(self.parts.clone(), decided, self.parts.outcomes.clone());
         self.work.spawn(async { Done::Worked(Box::new(task.await)) });
     }

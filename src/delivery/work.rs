@@ -73,6 +73,16 @@ impl Decided {
     }
 }
 
+#[cfg(feature = "broken")]
+impl Decided {
+    /// As if it were written.
+    pub fn unwritten(&self) -> Option<Worked> {
+        let record = Record { status: self.status.clone(), ..self.record.clone() };
+        let settled = matches!(self.after, After::Settled { .. });
+        settled.then_some(Worked { record, after: self.after, gone: false, news: true })
+    }
+}
+
 /// A piece of work that is over.
 #[derive(Debug)]
 pub struct Worked {
@@ -107,6 +117,15 @@ pub async fn attempt(
         Ok(outgoing) => outgoing,
         Err(error) => return blocked(record, "TemplateInvalid", &error.to_string()),
     };
+    #[cfg(feature = "broken")]
+    if crate::broken::is(crate::broken::Wrong::OutcomeBeforeRequest) {
+        let status = crate::broken::delivered(&record.status);
+        let decided = Decided::new(record, (status, Then::Settle { answered: true }));
+        let worked = store(parts.clone(), decided, parts.outcomes.clone()).await;
+        parts.sender.send(outgoing).await;
+        let status = worked.record.status.clone();
+        return (Decided { record: worked.record, status, after: worked.after }, true);
+    }
     let attempt = parts.sender.send(outgoing).await;
     observe(&parts, &record, &attempt);
     let before = record.not_found;

@@ -10,6 +10,13 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+#[allow(dead_code, reason = "here for its tests; the target `chaos` uses it")]
+#[path = "../chaos/plan.rs"]
+mod chaos_plan;
+#[allow(dead_code, reason = "here for its tests; the target `chaos` uses it")]
+#[path = "../chaos/script.rs"]
+mod chaos_script;
+
 mod again;
 mod attempts;
 mod faults;

@@ -55,12 +55,27 @@ pub struct Row {
 pub struct Expected {
     /// The steps of each lane, in order.
     pub lanes: BTreeMap<Lane, Vec<Step>>,
-    /// How many requests a lane may repeat after a 2xx, or without having written them down: 1 after a crash.
-    pub duplicates: usize,
+    /// Which requests a lane may repeat after they were taken, or without having written them down.
+    pub duplicates: Repeats,
     /// Whether the Delivery objects were deleted, so that only the receivers can tell.
     pub forgotten: bool,
     /// Whether attempts were made that no receiver saw, for it refused the connection.
     pub unseen: bool,
+}
+
+/// Repetitions that are forgiven in a lane.
+#[derive(Clone, Debug)]
+pub enum Repeats {
+    /// So many, whenever: 1 after a crash.
+    AtMost(usize),
+    /// One for each time that Pennant was killed, and only across it: from the kill until it was started again.
+    Across(Vec<(Instant, Instant)>),
+}
+
+impl Default for Repeats {
+    fn default() -> Self {
+        Self::AtMost(0)
+    }
 }
 
 /// A finding.
@@ -111,13 +126,13 @@ impl<'a> Oracle<'a> {
 
     /// Pennant was killed: one request of each lane may have been repeated.
     pub fn after_a_crash(mut self) -> Self {
-        self.expected.duplicates = 1;
+        self.expected.duplicates = Repeats::AtMost(1);
         self
     }
 
     /// Pennant was killed so many times: each time one request of each lane may have been repeated.
     pub fn after_crashes(mut self, times: usize) -> Self {
-        self.expected.duplicates = times;
+        self.expected.duplicates = Repeats::AtMost(times);
         self
     }
 
@@ -157,7 +172,8 @@ impl<'a> Oracle<'a> {
     }
 }
 
-fn seen(request: &Request) -> Seen {
+/// A request as the judge reads it; its body is that of [`super::world::BODY`].
+pub fn seen(request: &Request) -> Seen {
     let body = request.json();
     let field = |name: &str| body[name].as_str().unwrap_or_else(|| panic!("no {name} in {body}")).to_owned();
     let path = format!("{}/{}/{}", field("pipeline"), field("notification"), field("target"));
@@ -173,7 +189,8 @@ fn seen(request: &Request) -> Seen {
     }
 }
 
-fn row(delivery: &Delivery) -> Row {
+/// A delivery as the judge reads it.
+pub fn row(delivery: &Delivery) -> Row {
     let status = delivery.status.clone().unwrap_or_default();
     let spec = &delivery.spec;
     Row {
@@ -207,7 +224,7 @@ pub fn judge(expected: &Expected, seen: &[Seen], rows: &[Row]) -> Vec<Finding> {
             bench.as_expected(expected, expected.lanes.get(lane).unwrap_or(&none), &rows, &messages);
         }
         bench.in_order(&messages);
-        bench.no_duplicates(expected.duplicates, &messages);
+        bench.no_duplicates(&expected.duplicates, &messages);
         if !expected.forgotten {
             bench.audited(expected, &rows, &messages);
         }
@@ -261,12 +278,22 @@ impl Bench<'_> {
         }
     }
 
-    fn no_duplicates(&mut self, allowed: usize, messages: &[Vec<&Seen>]) {
-        let mut repeated = 0;
+    fn no_duplicates(&mut self, forgiven: &Repeats, messages: &[Vec<&Seen>]) {
+        match forgiven {
+            Repeats::AtMost(allowed) => {
+                let after = |message: &Vec<&Seen>| {
+                    let taken = message.iter().position(|s| matches!(s.answered, Some((200..=299, _))));
+                    taken.map_or(0, |first| message.len() - 1 - first)
+                };
+                let repeated: usize = messages.iter().map(after).sum();
+                if repeated > *allowed {
+                    self.find(true, "duplicate", format!("{repeated} requests after a 2xx, {allowed} allowed"));
+                }
+            }
+            Repeats::Across(kills) => self.only_across(kills, messages),
+        }
         let mut ids = BTreeMap::new();
         for message in messages {
-            let taken = message.iter().position(|s| matches!(s.answered, Some((200..=299, _))));
-            repeated += taken.map_or(0, |first| message.len() - 1 - first);
             if message.iter().any(|s| s.body != message[0].body) {
                 self.find(true, "duplicate", format!("{} was repeated with other bytes", message[0].what));
             }
@@ -274,8 +301,21 @@ impl Bench<'_> {
                 self.find(true, "duplicate", format!("{} came under two ids", message[0].what));
             }
         }
-        if repeated > allowed {
-            self.find(true, "duplicate", format!("{repeated} requests after a 2xx, {allowed} allowed"));
+    }
+
+    /// Each kill explains one repetition of the lane, of a request that had come before it was over.
+    fn only_across(&mut self, kills: &[(Instant, Instant)], messages: &[Vec<&Seen>]) {
+        let mut unused: Vec<_> = kills.iter().collect();
+        for (taken, again) in messages.iter().flat_map(|m| repeated(m)) {
+            match unused.iter().position(|kill| falls_between(kill, taken, again)) {
+                Some(explains) => drop(unused.remove(explains)),
+                None => {
+                    let code = taken.answered.map_or(0, |(status, _)| status);
+                    let gap = again.at - taken.at;
+                    let text = format!("{} came again {gap:?} after a {code}, and no kill explains it", taken.what);
+                    self.find(true, "duplicate", text);
+                }
+            }
         }
     }
 
@@ -287,12 +327,18 @@ impl Bench<'_> {
                 continue;
             };
             let (seen, said) = (message.len(), usize::try_from(row.attempts).unwrap_or(0));
+            let unwritten = match &expected.duplicates {
+                Repeats::AtMost(allowed) => *allowed,
+                Repeats::Across(kills) => {
+                    message.windows(2).filter(|w| kills.iter().any(|kill| falls_between(kill, w[0], w[1]))).count()
+                }
+            };
             let too_few = seen < said && !expected.unseen;
-            if too_few || seen > said + expected.duplicates {
+            if too_few || seen > said + unwritten {
                 self.find(too_few, "audit", format!("{}: {said} attempts audited, {seen} seen", first.what));
             }
             let answer = message[message.len() - 1].answered.map(|(status, _)| status);
-            let delivered = matches!(answer, Some(200..=299));
+            let delivered = answer.is_some_and(is_taken);
             if row.step.outcome.is_some() && (row.step.outcome == Some(Outcome::Delivered)) != delivered {
                 self.find(true, "audit", format!("{} although {answer:?} was answered", row.step));
             }
@@ -307,6 +353,21 @@ impl Bench<'_> {
             }
         }
     }
+}
+
+/// Requests of a message that came again although they had been answered for good, each with the one that followed.
+pub fn repeated<'a>(message: &[&'a Seen]) -> Vec<(&'a Seen, &'a Seen)> {
+    let for_good = |s: &Seen| s.answered.is_some_and(|(status, _)| is_taken(status) || status == 400);
+    message.windows(2).filter(|pair| for_good(pair[0])).map(|pair| (pair[0], pair[1])).collect()
+}
+
+fn is_taken(status: u16) -> bool {
+    (200..=299).contains(&status)
+}
+
+/// Whether Pennant was down at some time from the one request to the other. What arrives while it is down was sent before.
+fn falls_between((killed, started): &(Instant, Instant), one: &Seen, next: &Seen) -> bool {
+    *started >= one.at && *killed <= next.at
 }
 
 fn report(findings: &[Finding], seen: &[Seen], rows: &[Row]) -> String {

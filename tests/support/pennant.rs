@@ -27,6 +27,7 @@ struct Start {
     kubeconfig: PathBuf,
     pod: Option<String>,
     log: PathBuf,
+    program: PathBuf,
 }
 
 /// How one is started. The default watches the world's namespace and may send to loopback.
@@ -42,12 +43,21 @@ pub struct Options {
     pub pod: Option<&'static str>,
     /// Another way to the API server than the world's own.
     pub kubeconfig: Option<PathBuf>,
+    /// The program.
+    pub program: PathBuf,
 }
 
 impl Options {
     /// For this world.
     pub fn of(world: &World) -> Self {
-        Self { watch: vec![world.ns.clone()], controllers: "pipeline,dispatch", loopback: true, pod: None, kubeconfig: None }
+        Self {
+            watch: vec![world.ns.clone()],
+            controllers: "pipeline,dispatch",
+            loopback: true,
+            pod: None,
+            kubeconfig: None,
+            program: env!("CARGO_BIN_EXE_pennant").into(),
+        }
     }
 }
 
@@ -72,7 +82,8 @@ impl Pennant {
         let log = folder.join(format!("{}-{}-{}.log", world.ns, options.controllers, options.pod.unwrap_or("0")));
         let _ = std::fs::remove_file(&log);
         let kubeconfig = options.kubeconfig.unwrap_or_else(|| world.kubeconfig.clone());
-        let command = Start { args, kubeconfig, pod: options.pod.map(str::to_owned), log };
+        let pod = options.pod.map(str::to_owned);
+        let command = Start { args, kubeconfig, pod, log, program: options.program };
         let child = command.spawn();
         let mut pennant = Self { command, child, address: String::new() };
         pennant.wait_ready().await;
@@ -84,6 +95,12 @@ impl Pennant {
         let _ = self.child.kill();
         let _ = self.child.wait();
         reaper::dead(self.child.id());
+    }
+
+    /// Whether it has ended, and how.
+    pub fn has_ended(&mut self) -> Option<ExitStatus> {
+        let status = self.child.try_wait().expect("a child can be asked");
+        status.inspect(|_| reaper::dead(self.child.id()))
     }
 
     /// Sends SIGTERM and goes on.
@@ -126,8 +143,13 @@ impl Pennant {
 
     /// Starts it again, after it has ended, and waits until it is ready. The log goes on in the same file.
     pub async fn start_again(&mut self) {
-        self.child = self.command.spawn();
+        self.launch();
         self.wait_ready().await;
+    }
+
+    /// Starts it again, after it has ended, and goes on at once.
+    pub fn launch(&mut self) {
+        self.child = self.command.spawn();
     }
 
     /// Stops it in an orderly way and starts it again.
@@ -170,7 +192,8 @@ impl Pennant {
         if status.is_success() { Ok(text) } else { Err(format!("{status}: {text}")) }
     }
 
-    async fn wait_ready(&mut self) {
+    /// Waits until it is ready.
+    pub async fn wait_ready(&mut self) {
         self.address = eventually("pennant listens", async || {
             if let Ok(Some(status)) = self.child.try_wait() {
                 panic!("pennant has ended: {status}");
@@ -198,7 +221,7 @@ impl Start {
         use std::io::Write as _;
         let mut file = File::options().create(true).append(true).open(&self.log).expect("a log file");
         file.write_all(STARTED.as_bytes()).expect("written");
-        let child = Command::new(env!("CARGO_BIN_EXE_pennant"))
+        let child = Command::new(&self.program)
             .args(&self.args)
             .env("KUBECONFIG", &self.kubeconfig)
             .env("PENNANT_LOG", "info,pennant=debug")

@@ -68,12 +68,13 @@ pub struct Answer {
     headers: String,
     body: String,
     gate: Option<Gate>,
+    after: Duration,
 }
 
 impl Reply {
     /// An empty answer of this status.
     pub fn status(status: u16) -> Self {
-        Self::Answer(Answer { status, headers: String::new(), body: String::new(), gate: None })
+        Self::Answer(Answer { status, headers: String::new(), body: String::new(), gate: None, after: Duration::ZERO })
     }
 
     /// With a body.
@@ -89,6 +90,11 @@ impl Reply {
     /// Not before the gate is opened.
     pub fn behind(self, gate: &Gate) -> Self {
         self.with(|answer| answer.gate = Some(gate.clone()))
+    }
+
+    /// Not before so much time has passed.
+    pub fn after(self, span: Duration) -> Self {
+        self.with(|answer| answer.after = span)
     }
 
     fn with(mut self, change: impl FnOnce(&mut Answer)) -> Self {
@@ -120,12 +126,28 @@ impl Gate {
     }
 }
 
+/// What is done with a request.
+type Decide = Box<dyn FnMut(&Request) -> Reply + Send>;
+
 #[derive(Default)]
 struct Book {
     log: Vec<Request>,
     connections: usize,
     scripts: HashMap<String, VecDeque<Reply>>,
     rules: HashMap<String, Reply>,
+    decide: Option<Decide>,
+}
+
+impl Book {
+    /// Writes a request down and says what is done with it.
+    fn note(&mut self, request: Request) -> (usize, Reply) {
+        let scripted = self.scripts.get_mut(&request.path).and_then(VecDeque::pop_front);
+        let ruled = || self.rules.get(&request.path).cloned();
+        let mut decided = || self.decide.as_mut().map(|decide| decide(&request));
+        let reply = scripted.or_else(ruled).or_else(&mut decided).unwrap_or_else(|| Reply::status(200));
+        self.log.push(request);
+        (self.log.len() - 1, reply)
+    }
 }
 
 /// The receiver; it is gone when dropped.
@@ -182,6 +204,11 @@ impl Receiver {
         lock(&self.book).rules.insert(path.to_owned(), reply);
     }
 
+    /// Decides what is done with requests for which there is neither a script nor a rule.
+    pub fn decide(&self, decide: impl FnMut(&Request) -> Reply + Send + 'static) {
+        lock(&self.book).decide = Some(Box::new(decide));
+    }
+
     /// Everything that came so far, in the order in which it came.
     pub fn log(&self) -> Vec<Request> {
         lock(&self.book).log.clone()
@@ -215,13 +242,7 @@ fn lock(book: &Mutex<Book>) -> MutexGuard<'_, Book> {
 async fn serve(stream: TcpStream, book: Arc<Mutex<Book>>) {
     let mut stream = BufReader::new(stream);
     while let Some(request) = read(&mut stream).await {
-        let (number, reply) = {
-            let mut book = lock(&book);
-            let scripted = book.scripts.get_mut(&request.path).and_then(VecDeque::pop_front);
-            let ruled = book.rules.get(&request.path).cloned();
-            book.log.push(request);
-            (book.log.len() - 1, scripted.or(ruled).unwrap_or_else(|| Reply::status(200)))
-        };
+        let (number, reply) = lock(&book).note(request);
         let answer = match reply {
             Reply::Answer(answer) => answer,
             Reply::Close => return,
@@ -230,6 +251,12 @@ async fn serve(stream: TcpStream, book: Arc<Mutex<Book>>) {
         if let Some(gate) = &answer.gate {
             tokio::select! {
                 () = gate.pass() => {}
+                () = closed(&mut stream) => return,
+            }
+        }
+        if !answer.after.is_zero() {
+            tokio::select! {
+                () = tokio::time::sleep(answer.after) => {}
                 () = closed(&mut stream) => return,
             }
         }

@@ -36,26 +36,41 @@ impl World {
 
     /// Somebody sets another tag: the rollout begins.
     pub async fn roll_out(&self, app: &str, tag: &str) {
+        self.try_roll_out(app, tag).await.expect("patched");
+    }
+
+    /// The same where the API server may be away.
+    pub async fn try_roll_out(&self, app: &str, tag: &str) -> kube::Result<()> {
         let containers = json!([{"name": "app", "image": image(tag)}]);
         let patch = json!({"spec": {"template": {"spec": {"containers": containers}}}});
         let strategic = Patch::Strategic(patch);
-        self.api::<Deployment>().patch(app, &PatchParams::default(), &strategic).await.expect("patched");
+        self.api::<Deployment>().patch(app, &PatchParams::default(), &strategic).await.map(drop)
     }
 
     /// The deployment controller has finished the rollout.
     pub async fn finish(&self, app: &str) {
+        self.try_finish(app).await.expect("status patched");
+    }
+
+    /// The same where the API server may be away.
+    pub async fn try_finish(&self, app: &str) -> kube::Result<()> {
         let progressing = condition("Progressing", "True", "NewReplicaSetAvailable", "ReplicaSet has progressed.");
         let counts = json!({"replicas": 1, "updatedReplicas": 1, "readyReplicas": 1, "availableReplicas": 1,
             "unavailableReplicas": null});
-        self.report(app, progressing, counts).await;
+        self.report(app, progressing, counts).await
     }
 
     /// The deployment controller has given the rollout up: the new pod is there and not available, the old one serves on.
     pub async fn fail(&self, app: &str, message: &str) {
+        self.try_fail(app, message).await.expect("status patched");
+    }
+
+    /// The same where the API server may be away.
+    pub async fn try_fail(&self, app: &str, message: &str) -> kube::Result<()> {
         let exceeded = condition("Progressing", "False", "ProgressDeadlineExceeded", message);
         let counts = json!({"replicas": 2, "updatedReplicas": 1, "readyReplicas": 1, "availableReplicas": 1,
             "unavailableReplicas": 1});
-        self.report(app, exceeded, counts).await;
+        self.report(app, exceeded, counts).await
     }
 
     /// A rollout from beginning to end.
@@ -81,9 +96,9 @@ impl World {
     }
 
     /// What the deployment controller writes of the present generation.
-    async fn report(&self, app: &str, progressing: Value, counts: Value) {
+    async fn report(&self, app: &str, progressing: Value, counts: Value) -> kube::Result<()> {
         let api = self.api::<Deployment>();
-        let generation = api.get(app).await.expect("the Deployment is there").metadata.generation;
+        let generation = api.get(app).await?.metadata.generation;
         let available = condition("Available", "True", "MinimumReplicasAvailable", "Deployment has minimum availability.");
         let mut status = json!({"observedGeneration": generation, "conditions": [progressing, available]});
         // Not by `merge`: a `null` has to reach the API server.
@@ -91,7 +106,7 @@ impl World {
             status[count] = n.clone();
         }
         let patch = Patch::Merge(json!({"status": status}));
-        api.patch_status(app, &PatchParams::default(), &patch).await.expect("status patched");
+        api.patch_status(app, &PatchParams::default(), &patch).await.map(drop)
     }
 
     /// Kustomizations of this namespace; their definition is installed when first needed.

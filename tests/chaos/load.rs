@@ -1,0 +1,259 @@
+//! The load: applications that live their lives, receivers with their moods, and what every lane must therefore say.
+//!
+//! In: a seed. Out: changes, one at a time for each application and each only when the one before has been observed, so that no
+//! change is lost by design (what comes and goes unobserved, what is made one for lack of room); what was done in all, and what
+//! it means for each lane.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use futures::future::join_all;
+use kube::ResourceExt as _;
+use kube::api::ListParams;
+use pennant::api::{Pipeline, Status};
+use serde_json::json;
+use tokio::sync::watch;
+
+use crate::script::{Act, Life, Then, behaviour, unwanted};
+use crate::support::lanes::{Lane, Step};
+use crate::support::receiver::Request;
+use crate::support::{Receiver, Reply, World};
+
+/// Pipelines, and the applications of each.
+pub const PIPELINES: [(&str, [&str; 5]); 2] =
+    [("north", ["n0", "n1", "n2", "n3", "n4"]), ("south", ["s0", "s1", "s2", "s3", "s4"])];
+/// Notifications, the receiver of each, and what it reports.
+pub const NOTIFICATIONS: [(&str, usize, &[&str]); 5] = [
+    ("all", 0, &["Deployed", "Failed", "Recovered"]),
+    ("too", 1, &["Deployed", "Failed", "Recovered"]),
+    ("deployed", 2, &["Deployed"]),
+    ("failed", 2, &["Failed"]),
+    ("recovered", 1, &["Recovered"]),
+];
+/// Receivers, each an origin of its own.
+pub const RECEIVERS: usize = 3;
+/// Where every target is.
+const ENVIRONMENT: &str = "dev";
+/// No more changes than this of one target may stand untaken in the log: from 8 on some would be made one.
+const UNTAKEN: usize = 4;
+/// No lane may be further behind its application.
+const BEHIND: usize = 8;
+/// The longest that anything may take that must happen.
+pub const PATIENCE: Duration = Duration::from_secs(150);
+
+/// What the receivers have taken or refused for good, by path.
+#[derive(Default)]
+struct Desk {
+    numbers: HashMap<String, u64>,
+    done: HashMap<String, BTreeSet<String>>,
+}
+
+/// One run's load.
+pub struct Load {
+    seed: u64,
+    world: Arc<World>,
+    /// The receivers.
+    pub receivers: Vec<Receiver>,
+    desk: Arc<Mutex<Desk>>,
+    friendly: Arc<AtomicBool>,
+    lives: Vec<Mutex<(Life, Vec<Act>)>>,
+    view: watch::Receiver<BTreeMap<String, Pipeline>>,
+}
+
+impl Load {
+    /// Puts everything into the world that is there before the first change.
+    pub async fn new(seed: u64, world: Arc<World>) -> Self {
+        let desk: Arc<Mutex<Desk>> = Arc::default();
+        let friendly = Arc::new(AtomicBool::new(false));
+        let receivers: Vec<_> = (0..RECEIVERS).map(|_| Receiver::start()).collect();
+        for receiver in &receivers {
+            let (desk, friendly) = (desk.clone(), friendly.clone());
+            receiver.decide(move |request| reply(seed, request, &mut lock(&desk), friendly.load(Ordering::Relaxed)));
+        }
+        for (pipeline, apps) in PIPELINES {
+            for app in apps {
+                world.deploy(app, "0").await;
+            }
+            world.pipeline(pipeline, &apps.map(|app| format!("{ENVIRONMENT}/{app}")).each_ref().map(String::as_str)).await;
+        }
+        for (notification, receiver, types) in NOTIFICATIONS {
+            let triggers: Vec<_> = types.iter().map(|t| json!({"type": t})).collect();
+            let over = json!({"triggers": triggers, "endpoint": {"timeout": "1500ms"}});
+            world.notification(notification, &receivers[receiver], over).await;
+        }
+        let apps = PIPELINES.iter().flat_map(|(_, apps)| apps);
+        let lives = apps.map(|app| Mutex::new((Life::new(seed, app), Vec::new()))).collect();
+        let view = watch_pipelines(world.clone());
+        Self { seed, world, receivers, desk, friendly, lives, view }
+    }
+
+    /// All applications live, until it is enough; then each ends the act that it is in. Gives who got stuck.
+    pub async fn run(&self, enough: &AtomicBool) -> Vec<String> {
+        let stuck = join_all(self.apps().map(async |(number, pipeline, app)| {
+            while !enough.load(Ordering::Relaxed) {
+                let pause = self.life(number).0.pause();
+                tokio::time::sleep(pause).await;
+                if self.may_go_on(number, pipeline, app) {
+                    let act = self.life(number).0.act();
+                    self.perform(number, pipeline, app, act).await?;
+                } else {
+                    tokio::time::sleep(Duration::from_millis(50)).await;
+                }
+            }
+            Ok(())
+        }));
+        stuck.await.into_iter().filter_map(Result::err).collect()
+    }
+
+    /// One more act of each meaning for every application.
+    pub async fn finale(&self) -> Vec<String> {
+        let stuck = join_all(self.apps().map(async |(number, pipeline, app)| {
+            let acts = self.life(number).0.finale();
+            for act in acts {
+                self.perform(number, pipeline, app, act).await?;
+            }
+            Ok(())
+        }));
+        stuck.await.into_iter().filter_map(Result::err).collect()
+    }
+
+    /// From now on receivers take what they want to have, at once.
+    pub fn be_friendly(&self) {
+        self.friendly.store(true, Ordering::Relaxed);
+    }
+
+    /// What every lane must say, after all that was done.
+    pub fn expected(&self) -> BTreeMap<Lane, Vec<Step>> {
+        let mut lanes = BTreeMap::new();
+        for ((number, pipeline, app), (notification, _, types)) in
+            self.apps().flat_map(|app| NOTIFICATIONS.iter().map(move |n| (app, n)))
+        {
+            let path = format!("{pipeline}/{notification}/{ENVIRONMENT}/{app}");
+            let life = self.life(number);
+            let steps = life.1.iter().map(Act::means).filter(|(type_, _)| types.contains(type_)).map(|(type_, revision)| {
+                let parked = unwanted(self.seed, &format!("/{notification}/{app}"), type_, revision);
+                Step::new(&format!("{type_} {revision}{}", if parked { " [Parked]" } else { "" }))
+            });
+            lanes.insert(Lane { namespace: self.world.ns.clone(), path }, steps.collect());
+        }
+        lanes
+    }
+
+    /// How many acts were done.
+    pub fn acts(&self) -> usize {
+        (0..self.lives.len()).map(|number| self.life(number).1.len()).sum()
+    }
+
+    fn apps(&self) -> impl Iterator<Item = (usize, &'static str, &'static str)> + Clone + use<> {
+        let pairs = PIPELINES.into_iter().flat_map(|(pipeline, apps)| apps.into_iter().map(move |app| (pipeline, app)));
+        pairs.enumerate().map(|(number, (pipeline, app))| (number, pipeline, app))
+    }
+
+    fn life(&self, number: usize) -> MutexGuard<'_, (Life, Vec<Act>)> {
+        self.lives[number].lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether neither the log nor a lane is too far behind.
+    fn may_go_on(&self, number: usize, pipeline: &str, app: &str) -> bool {
+        let done: Vec<_> = self.life(number).1.iter().map(|act| act.means().0).collect();
+        let desk = lock(&self.desk);
+        let behind = |(notification, _, types): &(&str, usize, &[&str])| {
+            let due = done.iter().filter(|type_| types.contains(type_)).count();
+            due.saturating_sub(desk.done.get(&format!("/{notification}/{app}")).map_or(0, BTreeSet::len))
+        };
+        let untaken = self.view.borrow().get(pipeline).map_or(usize::MAX, |p| untaken(p, app));
+        untaken <= UNTAKEN && NOTIFICATIONS.iter().map(behind).all(|behind| behind < BEHIND)
+    }
+
+    /// Does one thing, and waits until it is observed.
+    async fn perform(&self, number: usize, pipeline: &str, app: &str, act: Act) -> Result<(), String> {
+        let (world, revision) = (&self.world, act.means().1.to_owned());
+        let (status, is) = match &act {
+            Act::Break(_) => (Status::Failed, "fails"),
+            Act::Ship(_) | Act::RollBack(_) => (Status::Current, "runs"),
+        };
+        self.life(number).1.push(act.clone());
+        insist(async || world.try_roll_out(app, &revision).await).await;
+        insist(async || match &act {
+            Act::Break(_) => world.try_fail(app, "the new one does not come up").await,
+            Act::Ship(_) | Act::RollBack(_) => world.try_finish(app).await,
+        })
+        .await;
+        let observed = |pipelines: &BTreeMap<String, Pipeline>| {
+            let status_of = pipelines.get(pipeline).and_then(|p| p.status.as_ref());
+            let mut targets = status_of.into_iter().flat_map(|s| &s.environments).flat_map(|e| &e.targets);
+            let target = targets.find(|t| t.cluster_app_ref.name == app);
+            target.and_then(|t| t.settled.as_ref()).is_some_and(|s| s.status == status && s.revision == revision)
+        };
+        let mut view = self.view.clone();
+        let waited = tokio::time::timeout(PATIENCE, view.wait_for(observed)).await;
+        match waited {
+            Ok(found) => found.map(drop).map_err(|e| e.to_string()),
+            Err(_) => Err(format!("nobody has observed within {PATIENCE:?} that {app} {is} {revision}")),
+        }
+    }
+}
+
+/// What a receiver does with a request.
+fn reply(seed: u64, request: &Request, desk: &mut Desk, friendly: bool) -> Reply {
+    let body = request.json();
+    let word = |name: &str| body[name].as_str().unwrap_or_default().to_owned();
+    let number = desk.numbers.entry(request.path.clone()).or_default();
+    *number += 1;
+    let behaviour = behaviour(seed, &request.path, *number);
+    let (then, after) = if friendly { (Then::Take(200), Duration::ZERO) } else { (behaviour.then, behaviour.after) };
+    let code = match then {
+        Then::Take(_) if unwanted(seed, &request.path, &word("type"), &word("revision")) => 400,
+        Then::Take(code) | Then::Fail(code) => code,
+        Then::Throttle => return Reply::status(429).header("retry-after", "1").after(after),
+        Then::Hang => return Reply::Hang,
+        Then::Close => return Reply::Close,
+    };
+    if code < 500 {
+        desk.done.entry(request.path.clone()).or_default().insert(request.id().to_owned());
+    }
+    Reply::status(code).after(after)
+}
+
+/// Changes of a target that not every cursor has passed.
+fn untaken(pipeline: &Pipeline, app: &str) -> usize {
+    let status = pipeline.status.clone().unwrap_or_default();
+    let cursors = status.dispatched.unwrap_or_default().cursors;
+    let lowest = cursors.iter().map(|c| c.serial).min().unwrap_or(0);
+    let subject = format!("/{app}");
+    let changes = status.log.unwrap_or_default().changes;
+    changes.iter().filter(|c| c.serial > lowest && c.subject.ends_with(&subject)).count()
+}
+
+/// The pipelines as they are, read again and again past the proxy.
+fn watch_pipelines(world: Arc<World>) -> watch::Receiver<BTreeMap<String, Pipeline>> {
+    let (sender, receiver) = watch::channel(BTreeMap::new());
+    tokio::spawn(async move {
+        while !sender.is_closed() {
+            let listed = world.api::<Pipeline>().list(&ListParams::default()).await;
+            if let Ok(list) = listed {
+                sender.send_replace(list.into_iter().map(|p| (p.name_any(), p)).collect());
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    });
+    receiver
+}
+
+/// Tries until it is certain. A call has no deadline of its own: one that was given up could still be done, late.
+pub async fn insist<T>(call: impl AsyncFn() -> kube::Result<T>) -> T {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        match call().await {
+            Ok(value) => return value,
+            Err(error) if Instant::now() > deadline => panic!("the API server does not come back: {error}"),
+            Err(_) => tokio::time::sleep(Duration::from_millis(100)).await,
+        }
+    }
+}
+
+fn lock(desk: &Mutex<Desk>) -> MutexGuard<'_, Desk> {
+    desk.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,191 @@
+//! Chaos: the built program against a real API server, under load, abused at random. `make chaos` runs it.
+//!
+//! In: `--seed N` (default: a new one), `--seconds N` or `--kills N` (how long it is abused), `--must-find KIND` (for a build
+//! that is broken on purpose: succeed only if this is found). Out: a report on stdout; exit 1 if anything is missing, out of
+//! order, repeated without a reason, or not as the audit says.
+//!
+//! A seed is a plan: who is hit when and for how long ([`plan`]), what the applications go through and what the receivers do
+//! with each request ([`script`]). What cannot be repeated is the timing of processes.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test that cannot go on has failed")]
+#![allow(clippy::print_stdout, reason = "the report")]
+#![allow(clippy::needless_pass_by_value, reason = "JSON is made where it is passed")]
+#![allow(unused_imports, reason = "without a harness the unit tests of the pure parts are left out; `it` runs them")]
+
+mod crew;
+mod load;
+mod plan;
+mod script;
+mod storm;
+#[allow(dead_code, reason = "shared with the integration tests, which use all of it")]
+#[path = "../support/mod.rs"]
+mod support;
+mod verdict;
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use crew::Crew;
+use load::Load;
+use plan::Plan;
+use storm::Sky;
+use support::control_plane::ControlPlane;
+use support::{Proxy, World};
+use verdict::{Evidence, Figures};
+
+/// How many replicas of Pennant run.
+const REPLICAS: usize = 1;
+/// How long it is abused if nothing else is said.
+const SECONDS: u64 = 90;
+
+/// What a run is asked for.
+struct Order {
+    seed: u64,
+    seconds: Option<u64>,
+    kills: Option<usize>,
+    must_find: Option<String>,
+}
+
+impl Order {
+    fn read(mut words: impl Iterator<Item = String>) -> Result<Self, String> {
+        let mut order = Self { seed: fastrand::u64(0..1_000_000), seconds: None, kills: None, must_find: None };
+        while let Some(word) = words.next() {
+            let value = words.next().ok_or_else(|| format!("{word} wants a value"))?;
+            let number = || value.parse::<u64>().map_err(|_| format!("{word} wants a number, not {value}"));
+            match word.as_str() {
+                "--seed" => order.seed = number()?,
+                "--seconds" => order.seconds = Some(number()?),
+                "--kills" => order.kills = Some(usize::try_from(number()?).map_err(|e| e.to_string())?),
+                "--must-find" => order.must_find = Some(value),
+                _ => return Err(format!("what is {word}?")),
+            }
+        }
+        Ok(order)
+    }
+
+    /// Whether it has been abused enough.
+    fn is_met(&self, kills: usize, since: Instant) -> bool {
+        match (self.kills, self.seconds) {
+            (Some(wanted), None) => kills >= wanted,
+            (wanted, seconds) => {
+                let over = since.elapsed() >= Duration::from_secs(seconds.unwrap_or(SECONDS));
+                over || wanted.is_some_and(|wanted| kills >= wanted)
+            }
+        }
+    }
+}
+
+#[tokio::main]
+async fn main() -> ExitCode {
+    let order = match Order::read(std::env::args().skip(1)) {
+        Ok(order) => order,
+        Err(why) => {
+            eprintln!("chaos: {why}");
+            return ExitCode::from(2);
+        }
+    };
+    println!("chaos: seed {}", order.seed);
+    run(&order).await
+}
+
+async fn run(order: &Order) -> ExitCode {
+    let began = Instant::now();
+    let control_plane = tokio::task::spawn_blocking(ControlPlane::start).await.unwrap().unwrap();
+    let world = Arc::new(World::on(&control_plane.kubeconfig, "chaos").await);
+    let proxy = Proxy::start(&control_plane.kubeconfig, &format!("chaos-{}", std::process::id())).await;
+    let load = Load::new(order.seed, world.clone()).await;
+    let mut crew = Crew::start(&world, REPLICAS, proxy.kubeconfig.clone(), program()).await;
+    world.settled().await;
+
+    let mut sky = Sky::new(control_plane, proxy, order.seed);
+    let enough = AtomicBool::new(false);
+    let abuse = async {
+        let mut plan = Plan::new(order.seed, REPLICAS);
+        let since = Instant::now();
+        while !order.is_met(crew.kills.len(), since) {
+            let blow = plan.next().expect("a plan has no end");
+            sky.strike(&blow, &mut crew).await;
+        }
+        sky.clear_up();
+        enough.store(true, Ordering::Relaxed);
+        load.be_friendly();
+        crew.ready().await;
+    };
+    let (mut findings, ()) = tokio::join!(load.run(&enough), abuse);
+    verdict::settle(&world, &load, &crew.kills).await;
+    // A start is silent; and whatever it might send would come before what happens next.
+    crew.restart().await;
+    findings.extend(load.finale().await);
+    let evidence = verdict::settle(&world, &load, &crew.kills).await;
+    findings.extend(verdict::counts(&world).await);
+    findings.extend(crew.ended.clone());
+
+    let figures = verdict::figures(&evidence, &load);
+    report(&evidence, &figures, &findings, &load, &crew, &sky);
+    println!("chaos: seed {}, {} s in all", order.seed, began.elapsed().as_secs());
+    let clean = findings.is_empty() && evidence.findings.is_empty() && figures.missing == 0;
+    if !clean {
+        keep(&crew, &evidence, order.seed);
+    }
+    match &order.must_find {
+        None if clean => ExitCode::SUCCESS,
+        Some(kind) if evidence.count(&[kind]) > 0 => {
+            println!("chaos: {kind} was found, as it must be");
+            ExitCode::SUCCESS
+        }
+        Some(kind) => {
+            println!("chaos: {kind} was NOT found, although the build is broken");
+            ExitCode::FAILURE
+        }
+        None => ExitCode::FAILURE,
+    }
+}
+
+/// A copy of the program: what is built meanwhile must not take part.
+fn program() -> PathBuf {
+    let built = Path::new(env!("CARGO_BIN_EXE_pennant"));
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("chaos");
+    std::fs::create_dir_all(&folder).expect("a folder");
+    let copy = folder.join(format!("pennant-{}", std::process::id()));
+    std::fs::copy(built, &copy).expect("copied");
+    copy
+}
+
+fn report(evidence: &Evidence, figures: &Figures, other: &[String], load: &Load, crew: &Crew, sky: &Sky) {
+    let (unexplained, order) = (evidence.count(&["duplicate"]), evidence.count(&["order"]));
+    let audit = evidence.count(&["audit", "unexpected"]);
+    let explained = figures.duplicates.saturating_sub(unexplained);
+    let sent = evidence.seen.len();
+    println!("  changes           {:>6}  {} lanes", load.acts(), load.expected().len());
+    println!("  recorded          {:>6}", figures.recorded);
+    println!("  delivered         {:>6}  {sent} requests", figures.delivered);
+    println!("  parked            {:>6}  as the receivers want it", figures.parked);
+    println!("  missing           {:>6}", figures.missing.max(evidence.count(&["missing"])));
+    println!("  duplicates        {:>6}  of which a kill explains {explained}", figures.duplicates);
+    println!("  order violations  {order:>6}");
+    println!("  audit mismatches  {audit:>6}");
+    println!("  other findings    {:>6}", other.len());
+    println!("  kills             {:>6}", crew.kills.len());
+    for (name, hits) in &sky.hits {
+        println!("  {name:<40} {hits:>5}");
+    }
+    for text in other {
+        println!("  FINDING   {text}");
+    }
+    for finding in &evidence.findings {
+        println!("  {:<10} {}", finding.kind.to_uppercase(), finding.text);
+    }
+}
+
+/// Keeps what is needed to find out why.
+fn keep(crew: &Crew, evidence: &Evidence, seed: u64) {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("chaos/seed-{seed}"));
+    std::fs::create_dir_all(&folder).expect("a folder");
+    for (name, log) in crew.logs() {
+        std::fs::write(folder.join(format!("{name}.log")), log).expect("written");
+    }
+    std::fs::write(folder.join("lanes.txt"), evidence.of_the_lanes_in_question()).expect("written");
+    println!("chaos: logs and lanes are in {}", folder.display());
+}

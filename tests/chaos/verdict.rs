@@ -1,0 +1,170 @@
+//! What came of it, told by the API server and the receivers alone.
+//!
+//! In: what every lane must say, when Pennant was killed, the Delivery objects, the receivers' books. Out: findings, and the
+//! figures of the report. Nothing that Pennant counts is believed; its counts are compared with what is there.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, Instant};
+
+use kube::api::ListParams;
+use pennant::api::{Delivery, Notification, Outcome, Pipeline};
+
+use crate::load::{Load, PATIENCE, insist};
+use crate::support::World;
+use crate::support::lanes::Lane;
+use crate::support::oracle::{Expected, Finding, Repeats, Row, Seen, judge, repeated, row, seen};
+
+/// Between two looks.
+const LOOK: Duration = Duration::from_millis(500);
+
+/// Everything that can be known, at one time.
+pub struct Evidence {
+    /// The Delivery objects.
+    pub rows: Vec<Row>,
+    /// The requests, in the order in which they came to each receiver.
+    pub seen: Vec<Seen>,
+    /// What is not as it should be.
+    pub findings: Vec<Finding>,
+}
+
+/// Figures of the report.
+pub struct Figures {
+    /// Delivery objects.
+    pub recorded: usize,
+    /// Messages that a receiver has taken.
+    pub delivered: usize,
+    /// Messages that a receiver has refused for good.
+    pub parked: usize,
+    /// Transitions that were due and were neither taken nor refused for good by their receiver.
+    pub missing: usize,
+    /// Requests that came again after they had been answered for good.
+    pub duplicates: usize,
+}
+
+/// Waits until nothing is missing, or nothing more can come: every cursor at the end of its log and every delivery settled.
+pub async fn settle(world: &World, load: &Load, kills: &[(Instant, Instant)]) -> Evidence {
+    let lanes = load.expected();
+    let expected = Expected { lanes, duplicates: Repeats::Across(kills.to_vec()), ..Expected::default() };
+    let deadline = Instant::now() + PATIENCE;
+    let mut before = None;
+    loop {
+        let evidence = collect(world, load, &expected).await;
+        let texts: Vec<_> = evidence.findings.iter().map(|f| f.text.clone()).collect();
+        // What is pending may change what is found; what is at rest twice in a row does not.
+        let at_rest = evidence.rows.iter().all(|r| r.step.outcome.is_some()) && taken(world).await;
+        let done = at_rest && (texts.is_empty() || before.as_ref() == Some(&texts));
+        if done || Instant::now() > deadline {
+            return evidence;
+        }
+        before = at_rest.then_some(texts);
+        tokio::time::sleep(LOOK).await;
+    }
+}
+
+async fn collect(world: &World, load: &Load, expected: &Expected) -> Evidence {
+    // First what was received: what is sent has been recorded before, so nothing can be seen without its row.
+    let seen: Vec<_> = load.receivers.iter().flat_map(|r| r.log()).map(|r| seen(&r)).collect();
+    let rows: Vec<_> = list(world).await.iter().map(row).collect();
+    let findings = judge(expected, &seen, &rows);
+    Evidence { rows, seen, findings }
+}
+
+async fn list(world: &World) -> Vec<Delivery> {
+    insist(async || world.api::<Delivery>().list(&ListParams::default()).await).await.items
+}
+
+/// Whether every cursor stands at the end of its log.
+async fn taken(world: &World) -> bool {
+    let pipelines = insist(async || world.api::<Pipeline>().list(&ListParams::default()).await).await;
+    pipelines.into_iter().filter_map(|p| p.status).all(|status| {
+        let serial = status.log.unwrap_or_default().serial;
+        status.dispatched.unwrap_or_default().cursors.iter().all(|c| c.serial >= serial)
+    })
+}
+
+/// Waits until the status of each notification agrees with what there is of it; gives what does not.
+pub async fn counts(world: &World) -> Vec<String> {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        let rows = list(world).await;
+        let notifications = insist(async || world.api::<Notification>().list(&ListParams::default()).await).await;
+        let wrong: Vec<_> = notifications.iter().filter_map(|n| miscounted(n, &rows)).collect();
+        if wrong.is_empty() || Instant::now() > deadline {
+            return wrong;
+        }
+        tokio::time::sleep(LOOK).await;
+    }
+}
+
+fn miscounted(notification: &Notification, rows: &[Delivery]) -> Option<String> {
+    let name = notification.metadata.name.as_deref()?;
+    let outcome = |d: &Delivery| d.status.as_ref().and_then(|s| s.outcome);
+    let count = |of: Option<Outcome>| {
+        let all = rows.iter().filter(|d| d.spec.notification == name && outcome(d) == of).count();
+        i64::try_from(all).unwrap_or(i64::MAX)
+    };
+    let there = [count(None), count(Some(Outcome::Delivered)), count(Some(Outcome::Parked))];
+    let status = notification.status.clone().unwrap_or_default();
+    let said = [status.pending, status.delivered, status.parked];
+    let text = format!("notification {name} counts {said:?} pending, delivered, parked; there are {there:?}");
+    (said != there).then_some(text)
+}
+
+/// The figures of what is known.
+pub fn figures(evidence: &Evidence, load: &Load) -> Figures {
+    let mut messages: BTreeMap<(&Lane, &str), Vec<&Seen>> = BTreeMap::new();
+    for one in &evidence.seen {
+        messages.entry((&one.lane, &one.id)).or_default().push(one);
+    }
+    let answered = |m: &&Vec<&Seen>, codes: std::ops::RangeInclusive<u16>| {
+        m.iter().any(|s| s.answered.is_some_and(|(status, _)| codes.contains(&status)))
+    };
+    let mut done: BTreeMap<&Lane, BTreeSet<&str>> = BTreeMap::new();
+    for ((lane, id), _) in messages.iter().filter(|(_, m)| answered(m, 200..=299) || answered(m, 400..=400)) {
+        done.entry(lane).or_default().insert(id);
+    }
+    let expected = load.expected();
+    let lacking = |(lane, steps): (&Lane, &Vec<_>)| steps.len().saturating_sub(done.get(lane).map_or(0, BTreeSet::len));
+    Figures {
+        recorded: evidence.rows.len(),
+        delivered: messages.values().filter(|m| answered(m, 200..=299)).count(),
+        parked: messages.values().filter(|m| answered(m, 400..=400)).count(),
+        missing: expected.iter().map(lacking).sum(),
+        duplicates: messages.values().map(|m| repeated(m).len()).sum(),
+    }
+}
+
+impl Evidence {
+    /// How many findings of these kinds there are.
+    pub fn count(&self, kinds: &[&str]) -> usize {
+        self.findings.iter().filter(|f| kinds.contains(&f.kind)).count()
+    }
+
+    /// Everything that is known about the lanes in which something was found.
+    pub fn of_the_lanes_in_question(&self) -> String {
+        let mut text = String::new();
+        let begin = self.seen.iter().map(|s| s.at).min();
+        let ms = |at: Instant| begin.map_or(0, |b| (at - b).as_millis());
+        let lanes: BTreeSet<_> = self.rows.iter().map(|r| &r.lane).chain(self.seen.iter().map(|s| &s.lane)).collect();
+        for lane in lanes {
+            let findings: Vec<_> = self.findings.iter().filter(|f| f.text.starts_with(&lane.to_string())).collect();
+            if findings.is_empty() {
+                continue;
+            }
+            text += &format!("{lane}\n");
+            for f in findings {
+                text += &format!("  {:<10} {}\n", f.kind, f.text);
+            }
+            for s in self.seen.iter().filter(|s| s.lane == *lane) {
+                let answer = s.answered.map_or("no answer".to_owned(), |(code, at)| format!("{code} at {}", ms(at)));
+                text += &format!("    request  {:>7} ms  {:<16} {:<14} {}\n", ms(s.at), s.what, answer, s.id);
+            }
+            let mut rows: Vec<_> = self.rows.iter().filter(|r| r.lane == *lane).collect();
+            rows.sort_by_key(|r| (r.order, r.serial));
+            for r in rows {
+                text += &format!("    delivery {}  {:<28} attempts {}\n", r.serial, r.step.to_string(), r.attempts);
+            }
+        }
+        text
+    }
+}
