@@ -11,15 +11,17 @@ use thiserror::Error;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{Semaphore, mpsc};
-use tokio::task::JoinSet;
+use tokio::task::{JoinError, JoinSet};
+use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 use crate::delivery::{self, Directory, Journal, Ledger, Parts};
 use crate::dispatch::{self, Given};
 use crate::http::{Gates, Served};
+use crate::lease::{Keeper, Lease, Named};
 use crate::report::events::events;
 use crate::send::{Policy, SecretWatches, Sender};
-use crate::telemetry::Metrics;
+use crate::telemetry::{Metrics, metrics};
 use crate::{clusters, http, pipeline};
 
 /// Notes of the delivery engine that may wait for the dispatcher.
@@ -31,7 +33,9 @@ const ASIDE: usize = 32;
 /// Pipelines looked at at once.
 const PIPELINES: u16 = 32;
 /// After the order to stop: 20 s for requests under way, and some for the last writes.
-const STOP: Duration = Duration::from_secs(28);
+const STOP: Duration = Duration::from_secs(25);
+/// And some more to give up the Leases.
+const RELEASE: Duration = Duration::from_secs(4);
 
 /// A controller that can run by itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -47,8 +51,10 @@ pub enum Controller {
 pub struct Options {
     /// Which controllers to run.
     pub controllers: Vec<Controller>,
-    /// The process's own namespace.
+    /// The process's own namespace, in which its Leases are.
     pub namespace: String,
+    /// The name under which it holds them.
+    pub identity: String,
     /// Namespaces to watch; none: all.
     pub watch_namespaces: Vec<String>,
     /// Name of the local cluster.
@@ -117,29 +123,51 @@ pub async fn run(options: Options) -> Result<(), AppError> {
         }
         "serving health and metrics"
     });
+    let (mut keepers, release) = (JoinSet::new(), CancellationToken::new());
+    let mut keep = |label: metrics::Lease, gate: &'static str| {
+        let (gate, stop) = (gates.add(gate), release.clone());
+        let named = Named { namespace: options.namespace.clone(), name: label.as_str(), identity: options.identity.clone() };
+        let (keeper, lease) = Keeper::new(client.clone(), named, label, metrics.clone(), move || gate.open());
+        keepers.spawn(async {
+            keeper.run(stop).await;
+            "keeping a Lease"
+        });
+        lease
+    };
     if options.controllers.contains(&Controller::Pipeline) {
-        start_pipeline(&options, &client, &metrics, &gates, &mut tasks, &stop);
+        let lease = keep(metrics::Lease::Pipeline, "lease of the pipeline controller");
+        start_pipeline(&options, &client, lease, &metrics, &gates, &mut tasks, &stop);
     }
     if options.controllers.contains(&Controller::Dispatch) {
-        start_dispatch(&options, &client, &metrics, &gates, &mut tasks, &stop)?;
+        let lease = keep(metrics::Lease::Dispatch, "lease of the dispatcher");
+        start_dispatch(&options, &client, lease, &metrics, &gates, &mut tasks, &stop)?;
     }
     let ended = tokio::select! {
         name = signals.next() => {
             tracing::info!(signal = name, "stopping: nothing new is begun, requests under way finish");
             None
         }
-        task = tasks.join_next() => Some(match task {
-            Some(Ok(name)) => name.to_owned(),
-            Some(Err(error)) => error.to_string(),
-            None => "everything".to_owned(),
-        }),
+        task = tasks.join_next() => Some(name(task)),
+        task = keepers.join_next() => Some(name(task)),
     };
     stop.cancel();
-    let joined = async { while tasks.join_next().await.is_some() {} };
-    if tokio::time::timeout(STOP, joined).await.is_err() {
+    if timeout(STOP, async { while tasks.join_next().await.is_some() {} }).await.is_ok() {
+        // Nothing acts any more, so another replica may.
+        release.cancel();
+        let _ = timeout(RELEASE, async { while keepers.join_next().await.is_some() {} }).await;
+    } else {
         tracing::warn!("some tasks did not end in time; what they were doing is taken up at the next start");
     }
     ended.map_or(Ok(()), |name| Err(AppError::Ended(name)))
+}
+
+/// What has ended, though it should not have.
+fn name(task: Option<Result<&'static str, JoinError>>) -> String {
+    match task {
+        Some(Ok(name)) => name.to_owned(),
+        Some(Err(error)) => error.to_string(),
+        None => "everything".to_owned(),
+    }
 }
 
 async fn client(options: &Options) -> Result<Client, AppError> {
@@ -165,6 +193,7 @@ fn scopes(options: &Options) -> Vec<Option<String>> {
 fn start_pipeline(
     options: &Options,
     client: &Client,
+    lease: Lease,
     metrics: &Metrics,
     gates: &Gates,
     tasks: &mut JoinSet<&'static str>,
@@ -179,8 +208,8 @@ fn start_pipeline(
         cross_namespace_refs: !options.no_cross_namespace_refs,
         concurrency: PIPELINES,
     };
-    let context = pipeline::Context::new(client.clone(), caches, how, metrics.clone());
-    let running = pipeline::run(context, woken, move || observing.open(), stop.clone());
+    let context = pipeline::Context::new(client.clone(), lease, caches, how, metrics.clone(), stop.clone());
+    let running = pipeline::run(context, woken, move || observing.open());
     tasks.spawn(async {
         if let Err(error) = running.await {
             tracing::error!(error = %crate::telemetry::chain(&error), "the pipeline controller has ended");
@@ -192,6 +221,7 @@ fn start_pipeline(
 fn start_dispatch(
     options: &Options,
     client: &Client,
+    lease: Lease,
     metrics: &Metrics,
     gates: &Gates,
     tasks: &mut JoinSet<&'static str>,
@@ -205,6 +235,7 @@ fn start_dispatch(
         allow_http: options.allow_http,
     };
     let parts = Parts {
+        lease: lease.clone(),
         journal: Journal::new(client.clone(), metrics.clone()),
         directory: Directory::default(),
         ledger: Ledger::default(),
@@ -224,6 +255,7 @@ fn start_dispatch(
     });
     let given = Given {
         client: client.clone(),
+        lease,
         cluster_name: options.cluster_name.clone(),
         allow_http: options.allow_http,
         deliveries,

@@ -28,6 +28,7 @@
 //! | [`delivery`] | lanes, retries, the journal of recorded deliveries; nothing else decides what may be sent |
 //! | [`dispatch`] | the dispatcher: cursors, and from changes to recorded deliveries |
 //! | [`http`] | health, readiness and metrics |
+//! | [`lease`] | who may act: of any number of replicas one |
 //! | [`observe`] | pure: what an application object's status says |
 //! | [`pipeline`] | the pipeline controller: from observations to a status and a change log |
 //! | [`render`] | pure: URL, headers and body out of templates and the data of one transition |
@@ -53,6 +54,7 @@ pub mod config;
 pub mod delivery;
 pub mod dispatch;
 pub mod http;
+pub mod lease;
 pub mod observe;
 pub mod pipeline;
 pub mod render;

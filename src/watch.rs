@@ -1,18 +1,68 @@
 //! One way to watch our own resources: backed off, and never stopped by an object that does not parse.
 //!
-//! In: an `Api`. Out: watch events of the objects that parse; one that does not is logged with its name and passed over, for
-//! a single bad object must not stop the stream of all others.
+//! In: an `Api`, and the number of the present turn. Out: watch events of the objects that parse; one that does not is logged
+//! with its name and passed over, for a single bad object must not stop the stream of all others.
+//!
+//! With each new turn the watch is begun anew, and so with a list of what the API server holds now: whoever acted in the turn
+//! before may have written what this watch would tell too late.
 
 use std::fmt::Debug;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
+use futures::stream::{self, BoxStream};
 use futures::{Stream, StreamExt as _};
 use kube::core::DeserializeGuard;
 use kube::runtime::{WatchStreamExt as _, watcher};
 use kube::{Api, Resource};
 use serde::de::DeserializeOwned;
+use tokio::sync::watch::Receiver;
+
+/// The turn in which the list was begun to which the last event of a watch belongs.
+#[derive(Clone, Debug, Default)]
+pub struct Turn(Arc<AtomicU64>);
+
+impl Turn {
+    /// Its number.
+    #[must_use]
+    pub fn number(&self) -> u64 {
+        self.0.load(Ordering::Acquire)
+    }
+}
+
+type Events<K> = BoxStream<'static, watcher::Result<watcher::Event<K>>>;
+
+/// Watches in turns: nothing before the first is known, and anew with each.
+pub fn in_turns<K>(api: Api<DeserializeGuard<K>>, turns: Receiver<Option<u64>>) -> (Turn, Events<K>)
+where
+    K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Send + 'static,
+{
+    let turn = Turn::default();
+    let (last, watching) = (turn.clone(), None::<(u64, Events<K>)>);
+    let events = stream::unfold((api, turns, watching, last), |(api, mut turns, mut watching, last)| async move {
+        loop {
+            let turn = *turns.borrow_and_update();
+            if let Some(turn) = turn.filter(|turn| watching.as_ref().is_none_or(|(of, _)| of != turn)) {
+                watching = Some((turn, guarded(api.clone()).boxed()));
+            }
+            let Some((turn, events)) = &mut watching else {
+                turns.changed().await.ok()?;
+                continue;
+            };
+            tokio::select! {
+                Ok(()) = turns.changed() => {}
+                event = events.next() => {
+                    last.0.store(*turn, Ordering::Release);
+                    return Some((event?, (api, turns, watching, last)));
+                }
+            }
+        }
+    });
+    (turn, events.boxed())
+}
 
 /// Watches with back-off, over objects guarded against what does not parse.
-pub fn guarded<K>(api: Api<DeserializeGuard<K>>) -> impl Stream<Item = watcher::Result<watcher::Event<K>>> + Send + 'static
+fn guarded<K>(api: Api<DeserializeGuard<K>>) -> impl Stream<Item = watcher::Result<watcher::Event<K>>> + Send + 'static
 where
     K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Send + 'static,
 {

@@ -7,6 +7,7 @@
 //! Lists and objects that one writer replaces whole are marked atomic (see `crd.rs`): the API server then tracks one field
 //! instead of hundreds, which takes a quarter to a third off every write.
 
+mod clock;
 pub mod conditions;
 mod crd;
 pub mod credentials;
@@ -16,6 +17,7 @@ pub mod pipeline;
 pub mod refs;
 pub mod target;
 
+pub use clock::{now, since_boot};
 pub use crd::crds;
 pub use delivery::{Delivery, DeliverySpec, DeliveryStatus, Outcome, TransitionType};
 pub use notification::{Notification, NotificationSpec, NotificationStatus};
@@ -30,10 +32,3 @@ pub const VERSION: &str = "v1alpha1";
 /// A point in time on the wire: RFC 3339 in UTC. The schema says `string` without `format: date-time`, for parsing it costs the
 /// API server on every write and the only writer is the controller.
 pub type Time = jiff::Timestamp;
-
-/// Now, cut to milliseconds: what is written is then what is compared after reading it back.
-#[must_use]
-pub fn now() -> Time {
-    let now = Time::now();
-    Time::from_millisecond(now.as_millisecond()).unwrap_or(now)
-}

@@ -207,6 +207,10 @@ pub struct Settled {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ChangeLog {
+    /// Which holder of the Lease wrote it: `leaseTransitions` then. A writer that reads a higher one than its own is deposed.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    #[schemars(range(min = 0, max = 2_147_483_647))]
+    pub epoch: i32,
     /// Serial at first sight of this pipeline: Unix milliseconds then.
     #[schemars(range(min = 0, max = 9_007_199_254_740_991_i64))]
     pub first: i64,
@@ -274,4 +278,9 @@ pub struct LastSent {
     /// When a receiver last answered 2xx about it.
     #[schemars(with = "String")]
     pub time: Time,
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "the signature is serde's")]
+fn is_zero(number: &i32) -> bool {
+    *number == 0
 }

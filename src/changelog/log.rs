@@ -16,7 +16,7 @@ pub const MAX_PER_SUBJECT: usize = 8;
 #[must_use]
 pub fn open(now: Time, highest: Option<i64>) -> ChangeLog {
     let first = now.as_millisecond().max(highest.map_or(i64::MIN, |h| h.saturating_add(1)));
-    ChangeLog { first, serial: first, changes: Vec::new() }
+    ChangeLog { epoch: 0, first, serial: first, changes: Vec::new() }
 }
 
 /// Adds one change under the next serial.
@@ -93,7 +93,7 @@ mod tests {
 
     #[test]
     fn serials_start_at_the_clock_and_above_what_was_given() {
-        assert_eq!(open(at(1000), None), ChangeLog { first: 1000, serial: 1000, changes: vec![] });
+        assert_eq!(open(at(1000), None), ChangeLog { epoch: 0, first: 1000, serial: 1000, changes: vec![] });
         assert_eq!(open(at(1000), Some(999)).first, 1000);
         assert_eq!(open(at(1000), Some(1000)).first, 1001);
         assert_eq!(open(at(1000), Some(5000)).serial, 5001);

@@ -34,7 +34,7 @@ struct RunArgs {
     /// Which controllers to run; each can run in a process of its own.
     #[arg(long, env = "PENNANT_CONTROLLERS", value_delimiter = ',', default_value = "pipeline,dispatch")]
     controllers: Vec<Controller>,
-    /// The namespace that the process itself lives in [default: `$POD_NAMESPACE` or pennant-system].
+    /// The namespace that the process itself lives in, in which its Leases are [default: `$POD_NAMESPACE` or pennant-system].
     #[arg(short, long, env = "PENNANT_NAMESPACE")]
     namespace: Option<String>,
     /// Watch only these namespaces, for pipelines and application objects alike; may be repeated [default: all].
@@ -96,10 +96,13 @@ impl Cli {
 
 fn run(args: RunArgs) -> anyhow::Result<()> {
     telemetry::logging::init(args.log_format)?;
-    let own = || std::env::var("POD_NAMESPACE").ok().filter(|ns| !ns.is_empty());
+    let variable = |name| std::env::var(name).ok().filter(|value| !value.is_empty());
+    let own = || variable("POD_NAMESPACE");
+    let host = || rustix::system::uname().nodename().to_string_lossy().into_owned();
     let options = Options {
         controllers: args.controllers,
         namespace: args.namespace.or_else(own).unwrap_or_else(|| "pennant-system".to_owned()),
+        identity: variable("POD_NAME").unwrap_or_else(host),
         watch_namespaces: args.watch_namespace,
         cluster_name: args.cluster_name,
         workers: usize::from(args.workers),

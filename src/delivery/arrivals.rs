@@ -8,22 +8,12 @@ use super::record::RecordId;
 /// Word of a deleted object may come so late: a create's answer, or a list that was begun before.
 const BURIED: Duration = Duration::from_mins(1);
 
-/// What the end of a list means.
-#[derive(Debug, PartialEq, Eq)]
-pub enum Listed {
-    /// Other sources have not told everything yet, or no list was under way.
-    NotAll,
-    /// Now every source has told everything: the restart is complete.
-    All,
-    /// A later list; whatever it did not bring may be gone.
-    Again(HashSet<RecordId>),
-}
-
 /// What the watches have told so far. Sources are numbered.
 #[derive(Debug)]
 pub struct Arrivals {
     lists: HashMap<usize, HashSet<RecordId>>,
-    unread: HashSet<usize>,
+    /// By source: the turn of its last complete list.
+    told: Vec<Option<u64>>,
     buried: HashMap<String, Instant>,
 }
 
@@ -31,13 +21,14 @@ impl Arrivals {
     /// Nothing has been told by any of so many sources.
     #[must_use]
     pub fn new(sources: usize) -> Self {
-        Self { lists: HashMap::new(), unread: (0..sources).collect(), buried: HashMap::new() }
+        Self { lists: HashMap::new(), told: vec![None; sources], buried: HashMap::new() }
     }
 
-    /// Whether the first list of every source is in.
+    /// The turn in which every source has told everything.
     #[must_use]
-    pub fn complete(&self) -> bool {
-        self.unread.is_empty()
+    pub fn turn(&self) -> Option<u64> {
+        let first = self.told.first().copied().flatten();
+        first.filter(|_| self.told.iter().all(|turn| *turn == first))
     }
 
     /// A source begins a list.
@@ -52,13 +43,19 @@ impl Arrivals {
         }
     }
 
-    /// A source has come to the end of its list.
-    pub fn ends(&mut self, source: usize) -> Listed {
-        let Some(list) = self.lists.remove(&source) else { return Listed::NotAll };
-        if !self.unread.remove(&source) {
-            return Listed::Again(list);
+    /// A source has come to the end of its list, if one was under way: whatever it did not bring may be gone.
+    pub fn ends(&mut self, source: usize) -> Option<HashSet<RecordId>> {
+        self.lists.remove(&source)
+    }
+
+    /// All that a source's list did not bring has been looked into. `true`: with it every source has told everything in this
+    /// turn, for the first time.
+    pub fn complete(&mut self, source: usize, turn: u64) -> bool {
+        let before = self.turn();
+        if let Some(told) = self.told.get_mut(source) {
+            *told = Some(turn);
         }
-        if self.unread.is_empty() { Listed::All } else { Listed::NotAll }
+        self.turn() == Some(turn) && before != Some(turn)
     }
 
     /// An object was deleted.
@@ -87,19 +84,21 @@ mod tests {
     }
 
     #[test]
-    fn a_relist_of_one_source_does_not_stand_for_the_first_list_of_another() {
+    fn a_turn_is_complete_when_every_source_has_listed_in_it() {
         let mut arrivals = Arrivals::new(2);
+        assert_eq!(arrivals.ends(0), None, "no list was begun");
         arrivals.begins(0);
         arrivals.seen(0, &id("x"));
-        assert_eq!(arrivals.ends(0), Listed::NotAll);
-        arrivals.begins(0);
-        arrivals.seen(0, &id("y"));
-        assert_eq!(arrivals.ends(0), Listed::Again(HashSet::from([id("y")])));
-        assert!(!arrivals.complete());
-        assert_eq!(arrivals.ends(1), Listed::NotAll, "no list was begun");
-        arrivals.begins(1);
-        assert_eq!(arrivals.ends(1), Listed::All);
-        assert!(arrivals.complete());
+        assert_eq!(arrivals.ends(0), Some(HashSet::from([id("x")])));
+        assert!(!arrivals.complete(0, 1));
+        assert!(!arrivals.complete(0, 1), "a relist of one does not stand for the first list of another");
+        assert_eq!(arrivals.turn(), None);
+        assert!(arrivals.complete(1, 1));
+        assert!(!arrivals.complete(1, 1));
+        assert_eq!(arrivals.turn(), Some(1));
+        assert!(!arrivals.complete(0, 2));
+        assert_eq!(arrivals.turn(), None, "a new turn has begun");
+        assert!(arrivals.complete(1, 2));
     }
 
     #[test]

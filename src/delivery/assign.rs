@@ -15,9 +15,15 @@ use super::work::{self, Decided, Worked};
 use crate::api::Outcome;
 
 impl Engine {
+    /// Whether this replica acts: the Lease is its own, and since then everything was listed.
+    pub(super) fn acting(&self) -> bool {
+        let listed = |turn| self.arrivals.turn() == Some(turn) && self.parts.directory.turn() == Some(turn);
+        self.parts.lease.tenure().is_some_and(|tenure| listed(tenure.turn))
+    }
+
     /// Whether a lane has something to do now, and if so, what.
     pub(super) fn look(&mut self, key: &LaneKey) {
-        if !self.arrivals.complete() || self.draining {
+        if self.draining || !self.acting() {
             return;
         }
         let Some(slot) = self.lanes.get_mut(key).filter(|slot| !slot.ready) else { return };
@@ -72,16 +78,26 @@ impl Engine {
         }
     }
 
-    /// Gives free workers to lanes that are ready. What was true when a lane became ready is looked up once more.
+    /// Gives free workers to lanes that are ready. What was true when a lane became ready is looked up once more. A request is
+    /// begun only if the Lease outlasts its time-out.
     pub(super) fn assign(&mut self) {
-        while !self.draining {
-            let Some((origin, key)) = self.pool.next() else { return };
+        if self.draining || !self.acting() {
+            return;
+        }
+        let mut late = Vec::new();
+        while let Some((origin, key)) = self.pool.next() {
             let Some(slot) = self.lanes.get_mut(&key) else {
                 self.pool.release(&origin, true);
                 continue;
             };
-            slot.ready = false;
             let answer = slot.lane.head().map(|head| self.parts.directory.find(&head.spec));
+            if let Some(Answer::Send(notification, _)) = &answer
+                && !notification.sending.as_ref().is_ok_and(|sending| self.parts.lease.may(sending.timeout))
+            {
+                late.push((origin, key));
+                continue;
+            }
+            slot.ready = false;
             let Some(Answer::Send(notification, facts)) = answer else {
                 self.pool.release(&origin, true);
                 self.look(&key);
@@ -97,6 +113,9 @@ impl Engine {
                 let (decided, answered) = task.await;
                 Done::Attempted { origin, answered, decided: Box::new(decided) }
             });
+        }
+        for (origin, key) in late {
+            self.pool.put_back(&origin, key);
         }
     }
 

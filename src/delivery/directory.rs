@@ -79,7 +79,8 @@ pub enum Answer {
 
 #[derive(Debug, Default)]
 struct Known {
-    complete: bool,
+    /// The turn in which everything was last listed.
+    turn: Option<u64>,
     pipelines: HashMap<String, Arc<PipelineFacts>>,
     notifications: HashMap<(String, String), Arc<EffectiveNotification>>,
 }
@@ -97,9 +98,15 @@ impl Directory {
         f(&mut self.0.write().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// From here on, what is not here is not there.
-    pub fn complete(&self) {
-        self.write(|k| k.complete = true);
+    /// Everything was listed in this turn: what is not here is not there.
+    pub fn complete(&self, turn: u64) {
+        self.write(|k| k.turn = Some(turn));
+    }
+
+    /// The turn in which everything was last listed.
+    #[must_use]
+    pub fn turn(&self) -> Option<u64> {
+        self.read(|k| k.turn)
     }
 
     /// Puts a pipeline by its uid; `true` if anything is new.
@@ -178,8 +185,9 @@ impl Directory {
     #[must_use]
     pub fn find(&self, spec: &DeliverySpec) -> Answer {
         let key = (spec.pipeline_ref.namespace.clone(), spec.notification.clone());
-        let (complete, facts, notification) = self
-            .read(|k| (k.complete, k.pipelines.get(&spec.pipeline_ref.uid).cloned(), k.notifications.get(&key).cloned()));
+        let (complete, facts, notification) = self.read(|k| {
+            (k.turn.is_some(), k.pipelines.get(&spec.pipeline_ref.uid).cloned(), k.notifications.get(&key).cloned())
+        });
         if !complete {
             return Answer::NotYet;
         }
@@ -240,7 +248,7 @@ mod tests {
         let mut n = notification("n1");
         n.suspend = suspend;
         directory.put_notification("team-a", "deploys", n);
-        directory.complete();
+        directory.complete(1);
         directory
     }
 

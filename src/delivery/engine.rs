@@ -2,6 +2,8 @@
 //!
 //! In: records (from the dispatcher and from the journal's watch), and word that something has changed. Out: pieces of work in
 //! tasks of their own, at most so many at once, and at most one for a lane. One task runs it, so a lane needs no lock.
+//!
+//! While another replica acts, the lanes are kept as its writes tell, and nothing is taken from them.
 
 use std::collections::{BTreeSet, HashMap};
 use std::time::{Duration, Instant};
@@ -10,7 +12,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use super::arrivals::{Arrivals, Listed};
+use super::arrivals::Arrivals;
 use super::directory::Answer;
 use super::journal::Event;
 use super::lane::{Due, Lane, Place};
@@ -41,8 +43,8 @@ pub(super) enum Done {
     Attempted { origin: String, answered: bool, decided: Box<Decided> },
     /// A delivery's work is over.
     Worked(Box<Worked>),
-    /// Of those that a list did not bring, these are really gone.
-    Missing(Vec<RecordId>),
+    /// Of those that a source's list did not bring in this turn, these are really gone.
+    Missing { source: usize, turn: u64, gone: Vec<RecordId> },
 }
 
 /// The engine.
@@ -81,6 +83,7 @@ impl Engine {
         stop: CancellationToken,
     ) {
         let mut deadline = None;
+        let mut lease = self.parts.lease.clone();
         let mut gauges = tokio::time::interval(Duration::from_secs(5));
         loop {
             self.assign();
@@ -99,7 +102,10 @@ impl Engine {
                 Some(done) = self.work.join_next(), if !self.work.is_empty() => match done {
                     Ok(Done::Attempted { origin, answered, decided }) => self.attempted(&origin, answered, *decided),
                     Ok(Done::Worked(worked)) => self.worked(*worked),
-                    Ok(Done::Missing(ids)) => ids.iter().for_each(|id| self.deleted(id)),
+                    Ok(Done::Missing { source, turn, gone }) => {
+                        gone.iter().for_each(|id| self.deleted(id));
+                        self.complete(source, turn);
+                    }
                     Err(error) => {
                         // Its lane stays busy: better still than out of order. The process ends and starts anew.
                         tracing::error!(%error, "a delivery's task broke");
@@ -107,6 +113,8 @@ impl Engine {
                     }
                 },
                 () = tokio::time::sleep_until(wake.unwrap_or_else(tokio::time::Instant::now)), if wake.is_some() => self.ring(),
+                // What could not be begun for want of time is looked at again above.
+                () = lease.changed() => {}
                 _ = gauges.tick() => self.measure(),
             }
         }
@@ -157,48 +165,37 @@ impl Engine {
                 self.arrivals.bury(uid, Instant::now());
                 self.deleted(&id);
             }
-            Event::ListEnds => self.listed(source),
+            Event::ListEnds(turn) => self.listed(source, turn),
         }
     }
 
-    /// A list is complete. The first of each source completes the restart; what a later one does not bring is read live, for it
-    /// may have been recorded after the list was made.
-    fn listed(&mut self, source: usize) {
-        let list = match self.arrivals.ends(source) {
-            Listed::NotAll => return,
-            Listed::All => return self.resume(),
-            Listed::Again(list) => list,
-        };
+    /// A list is complete. What it does not bring is read live, for it may have been recorded after the list was made.
+    fn listed(&mut self, source: usize, turn: u64) {
+        let Some(list) = self.arrivals.ends(source) else { return };
         let here = |id: &RecordId| {
             self.started.sources.get(source).is_none_or(|ns| ns.as_ref().is_none_or(|ns| *ns == id.namespace))
         };
         let absent: Vec<_> = self.parts.ledger.ids().into_iter().filter(|id| here(id) && !list.contains(id)).collect();
         if absent.is_empty() {
-            return;
+            return self.complete(source, turn);
         }
         let journal = self.parts.journal.clone();
-        self.work.spawn(async move {
-            let mut missing = Vec::new();
-            for id in absent {
-                if matches!(journal.read(&id).await, Ok(None)) {
-                    missing.push(id);
-                }
-            }
-            Done::Missing(missing)
-        });
+        self.work.spawn(async move { Done::Missing { source, turn, gone: journal.gone(absent).await } });
     }
 
-    /// All that was recorded is known: go on where the last process ended.
-    fn resume(&mut self) {
+    /// A source has told everything. When all have in this turn, go on where whoever acted before has ended.
+    fn complete(&mut self, source: usize, turn: u64) {
+        if !self.arrivals.complete(source, turn) {
+            return;
+        }
         let (wall, mono) = (now(), Instant::now());
         for slot in self.lanes.values_mut() {
             let Some(status) = slot.lane.head().map(|r| r.status.clone()) else { continue };
-            if status.next_attempt_time.is_some() {
-                let until = mono + schedule::resume(status.next_attempt_time, wall);
-                slot.lane.resume(until, u32::try_from(status.attempts).unwrap_or(u32::MAX));
-            }
+            let failures = u32::try_from(status.attempts).unwrap_or(u32::MAX);
+            let until = |_| (mono + schedule::resume(status.next_attempt_time, wall), failures);
+            slot.lane.resume(status.next_attempt_time.map(until));
         }
-        (self.started.ready)();
+        (self.started.ready)(turn);
         let keys: Vec<_> = self.lanes.keys().cloned().collect();
         for key in keys {
             self.look(&key);
@@ -223,11 +220,20 @@ impl Engine {
             return;
         }
         if self.index.contains_key(&record.id) {
-            return;
+            return self.take_over(&key, place, record);
         }
         self.index.insert(record.id.clone(), (key.clone(), place));
         self.lanes.entry(key.clone()).or_default().lane.insert(place, record);
         self.look(&key);
+    }
+
+    /// Another replica, or a person, has written to one that is known.
+    fn take_over(&mut self, key: &LaneKey, place: Place, mut record: Record) {
+        let Some(slot) = self.lanes.get_mut(key) else { return };
+        if let Some(known) = slot.lane.get(place).filter(|known| known.is_older_than(&record)) {
+            record.not_found = known.not_found;
+            slot.lane.replace(place, record);
+        }
     }
 
     fn deleted(&mut self, id: &RecordId) {

@@ -13,6 +13,7 @@ use kube::runtime::watcher;
 use kube::{Api, Client, ResourceExt as _};
 use serde_json::{Map, Value, json};
 use thiserror::Error;
+use tokio::sync::watch;
 
 use super::record::{Record, RecordId, name};
 use crate::api::{Delivery, DeliverySpec, DeliveryStatus};
@@ -20,6 +21,8 @@ use crate::telemetry::metrics::{ApiWrite, Metrics, Watch, WriteResult};
 
 /// Creates that are under way at once: as many as the API server takes gladly.
 const PARALLEL: usize = 32;
+/// After a read that was not answered.
+const ASK_AGAIN: Duration = Duration::from_secs(1);
 /// No call may hang for longer.
 const DEADLINE: Duration = Duration::from_secs(10);
 
@@ -73,8 +76,8 @@ pub enum Event {
     Deleted(RecordId, String),
     /// A list begins; what it does not bring may be gone.
     ListBegins,
-    /// The list is complete.
-    ListEnds,
+    /// The list is complete, which was begun in this turn.
+    ListEnds(u64),
 }
 
 /// The store of deliveries.
@@ -151,6 +154,22 @@ impl Journal {
         Ok(deadline(self.api(&id.namespace).get_opt(&id.name)).await?.map(record))
     }
 
+    /// Of these, those that are not there any more. Asks until it is answered.
+    pub async fn gone(&self, ids: Vec<RecordId>) -> Vec<RecordId> {
+        let is_gone = |id: RecordId| async move {
+            loop {
+                match self.read(&id).await {
+                    Ok(found) => return found.is_none().then_some(id),
+                    Err(error) => {
+                        tracing::warn!(error = %error.detail(), delivery = %id.name, "it could not be read; asking again");
+                        tokio::time::sleep(ASK_AGAIN).await;
+                    }
+                }
+            }
+        };
+        stream::iter(ids).map(is_gone).buffer_unordered(PARALLEL).filter_map(future::ready).collect().await
+    }
+
     /// Writes a status. The write carries the version that it was decided on, so that it never undoes another's; after a
     /// conflict or a lost answer the live object is read first. An object that is gone, or settled by another, is over.
     pub async fn write(&self, record: &Record, status: &DeliveryStatus) -> Result<Written, JournalError> {
@@ -184,16 +203,21 @@ impl Journal {
         }
     }
 
-    /// Watches all records of a namespace, or of all.
-    pub fn watch(&self, namespace: Option<&str>) -> impl Stream<Item = Event> + Send + 'static {
+    /// Watches all records of a namespace, or of all, with a new list in each turn.
+    pub fn watch(
+        &self,
+        namespace: Option<&str>,
+        turns: watch::Receiver<Option<u64>>,
+    ) -> impl Stream<Item = Event> + Send + 'static {
         let api = namespace.map_or_else(|| Api::all(self.client.clone()), |ns| Api::namespaced(self.client.clone(), ns));
         let metrics = self.metrics.clone();
-        crate::watch::guarded::<Delivery>(api).filter_map(move |event| {
+        let (turn, events) = crate::watch::in_turns::<Delivery>(api, turns);
+        events.filter_map(move |event| {
             let event = match event {
                 Ok(watcher::Event::Apply(d) | watcher::Event::InitApply(d)) => Some(Event::Seen(Box::new(record(d)))),
                 Ok(watcher::Event::Delete(d)) => Some(Event::Deleted(id(&d), d.uid().unwrap_or_default())),
                 Ok(watcher::Event::Init) => Some(Event::ListBegins),
-                Ok(watcher::Event::InitDone) => Some(Event::ListEnds),
+                Ok(watcher::Event::InitDone) => Some(Event::ListEnds(turn.number())),
                 Err(error) => {
                     metrics.watch_error(Watch::Deliveries);
                     tracing::warn!(%error, "the watch of deliveries was interrupted; it is taken up again");

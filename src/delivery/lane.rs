@@ -114,10 +114,23 @@ impl<T> Lane<T> {
         Some(item)
     }
 
-    /// After a restart: the head waits as its object says.
-    pub fn resume(&mut self, until: Instant, failures: u32) {
-        self.phase = Phase::Waiting { until, asked: true };
-        self.failures = failures;
+    /// Takes over a newer copy of one that is not at work.
+    pub fn replace(&mut self, place: Place, item: T) {
+        if self.phase != Phase::Busy(place) {
+            self.queue.insert(place, item);
+        }
+    }
+
+    /// At the beginning of a turn: the head waits as its object says, if it says so. One that is still at work goes on.
+    pub fn resume(&mut self, waits: Option<(Instant, u32)>) {
+        if matches!(self.phase, Phase::Busy(_)) {
+            return;
+        }
+        self.phase = Phase::Open;
+        if let Some((until, failures)) = waits {
+            self.phase = Phase::Waiting { until, asked: true };
+            self.failures = failures;
+        }
     }
 
     /// Whether there is something to do.
@@ -136,6 +149,12 @@ impl<T> Lane<T> {
     #[must_use]
     pub fn head(&self) -> Option<&T> {
         self.queue.values().next()
+    }
+
+    /// One of them.
+    #[must_use]
+    pub fn get(&self, place: Place) -> Option<&T> {
+        self.queue.get(&place)
     }
 
     /// The one at work.

@@ -83,8 +83,8 @@ pub struct Note {
 struct Started {
     /// Namespaces that are watched; `None`: all.
     sources: Vec<Option<String>>,
-    /// Called once, when everything recorded is known.
-    ready: Box<dyn Fn() + Send + Sync>,
+    /// Called in each turn, when everything recorded is known.
+    ready: Box<dyn Fn(u64) + Send + Sync>,
     notes: mpsc::Sender<Note>,
 }
 
@@ -93,7 +93,7 @@ struct Started {
 pub struct Deliveries {
     journal: Journal,
     commands: mpsc::Sender<Command>,
-    loaded: watch::Receiver<bool>,
+    loaded: watch::Receiver<Option<u64>>,
     /// What is known of all deliveries.
     pub ledger: Ledger,
     /// What is known of pipelines and notifications.
@@ -123,9 +123,9 @@ impl Deliveries {
         errors
     }
 
-    /// Waits until everything that was recorded before the start is known.
-    pub async fn loaded(&self) {
-        let _ = self.loaded.clone().wait_for(|loaded| *loaded).await;
+    /// Waits until everything that was recorded before this turn is known.
+    pub async fn loaded(&self, turn: u64) {
+        let _ = self.loaded.clone().wait_for(|loaded| *loaded >= Some(turn)).await;
     }
 
     /// Waits until the engine has ended: nothing is sent or written after that.
@@ -141,7 +141,7 @@ impl Deliveries {
 
 /// Starts the engine and its watches; they end after `stop`, once the requests under way are over.
 ///
-/// `namespaces`: those to watch, or one `None` for all. `ready` is called when everything recorded is known.
+/// `namespaces`: those to watch, or one `None` for all. `ready` is called in each turn, when everything recorded is known.
 pub fn start(
     parts: Parts,
     workers: usize,
@@ -154,7 +154,7 @@ pub fn start(
     let (commands, command_queue) = mpsc::channel(QUEUE);
     let (events, event_queue) = mpsc::channel(QUEUE);
     for (source, namespace) in namespaces.iter().enumerate() {
-        let mut watch = Box::pin(parts.journal.watch(namespace.as_deref()));
+        let mut watch = Box::pin(parts.journal.watch(namespace.as_deref(), parts.lease.turns()));
         let (events, stop) = (events.clone(), stop.clone());
         tasks.spawn(async move {
             while let Some(Some(event)) = stop.run_until_cancelled(watch.next()).await {
@@ -165,9 +165,9 @@ pub fn start(
             "the watch of deliveries"
         });
     }
-    let (load, loaded) = watch::channel(false);
-    let ready = move || {
-        load.send_replace(true);
+    let (load, loaded) = watch::channel(None);
+    let ready = move |turn| {
+        load.send_replace(Some(turn));
         ready();
     };
     let way_in = Deliveries {

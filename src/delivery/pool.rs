@@ -79,6 +79,15 @@ impl Pool {
         None
     }
 
+    /// What [`Pool::next`] gave cannot be begun at present: lane and worker as before.
+    pub fn put_back(&mut self, origin: &str, lane: LaneKey) {
+        if let Some(entry) = self.origins.get_mut(origin) {
+            entry.busy = entry.busy.saturating_sub(1);
+            self.busy = self.busy.saturating_sub(1);
+        }
+        self.ready(origin, lane);
+    }
+
     /// The worker that `origin` held is free. `answered`: whether the receiver said anything.
     pub fn release(&mut self, origin: &str, answered: bool) {
         let Some(entry) = self.origins.get_mut(origin) else { return };

@@ -35,6 +35,14 @@ pub struct Record {
 }
 
 impl Record {
+    /// Whether another copy of the same object is newer. Versions of one resource can be compared as numbers
+    /// (<https://kubernetes.io/docs/reference/using-api/api-concepts/#resource-versions>).
+    #[must_use]
+    pub fn is_older_than(&self, other: &Self) -> bool {
+        let number = |version: &str| version.parse::<u64>().unwrap_or(u64::MAX);
+        number(&self.version) < number(&other.version)
+    }
+
     /// The lane that it is in.
     #[must_use]
     pub fn lane(&self) -> LaneKey {

@@ -19,6 +19,7 @@ use super::request::build;
 use super::{confirm, directory};
 use crate::api::{DeliveryStatus, now};
 use crate::config::{EffectiveNotification, Retry};
+use crate::lease::Lease;
 use crate::send::{Attempt, AttemptResult, Sender};
 use crate::telemetry::{Metrics, chain};
 
@@ -30,6 +31,8 @@ const ASK_AGAIN: Duration = Duration::from_secs(5);
 /// What the engine's work needs.
 #[derive(Clone)]
 pub struct Parts {
+    /// Whether this replica may act.
+    pub lease: Lease,
     /// Where deliveries are kept.
     pub journal: Journal,
     /// What may be sent.

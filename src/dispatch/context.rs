@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 
 use kube::Client;
 use tokio::sync::watch;
@@ -11,14 +12,30 @@ use super::notifications::{self, Written};
 use super::refused::Refused;
 use super::standing::Standing;
 use crate::delivery::{Deliveries, Wakes};
+use crate::lease::Lease;
 use crate::report::events::Events;
 use crate::send::SecretWatches;
 use crate::telemetry::Metrics;
+
+/// No call takes longer.
+const CALL: Duration = Duration::from_secs(10);
+
+/// Whether a look may do something.
+pub(super) enum Acts {
+    /// It may, in this turn.
+    Yes(u64),
+    /// It may, after it was brought what is so now.
+    Again,
+    /// It may not; when that changes, everything is looked at.
+    No,
+}
 
 /// What the dispatcher is made of.
 pub struct Given {
     /// The management cluster.
     pub client: Client,
+    /// Whether this replica may act.
+    pub lease: Lease,
     /// The name of the local cluster.
     pub cluster_name: String,
     /// Whether `http` is allowed everywhere.
@@ -45,6 +62,7 @@ pub(super) struct Again {
 /// What all parts of the dispatcher share.
 pub struct Context {
     pub(super) client: Client,
+    pub(super) lease: Lease,
     pub(super) cluster_name: String,
     pub(super) allow_http: bool,
     pub(super) deliveries: Deliveries,
@@ -56,8 +74,8 @@ pub struct Context {
     scopes: Vec<(Option<String>, Again)>,
     standings: Mutex<HashMap<String, Standing>>,
     failures: Mutex<HashMap<String, u32>>,
-    /// Turns true when every watch has brought its first list; nothing is decided before.
-    pub(super) complete: watch::Sender<bool>,
+    /// The turn in which every watch has brought its list; nothing is decided in it before.
+    pub(super) complete: watch::Sender<Option<u64>>,
     stop: CancellationToken,
 }
 
@@ -65,6 +83,7 @@ impl Context {
     pub(super) fn new(given: Given, stop: CancellationToken) -> Self {
         Self {
             client: given.client,
+            lease: given.lease,
             cluster_name: given.cluster_name,
             allow_http: given.allow_http,
             deliveries: given.deliveries,
@@ -76,16 +95,36 @@ impl Context {
             scopes: given.namespaces.into_iter().map(|ns| (ns, Again::default())).collect(),
             standings: Mutex::default(),
             failures: Mutex::default(),
-            complete: watch::Sender::new(false),
+            complete: watch::Sender::new(None),
             stop,
         }
     }
 
-    /// Waits until every first list is in; `false` if the process is to stop before that. It is awaited within a look and not
-    /// before the queue, so that the watches go on meanwhile.
-    pub(super) async fn is_complete(&self) -> bool {
+    /// The turn in which this replica acts: the Lease is its own for longer than a call takes, and since then everything was
+    /// listed. `None` while another replica acts, and when the process is to stop. What was brought to a look that had to wait
+    /// may be out of date.
+    ///
+    /// It is awaited within a look and not before the queue, so that the watches go on meanwhile.
+    pub(super) async fn acts(&self) -> Acts {
+        let Some(tenure) = self.lease.tenure() else { return Acts::No };
+        if *self.complete.borrow() == Some(tenure.turn) && self.lease.may(CALL) {
+            return Acts::Yes(tenure.turn);
+        }
         let mut complete = self.complete.subscribe();
-        self.stop.run_until_cancelled(complete.wait_for(|complete| *complete)).await.is_some()
+        let ready = async {
+            let listed = complete.wait_for(|turn| *turn >= Some(tenure.turn)).await.is_ok();
+            listed && self.lease.wait(CALL).await
+        };
+        match self.stop.run_until_cancelled(ready).await {
+            Some(true) => Acts::Again,
+            _ => Acts::No,
+        }
+    }
+
+    /// Whether this replica acts now, without waiting for it: for the last writes.
+    pub(super) fn acts_now(&self) -> Option<u64> {
+        let turn = self.lease.tenure().map(|tenure| tenure.turn).filter(|_| self.lease.may(CALL));
+        turn.filter(|turn| *self.complete.borrow() == Some(*turn))
     }
 
     pub(super) fn scopes(&self) -> impl Iterator<Item = &(Option<String>, Again)> {
@@ -116,9 +155,10 @@ impl Context {
     }
 
     /// Takes where the dispatcher stands with a pipeline. Only one pass over a pipeline runs at a time, so nobody misses it;
-    /// should the pass be lost, the next begins from what is persisted.
-    pub(super) fn take_standing(&self, uid: &str) -> Standing {
-        self.standings.lock().unwrap_or_else(PoisonError::into_inner).remove(uid).unwrap_or_default()
+    /// should the pass be lost, or another replica have acted since, the next begins from what is persisted.
+    pub(super) fn take_standing(&self, uid: &str, turn: u64) -> Standing {
+        let known = self.standings.lock().unwrap_or_else(PoisonError::into_inner).remove(uid);
+        known.filter(|standing| standing.turn == turn).unwrap_or_else(|| Standing::new(turn))
     }
 
     pub(super) fn put_standing(&self, uid: &str, standing: Standing) {

@@ -22,6 +22,9 @@ use crate::telemetry::metrics::Watch;
 /// A watch: its namespace, and what it watches.
 pub(super) type Watched = (Option<String>, &'static str);
 
+/// A list is complete: whose, and the turn in which it was begun.
+pub(super) type Listed = (Watched, u64);
+
 /// A resource of ours that the dispatcher follows.
 pub(super) trait Followed:
     Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + DeserializeOwned + Debug + Send + Sync + 'static
@@ -42,23 +45,25 @@ pub(super) trait Followed:
 pub(super) fn follow<K: Followed>(
     ctx: &Arc<Context>,
     namespace: Option<String>,
-    listed: mpsc::Sender<Watched>,
+    listed: mpsc::Sender<Listed>,
     woken: impl Stream<Item = (String, String)> + Send + 'static,
     stop: &CancellationToken,
 ) -> (Store<K>, impl Stream<Item = Result<ObjectRef<K>, Infallible>> + Send + 'static) {
     let (reader, writer) = store::<K>();
     let client = ctx.client.clone();
     let api = namespace.as_ref().map_or_else(|| Api::all(client.clone()), |ns| Api::namespaced(client.clone(), ns));
+    let (turn, events) = crate::watch::in_turns(api, ctx.lease.turns());
     let (ctx, seen) = (ctx.clone(), reader.clone());
-    let absorbed = crate::watch::guarded(api).reflect(writer).then(move |event| {
+    let absorbed = events.reflect(writer).then(move |event| {
+        let turn = turn.number();
         let (ctx, reader, scope, listed) = (ctx.clone(), seen.clone(), namespace.clone(), listed.clone());
         async move {
             let Some(event) = interrupted(&ctx, event) else { return Vec::new() };
             K::absorb(&ctx, &event).await;
             if matches!(event, watcher::Event::InitDone) {
                 K::sweep(&ctx, scope.as_deref(), &reader.state()).await;
-                // Nobody listens any more once all have said it.
-                let _ = listed.send((scope, K::WHAT)).await;
+                // Nobody listens any more when everything stops.
+                let _ = listed.send(((scope, K::WHAT), turn)).await;
             }
             touched(&event, &reader)
         }

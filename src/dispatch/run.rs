@@ -1,6 +1,6 @@
 //! Starts the dispatcher's tasks, and flushes the cursors when they end.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,8 +11,8 @@ use tokio::sync::{broadcast, mpsc};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use super::context::{Again, Context, Given};
-use super::follow::{Followed as _, Watched, follow};
+use super::context::{Acts, Again, Context, Given};
+use super::follow::{Followed as _, Listed, Watched, follow};
 use super::standing::PassError;
 use super::{notifications, pass};
 use crate::api::{Notification, Pipeline};
@@ -56,30 +56,34 @@ pub fn start(
     tasks.spawn(follow_secrets(ctx, stop.clone()));
 }
 
-/// Waits for the first list of every watch; from then on, what is not known is not there.
+/// Waits in each turn for the list of every watch; from then on, what is not known is not there.
 async fn complete(
     ctx: Arc<Context>,
-    mut lists: mpsc::Receiver<Watched>,
-    mut missing: BTreeSet<Watched>,
+    mut lists: mpsc::Receiver<Listed>,
+    watches: BTreeSet<Watched>,
     ready: impl FnOnce() + Send + 'static,
 ) {
-    while !missing.is_empty() {
-        let Some(watched) = lists.recv().await else { return };
-        missing.remove(&watched);
+    let mut ready = Some(ready);
+    let mut listed: BTreeMap<Watched, u64> = BTreeMap::new();
+    while let Some((watched, turn)) = lists.recv().await {
+        listed.insert(watched, turn);
+        let all = watches.iter().all(|watched| listed.get(watched) == Some(&turn));
+        if !all || *ctx.complete.borrow() == Some(turn) {
+            continue;
+        }
+        ctx.deliveries.loaded(turn).await;
+        ctx.deliveries.directory.complete(turn);
+        ctx.complete.send_replace(Some(turn));
+        ctx.deliveries.look(Scope::All).await;
+        ready.take().into_iter().for_each(|ready| ready());
     }
-    drop(lists);
-    ctx.deliveries.loaded().await;
-    ctx.deliveries.directory.complete();
-    ctx.complete.send_replace(true);
-    ctx.deliveries.look(Scope::All).await;
-    ready();
 }
 
 async fn watch_pipelines(
     ctx: Arc<Context>,
     namespace: Option<String>,
     again: Again,
-    listed: mpsc::Sender<Watched>,
+    listed: mpsc::Sender<Listed>,
     stop: CancellationToken,
 ) -> &'static str {
     let (reader, queue) = follow::<Pipeline>(&ctx, namespace, listed, again.pipelines.stream(), &stop);
@@ -101,11 +105,13 @@ async fn watch_pipelines(
 }
 
 async fn pipeline_pass(pipeline: Arc<Pipeline>, ctx: Arc<Context>) -> Result<Action, PassError> {
-    if !ctx.is_complete().await {
-        return Ok(Action::await_change());
-    }
+    let turn = match ctx.acts().await {
+        Acts::Yes(turn) => turn,
+        Acts::Again => return Ok(Action::requeue(Duration::ZERO)),
+        Acts::No => return Ok(Action::await_change()),
+    };
     let uid = pipeline.uid().unwrap_or_default();
-    let mut standing = ctx.take_standing(&uid);
+    let mut standing = ctx.take_standing(&uid, turn);
     let result = pass::run(&pipeline, &mut standing, &ctx).await;
     ctx.put_standing(&uid, standing);
     if result.is_ok() {
@@ -117,9 +123,10 @@ async fn pipeline_pass(pipeline: Arc<Pipeline>, ctx: Arc<Context>) -> Result<Act
 /// The last write, once the requests under way are over: where the cursors stand, and what was sent.
 async fn flush(ctx: &Context, pipelines: &[Arc<Pipeline>]) {
     ctx.deliveries.ended().await;
+    let Some(turn) = ctx.acts_now() else { return };
     for pipeline in pipelines {
         let of = pass::reference(pipeline);
-        let mut standing = ctx.take_standing(&of.uid);
+        let mut standing = ctx.take_standing(&of.uid, turn);
         standing.gather(&of, ctx);
         if !standing.is_dirty() {
             continue;
@@ -134,7 +141,7 @@ async fn watch_notifications(
     ctx: Arc<Context>,
     namespace: Option<String>,
     again: Again,
-    listed: mpsc::Sender<Watched>,
+    listed: mpsc::Sender<Listed>,
     stop: CancellationToken,
 ) -> &'static str {
     let (reader, queue) = follow::<Notification>(&ctx, namespace, listed, again.notifications.stream(), &stop);
@@ -151,7 +158,7 @@ async fn watch_notifications(
     );
     run.for_each(|_| future::ready(())).await;
     ctx.deliveries.ended().await;
-    for notification in reader.state().iter().filter(|_| *ctx.complete.borrow()) {
+    for notification in reader.state().iter().filter(|_| ctx.acts_now().is_some()) {
         if let Err(error) = notifications::tell(notification, &ctx, true).await {
             tracing::warn!(notification = %notification.name_any(), error = %chain(&error), "the last status could not be written");
         }
@@ -160,8 +167,10 @@ async fn watch_notifications(
 }
 
 async fn notification_status(notification: Arc<Notification>, ctx: Arc<Context>) -> Result<Action, StatusError> {
-    if !ctx.is_complete().await {
-        return Ok(Action::await_change());
+    match ctx.acts().await {
+        Acts::Yes(_) => {}
+        Acts::Again => return Ok(Action::requeue(Duration::ZERO)),
+        Acts::No => return Ok(Action::await_change()),
     }
     let action = notifications::tell(&notification, &ctx, false).await?;
     ctx.succeeded(&notification.uid().unwrap_or_default());

@@ -51,6 +51,8 @@ pub enum PassError {
 /// Where the dispatcher stands with one pipeline.
 #[derive(Clone, Debug, Default)]
 pub struct Standing {
+    /// The turn of ours that it belongs to.
+    pub(super) turn: u64,
     pub(super) position: Position,
     stored: Stored,
     dirty: Option<Instant>,
@@ -60,6 +62,11 @@ pub struct Standing {
 }
 
 impl Standing {
+    /// Nothing is known yet in this turn.
+    pub(super) fn new(turn: u64) -> Self {
+        Self { turn, ..Self::default() }
+    }
+
     /// Takes over what the watch brings, unless it is older than our own last write.
     pub(super) fn absorb(&mut self, pipeline: &Pipeline) {
         let version = persist::version(pipeline.metadata.resource_version.as_deref());

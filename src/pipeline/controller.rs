@@ -19,12 +19,12 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use super::memory::Memory;
-use super::reconcile::reconcile;
+use super::reconcile::{keep_warm, reconcile};
 use super::{Context, Error};
 use crate::api::Pipeline;
 use crate::clusters::PipelineKey;
 use crate::telemetry::metrics::Watch;
-use crate::watch::guarded;
+use crate::watch::{Turn, in_turns};
 
 /// So many wake-ups may wait for the loop of one namespace.
 const WAKE_BUFFER: usize = 1024;
@@ -32,6 +32,16 @@ const WAKE_BUFFER: usize = 1024;
 impl Context {
     fn memories(&self) -> MutexGuard<'_, HashMap<PipelineKey, Memory>> {
         self.memories.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The turn in which the pipelines around this one were last listed.
+    fn listed(&self, namespace: &str) -> Option<u64> {
+        let listed = self.listed.lock().unwrap_or_else(PoisonError::into_inner);
+        listed.get(&None).or_else(|| listed.get(&Some(namespace.to_owned()))).copied()
+    }
+
+    fn note_listed(&self, namespace: Option<&String>, turn: u64) {
+        self.listed.lock().unwrap_or_else(PoisonError::into_inner).insert(namespace.cloned(), turn);
     }
 
     /// Forgets a pipeline that is gone; its watches end with it.
@@ -47,9 +57,9 @@ pub async fn run(
     context: Context,
     woken: mpsc::Receiver<PipelineKey>,
     ready: impl FnOnce() + Send + 'static,
-    shutdown: CancellationToken,
 ) -> Result<(), Error> {
     let context = Arc::new(context);
+    let shutdown = context.stop.clone();
     let stop = shutdown.child_token();
     let mut tasks = JoinSet::new();
     let mut listed = Vec::new();
@@ -128,8 +138,9 @@ fn follow(
     };
     let (store, writer) = reflector::store();
     let (done, listed) = oneshot::channel();
-    let events = guarded(api).modify(prune).reflect(writer);
-    let requests = requests(events, store.clone(), context.clone(), namespace.cloned(), done);
+    let (turn, events) = in_turns(api, context.lease.turns());
+    let events = events.modify(prune).reflect(writer);
+    let requests = requests(events, turn, store.clone(), context.clone(), namespace.cloned(), done);
     let woken = woken.map(|key| Ok(request(ObjectRef::new(&key.name).within(&key.namespace), ReconcileReason::Unknown)));
     let queue = stream::select(requests.boxed(), woken.boxed()).take_until(stop.clone().cancelled_owned());
     let config = controller::Config::default().concurrency(context.options.concurrency);
@@ -155,6 +166,7 @@ fn prune(pipeline: &mut Pipeline) {
 /// waiter only, and `applier` is one already).
 fn requests(
     events: impl Stream<Item = watcher::Result<Event<Pipeline>>> + Send + 'static,
+    turn: Turn,
     store: Store<Pipeline>,
     context: Arc<Context>,
     namespace: Option<String>,
@@ -166,6 +178,7 @@ fn requests(
             Ok(Event::Apply(p) | Event::Delete(p)) => vec![Ok(ObjectRef::from_obj(&p))],
             Ok(Event::Init | Event::InitApply(_)) => Vec::new(),
             Ok(Event::InitDone) => {
+                context.note_listed(namespace.as_ref(), turn.number());
                 let mut all: HashSet<ObjectRef<Pipeline>> =
                     store.state().iter().map(|p| ObjectRef::from_obj(&**p)).collect();
                 let memories = context.memories();
@@ -186,16 +199,29 @@ fn request(obj_ref: ObjectRef<Pipeline>, reason: ReconcileReason) -> ReconcileRe
 }
 
 /// Looks at one pipeline, with what is remembered of it. No two looks at the same one overlap.
+///
+/// A replica that does not act, or has not listed anew since it does, only has its caches filled: what the one before it has
+/// written may not be known here yet.
 fn look(pipeline: Arc<Pipeline>, context: Arc<Context>) -> BoxFuture<'static, Result<Action, Error>> {
     async move {
         let key = key_of(&pipeline);
         let uid = &pipeline.metadata.uid;
         // An empty one stays in its place, by which the pipeline is known to have been looked at.
         let mut memory = std::mem::take(context.memories().entry(key.clone()).or_default());
+        let tenure = context.lease.tenure().filter(|t| context.listed(&key.namespace) == Some(t.turn));
+        let turn = tenure.map_or(0, |t| t.turn);
         if memory.uid != *uid {
-            memory = Memory::new(uid.clone());
+            memory = Memory::new(uid.clone(), turn);
+        } else if memory.turn != turn {
+            memory = memory.anew(turn);
         }
-        let result = reconcile(&context, &key, &pipeline, &mut memory).await;
+        let result = match tenure {
+            Some(tenure) => reconcile(&context, &key, &pipeline, &mut memory, tenure.epoch).await,
+            None => {
+                keep_warm(&context, &key, &pipeline, &mut memory);
+                Ok(Action::await_change())
+            }
+        };
         memory.ended(result.is_ok());
         context.memories().insert(key, memory);
         result

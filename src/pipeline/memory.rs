@@ -38,6 +38,8 @@ struct Attempt {
 pub(super) struct Memory {
     /// Uid of the pipeline that this is about.
     pub uid: Option<String>,
+    /// The turn of ours that it belongs to; 0 while another replica acts.
+    pub turn: u64,
     /// Generation whose objects the caches were asked for.
     declared: Option<i64>,
     taken: Taken,
@@ -51,8 +53,13 @@ pub(super) struct Memory {
 }
 
 impl Memory {
-    pub fn new(uid: Option<String>) -> Self {
-        Self { uid, ..Self::default() }
+    pub fn new(uid: Option<String>, turn: u64) -> Self {
+        Self { uid, turn, ..Self::default() }
+    }
+
+    /// A new turn begins: another replica has taken observations meanwhile, nobody knows which. What is so now counts.
+    pub fn anew(self, turn: u64) -> Self {
+        Self { highest: self.highest, ..Self::new(self.uid, turn) }
     }
 
     /// The newest object known: what the watch delivered, or what a write or read was answered with.
@@ -175,7 +182,7 @@ mod tests {
     fn object(version: &str, serial: Option<i64>) -> Pipeline {
         let mut object = Pipeline::new("p", PipelineSpec::default());
         object.metadata.resource_version = Some(version.to_owned());
-        let log = serial.map(|serial| ChangeLog { first: 1, serial, changes: vec![] });
+        let log = serial.map(|serial| ChangeLog { epoch: 0, first: 1, serial, changes: vec![] });
         object.status = Some(PipelineStatus { log, ..PipelineStatus::default() });
         object
     }

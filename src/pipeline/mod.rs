@@ -1,8 +1,9 @@
 //! The pipeline controller: what is observed at the targets of each pipeline becomes its status and its change log.
 //!
 //! In: the pipelines of the cluster, by a watch of its own; the application objects, through [`crate::clusters`].
-//! Out: `Pipeline.status`, all but `dispatched`, written only when something but time has changed. A status update is the record
-//! of a change: what has been written is told to the world by others, who read it from the API.
+//! Out: `Pipeline.status`, all but `dispatched`, written only when something but time has changed, and only by the replica that
+//! holds the Lease; the others keep their caches warm. A status update is the record of a change: what has been written is told
+//! to the world by others, who read it from the API.
 //!
 //! One look at a pipeline goes `plan` (is the spec understood?) → `gather` (what do the objects say?) → `status` (what follows
 //! from that?) → `patch` (one guarded JSON Patch). `memory` keeps what must survive between two looks: a write whose answer was
@@ -22,10 +23,12 @@ use std::collections::HashMap;
 use std::sync::Mutex;
 
 use kube::Client;
+use tokio_util::sync::CancellationToken;
 
 pub use controller::run;
 
 use crate::clusters::{Caches, PipelineKey};
+use crate::lease::Lease;
 use crate::telemetry::Metrics;
 use memory::Memory;
 
@@ -65,16 +68,27 @@ pub struct Options {
 /// What the controller works with.
 pub struct Context {
     client: Client,
+    lease: Lease,
     caches: Caches,
     options: Options,
     metrics: Metrics,
     memories: Mutex<HashMap<PipelineKey, Memory>>,
+    /// By watched namespace, or `None` for all: the turn in which its pipelines were last listed.
+    listed: Mutex<HashMap<Option<String>, u64>>,
+    stop: CancellationToken,
 }
 
 impl Context {
     /// A controller that has not looked at anything yet.
     #[must_use]
-    pub fn new(client: Client, caches: Caches, options: Options, metrics: Metrics) -> Self {
-        Self { client, caches, options, metrics, memories: Mutex::default() }
+    pub fn new(
+        client: Client,
+        lease: Lease,
+        caches: Caches,
+        options: Options,
+        metrics: Metrics,
+        stop: CancellationToken,
+    ) -> Self {
+        Self { client, lease, caches, options, metrics, memories: Mutex::default(), listed: Mutex::default(), stop }
     }
 }

@@ -1,7 +1,7 @@
 //! Pure: the JSON Patch that carries a status to the API server, and what its answer means.
 //!
-//! The patch first tests whose status it replaces and that the log stands where the writer believes, so that a stale copy of
-//! this controller never overwrites a newer one. `dispatched` belongs to another writer and is neither tested nor touched: each
+//! The patch first tests whose status it replaces and that the log stands where the writer believes and is still its own, so that
+//! a stale copy of this controller never overwrites a newer one. `dispatched` belongs to another writer and is neither tested nor touched: each
 //! part is put in its own place. Only the first write, which may have to make the status, tests the whole object's version.
 
 use kube::api::Patch;
@@ -17,6 +17,9 @@ pub(super) fn patch(base: &Pipeline, next: &PipelineStatus) -> Result<Patch<()>,
     let mut steps = vec![json!({"op": "test", "path": "/metadata/uid", "value": base.metadata.uid})];
     if let Some(log) = &before.log {
         steps.push(json!({"op": "test", "path": "/status/log/serial", "value": log.serial}));
+        if log.epoch > 0 {
+            steps.push(json!({"op": "test", "path": "/status/log/epoch", "value": log.epoch}));
+        }
     } else {
         steps.push(json!({"op": "test", "path": "/metadata/resourceVersion", "value": base.metadata.resource_version}));
         if base.status.is_none() {
@@ -82,7 +85,7 @@ mod tests {
     }
 
     fn with_log(serial: i64) -> PipelineStatus {
-        PipelineStatus { log: Some(ChangeLog { first: 1, serial, changes: vec![] }), ..PipelineStatus::default() }
+        PipelineStatus { log: Some(ChangeLog { epoch: 0, first: 1, serial, changes: vec![] }), ..PipelineStatus::default() }
     }
 
     fn steps(base: &Pipeline, next: &PipelineStatus) -> Vec<String> {

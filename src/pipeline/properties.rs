@@ -74,7 +74,7 @@ impl World {
         server.metadata.uid = Some("u".into());
         server.metadata.generation = Some(1);
         server.metadata.resource_version = Some("1".into());
-        let mut memory = Memory::new(server.metadata.uid.clone());
+        let mut memory = Memory::new(server.metadata.uid.clone(), 1);
         memory.declare(Some(1), std::slice::from_ref(&target), 0);
         let watched = server.clone();
         Self { target, said: vec![], server, watched, memory, consumed: vec![], clock: 1 }

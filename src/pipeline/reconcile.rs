@@ -23,19 +23,32 @@ use crate::telemetry::metrics::{ApiWrite, WriteResult};
 const DEADLINE: Duration = Duration::from_secs(10);
 /// The owner of the fields that this controller writes.
 const FIELD_MANAGER: &str = "pennant-pipeline";
+/// A log with a higher epoch than ours: by then it is known whose turn it is.
+const DEPOSED: Duration = Duration::from_secs(1);
 /// A patch that turns out to be stale is made anew so many times at once; then later.
 const TRIES: u32 = 3;
 
-/// Looks at a pipeline as the watch has it.
+/// Has the caches filled with what a pipeline needs, while another replica acts.
+pub(super) fn keep_warm(ctx: &Context, key: &PipelineKey, watched: &Pipeline, memory: &mut Memory) {
+    // A pipeline that is not followed needs nothing.
+    let _ = gather(ctx, key, watched, memory);
+}
+
+/// Looks at a pipeline as the watch has it. `epoch`: of the Lease that is held.
 pub(super) async fn reconcile(
     ctx: &Context,
     key: &PipelineKey,
     watched: &Arc<Pipeline>,
     memory: &mut Memory,
+    epoch: i32,
 ) -> Result<Action, Error> {
     let api = Api::<Pipeline>::namespaced(ctx.client.clone(), &key.namespace);
     let mut last = Error::Deadline;
     for _ in 0..TRIES {
+        // Not before the write: what is gathered must not grow old while waiting.
+        if !ctx.stop.run_until_cancelled(ctx.lease.wait(DEADLINE)).await.unwrap_or(false) {
+            return Ok(Action::await_change());
+        }
         if memory.is_uncertain() {
             match read(&api, &key.name).await? {
                 Some(live) => memory.learn(live),
@@ -50,13 +63,18 @@ pub(super) async fn reconcile(
         if let Some(wait) = memory.wait(Instant::now()) {
             return Ok(Action::requeue(wait));
         }
+        if let Some(above) = base.status.as_ref().and_then(|s| s.log.as_ref()).map(|l| l.epoch).filter(|e| *e > epoch) {
+            ctx.lease.raise(above);
+            return Ok(Action::requeue(DEPOSED));
+        }
         let gathered = gather(ctx, key, &base, memory);
         let known = Base { generation: base.metadata.generation, status: base.status.as_ref(), highest: memory.highest };
         let taken = gathered.as_deref().map(taken).unwrap_or_default();
-        let Some(next) = next(known, gathered.as_deref(), now()) else {
+        let Some(mut next) = next(known, gathered.as_deref(), now()) else {
             memory.settle(taken);
             return Ok(Action::await_change());
         };
+        next.status.log.iter_mut().for_each(|log| log.epoch = epoch);
         memory.sending(next.status.log.as_ref().map_or(i64::MIN, |l| l.serial), taken);
         match write(ctx, &api, &base, &next, memory).await? {
             None => return Ok(Action::await_change()),

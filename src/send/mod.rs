@@ -22,6 +22,7 @@ mod secrets;
 mod sender;
 #[cfg(test)]
 mod tests;
+mod timely;
 mod watch;
 
 pub use attempt::{Attempt, AttemptResult, Failure, FailureKind, NotSent};

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use http::header::{AUTHORIZATION, HeaderName, RETRY_AFTER};
 use http::{HeaderMap, HeaderValue};
-use reqwest::{Certificate, Client, Request, Response};
+use reqwest::{Body, Certificate, Client, Request, Response};
 use rustls::crypto::CryptoProvider;
 use secrecy::{ExposeSecret as _, SecretString};
 use tokio::time::{Instant, timeout, timeout_at};
@@ -18,10 +18,11 @@ use super::outgoing::{Destination, Outgoing};
 use super::policy::Policy;
 use super::redact::Hidden;
 use super::secrets::{Contents, Secrets};
+use super::timely::Timely;
 use super::{SendError, failure, retry_after};
 use crate::api::credentials::{AuthRef, PASSWORD, SecretKey, SecretName, USERNAME};
 use crate::api::notification::Method;
-use crate::api::{self, Time};
+use crate::api::{self, Time, since_boot};
 use crate::telemetry::Metrics;
 
 /// How long a request waits for the first word of a Secret's watch.
@@ -84,16 +85,17 @@ impl Sender {
         Ok(Self { policy, secrets, clients, metrics })
     }
 
-    /// Makes one request. Takes no longer than its timeout, whatever the receiver does, and counts what came of it.
+    /// Makes one request. Takes no longer than its timeout, whatever the receiver does and even if the process is suspended
+    /// meanwhile, and counts what came of it.
     ///
     /// A Secret is read when the request is made. Since its value is kept by a watch, reading it again after a 401 or 403
     /// would tell the same; instead the answer says whether the value has changed since (`rotated`).
     pub async fn send(&self, out: Outgoing) -> Attempt {
-        let deadline = Instant::now() + out.timeout;
+        let (deadline, until) = (Instant::now() + out.timeout, since_boot() + out.timeout);
         let prepared = self.prepare(&out, deadline).await;
         let (started, clock) = (api::now(), Instant::now());
         let result = match prepared {
-            Ok(prepared) => self.exchange(&out, prepared, started, deadline).await,
+            Ok(prepared) => self.exchange(&out, prepared, started, deadline, until).await,
             Err(why) => AttemptResult::NotSent(why),
         };
         let duration = clock.elapsed();
@@ -150,7 +152,14 @@ impl Sender {
     }
 
     /// Sends the request and reads the answer.
-    async fn exchange(&self, out: &Outgoing, mut prepared: Prepared, started: Time, deadline: Instant) -> AttemptResult {
+    async fn exchange(
+        &self,
+        out: &Outgoing,
+        mut prepared: Prepared,
+        started: Time,
+        deadline: Instant,
+        until: Duration,
+    ) -> AttemptResult {
         let client = match self.clients.get(out.connect_timeout) {
             Ok(client) => client,
             Err(error) => {
@@ -158,7 +167,8 @@ impl Sender {
                 return failure::no_client();
             }
         };
-        let request = match request(&client, out, &mut prepared, started) {
+        let body = Timely::new(out.body.clone(), until);
+        let request = match request(&client, out, &mut prepared, started, body) {
             Ok(request) => request,
             Err(why) => return AttemptResult::NotSent(why),
         };
@@ -236,7 +246,13 @@ fn token(
 }
 
 /// Puts the request together.
-fn request(client: &Client, out: &Outgoing, prepared: &mut Prepared, started: Time) -> Result<Request, NotSent> {
+fn request(
+    client: &Client,
+    out: &Outgoing,
+    prepared: &mut Prepared,
+    started: Time,
+    body: Timely,
+) -> Result<Request, NotSent> {
     let mut headers = HeaderMap::with_capacity(out.headers.len() + 4);
     for (name, value) in &out.headers {
         headers.append(name, value.clone());
@@ -257,7 +273,7 @@ fn request(client: &Client, out: &Outgoing, prepared: &mut Prepared, started: Ti
         Method::Put => http::Method::PUT,
         Method::Patch => http::Method::PATCH,
     };
-    let mut builder = client.request(method, prepared.url.clone()).headers(headers).body(out.body.clone());
+    let mut builder = client.request(method, prepared.url.clone()).headers(headers).body(Body::wrap(body));
     if let Credentials::Basic { username, password } = &prepared.credentials {
         builder = builder.basic_auth(username.expose_secret(), Some(password.expose_secret()));
     }

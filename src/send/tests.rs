@@ -345,6 +345,22 @@ async fn connections_are_used_again() {
 }
 
 #[tokio::test]
+async fn a_body_that_is_asked_for_too_late_is_not_sent() {
+    provider();
+    let receiver = Receiver::answering(OK).await;
+    let client = reqwest::Client::new();
+    let send = |until| {
+        let body = reqwest::Body::wrap(timely::Timely::new(Bytes::from_static(b"hello"), until));
+        client.post(format!("http://{}/", receiver.address)).body(body).send()
+    };
+    assert!(send(crate::api::since_boot()).await.is_err());
+    assert_eq!(send(crate::api::since_boot() + LONG).await.unwrap().status(), 200);
+    let requests = receiver.requests.lock().unwrap().clone();
+    assert_eq!(requests.len(), 1, "{requests:?}");
+    assert!(requests[0].contains("content-length: 5\r\n") && requests[0].ends_with("hello"), "{requests:?}");
+}
+
+#[tokio::test]
 async fn a_forbidden_destination_is_not_connected_to() {
     let receiver = Receiver::answering(OK).await;
     let port = receiver.address.port();

@@ -138,6 +138,16 @@ label_value! {
     }
 }
 
+label_value! {
+    /// Which Lease.
+    Lease {
+        /// That of the pipeline controller.
+        Pipeline => "pennant-pipeline",
+        /// That of the dispatcher.
+        Dispatch => "pennant-dispatch",
+    }
+}
+
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct OutcomeLabels {
     outcome: Outcome,
@@ -164,6 +174,11 @@ struct WatchLabels {
     watch: Watch,
 }
 
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct LeaseLabels {
+    lease: Lease,
+}
+
 /// All metrics of the process; cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Metrics {
@@ -181,6 +196,7 @@ struct Families {
     pending: Gauge,
     api_writes: Family<WriteLabels, Counter>,
     watch_errors: Family<WatchLabels, Counter>,
+    leases: Family<LeaseLabels, Gauge>,
 }
 
 impl Metrics {
@@ -197,6 +213,7 @@ impl Metrics {
             pending: Gauge::default(),
             api_writes: Family::default(),
             watch_errors: Family::default(),
+            leases: Family::default(),
         };
         families.begin();
         families.register();
@@ -243,6 +260,11 @@ impl Metrics {
         self.families.watch_errors.get_or_create(&WatchLabels { watch }).inc();
     }
 
+    /// Whether this replica holds a Lease.
+    pub fn lease_held(&self, lease: Lease, held: bool) {
+        self.families.leases.get_or_create(&LeaseLabels { lease }).set(i64::from(held));
+    }
+
     /// All metrics as `OpenMetrics` text (see [`CONTENT_TYPE`]).
     pub fn encode(&self) -> Result<String, fmt::Error> {
         let mut text = String::new();
@@ -274,6 +296,9 @@ impl Families {
                 drop(self.api_writes.get_or_create(&WriteLabels { kind, result }));
             }
         }
+        for &lease in Lease::ALL {
+            drop(self.leases.get_or_create(&LeaseLabels { lease }));
+        }
         for &watch in Watch::ALL {
             drop(self.watch_errors.get_or_create(&WatchLabels { watch }));
         }
@@ -292,6 +317,7 @@ impl Families {
         r.register("lanes", "Lanes with something to send, by state", self.lanes.clone());
         r.register("deliveries_pending", "Deliveries recorded and not settled", self.pending.clone());
         r.register("api_writes", "Writes to the API server, by kind and result", self.api_writes.clone());
+        r.register("lease_held", "Whether this replica holds the Lease and acts", self.leases.clone());
         r.register("watch_errors", "Watches that broke and were begun again", self.watch_errors.clone());
     }
 }
@@ -311,6 +337,7 @@ mod tests {
         metrics.first_attempt(Duration::from_secs(3));
         metrics.lanes(LaneState::InFlight, 7);
         metrics.pending(9);
+        metrics.lease_held(Lease::Dispatch, true);
         metrics.api_write(ApiWrite::DeliveryCreate, WriteResult::Conflict);
         metrics.clone().watch_error(Watch::Secrets);
         let text = metrics.encode().unwrap();
@@ -329,6 +356,8 @@ mod tests {
             "pennant_deliveries_pending 9",
             "pennant_api_writes_total{kind=\"delivery_create\",result=\"conflict\"} 1",
             "pennant_api_writes_total{kind=\"event\",result=\"ok\"} 0",
+            "pennant_lease_held{lease=\"pennant-dispatch\"} 1",
+            "pennant_lease_held{lease=\"pennant-pipeline\"} 0",
             "pennant_watch_errors_total{watch=\"secrets\"} 1",
         ] {
             assert!(text.lines().any(|l| l == line), "{line} is not in\n{text}");

@@ -20,6 +20,9 @@ pub const ARROWS: &[(&str, &str, &str)] = &[
     ("dispatch", "report", "writes the status of notifications, and Events"),
     ("dispatch", "send", "says which Secrets are to be watched, and asks whether they are there"),
     ("dispatch", "watch", "watches pipelines and notifications"),
+    ("delivery", "lease", "asks whether it may act"),
+    ("dispatch", "lease", "asks whether it may act"),
+    ("pipeline", "lease", "asks whether it may act"),
     ("delivery", "config", "sends as the effective notification says"),
     ("delivery", "render", "renders a recorded transition"),
     ("delivery", "send", "makes the request"),
@@ -45,6 +48,7 @@ pub const PURE: &[&str] = &[
     "pipeline::plan",
     "pipeline::status",
     "pipeline::target",
+    "lease::candidacy",
     "delivery::arrivals",
     "delivery::lane",
     "delivery::schedule",
@@ -83,6 +87,7 @@ pub const IMPURE: &[(&str, &str)] = &[
     ("std::thread", "threads"),
     ("fastrand", "chance; let it be an argument"),
     ("crate::api::now", "a clock; let `now` be an argument"),
+    ("crate::api::since_boot", "a clock; let `now` be an argument"),
 ];
 
 /// Types whose `now` is a clock.

@@ -36,7 +36,7 @@ use support::{Proxy, World};
 use verdict::{Evidence, Figures};
 
 /// How many replicas of Pennant run.
-const REPLICAS: usize = 1;
+const REPLICAS: usize = 2;
 /// How long it is abused if nothing else is said.
 const SECONDS: u64 = 90;
 

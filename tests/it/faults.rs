@@ -1,46 +1,79 @@
-//! What goes wrong between Pennant and the API server: calls and answers that are lost, late or refused, and an API server
-//! that is out of reach.
+//! What goes wrong between Pennant and the API server: calls and answers that are lost, late or refused, an API server that is
+//! out of reach, and a process that is killed in between.
 
-use k8s_openapi::api::core::v1::ConfigMap;
-use kube::Api;
-use kube::api::PostParams;
-use serde_json::json;
+mod crowd;
+mod kills;
+mod lost;
+mod proxy;
+mod reach;
+mod refused;
 
-use crate::support::{Fault, Proxy, World, control_plane};
+use futures::future::join_all;
+use pennant::api::Delivery;
+use serde_json::Value;
 
-#[tokio::test]
-async fn the_proxy_does_what_its_rules_say() {
-    let world = World::new("faults-proxy").await;
-    let proxy = Proxy::start(&world.kubeconfig, "faults-proxy").await;
-    let api: Api<ConfigMap> = Api::namespaced(control_plane::client(&proxy.kubeconfig).await, &world.ns);
-    let create = async |name: &str| {
-        let object = serde_json::from_value(json!({"metadata": {"name": name}})).unwrap();
-        api.create(&PostParams::default(), &object).await
-    };
-    let exists = async |name: &str| world.api::<ConfigMap>().get_opt(name).await.unwrap().is_some();
-    create("first").await.unwrap();
+use crate::support::lanes::{Lane, what};
+use crate::support::pennant::Options;
+use crate::support::{Proxy, Receiver, World, eventually};
 
-    let lost = proxy.rule(|call| call.method == "POST", Fault::Times(1, Box::new(Fault::LoseAnswer)));
-    create("answer").await.unwrap_err();
-    assert!(exists("answer").await, "only the answer was lost");
-    create("then").await.unwrap();
-    assert_eq!(proxy.hits(lost), 2);
-    proxy.remove(lost);
+/// A world in which Pennant reaches the API server through a proxy: pipeline `shop`, notification `hook`.
+struct Stage {
+    world: World,
+    receiver: Receiver,
+    proxy: Proxy,
+    apps: Vec<String>,
+}
 
-    let lost = proxy.rule(|call| call.method == "POST", Fault::LoseRequest);
-    create("request").await.unwrap_err();
-    assert!(!exists("request").await);
-    proxy.remove(lost);
+impl Stage {
+    async fn new(ns: &str, apps: &[&str], notification: Value) -> Self {
+        let world = World::new(ns).await;
+        let (receiver, proxy) = (Receiver::start(), Proxy::start(&world.kubeconfig, ns).await);
+        join_all(apps.iter().map(|app| world.deploy(app, "1"))).await;
+        let targets: Vec<_> = apps.iter().map(|app| format!("dev/{app}")).collect();
+        world.pipeline("shop", &targets.iter().map(String::as_str).collect::<Vec<_>>()).await;
+        world.notification("hook", &receiver, notification).await;
+        Self { world, receiver, proxy, apps: apps.iter().map(|app| (*app).to_owned()).collect() }
+    }
 
-    proxy.rule(|call| call.method == "POST", Fault::Refuse(403));
-    let refused = create("refused").await.unwrap_err();
-    assert!(matches!(&refused, kube::Error::Api(status) if status.code == 403), "{refused}");
-    assert!(!exists("refused").await);
+    fn options(&self) -> Options {
+        Options { kubeconfig: Some(self.proxy.kubeconfig.clone()), ..Options::of(&self.world) }
+    }
 
-    proxy.cut();
-    api.get("first").await.unwrap_err();
-    proxy.freeze();
-    tokio::time::timeout(std::time::Duration::from_millis(200), api.get("first")).await.unwrap_err();
-    proxy.heal();
-    api.get("first").await.unwrap();
+    /// Releases a revision everywhere, and waits until it is in the log: what comes and goes unobserved is no change.
+    async fn ship(&self, tag: &str) {
+        join_all(self.apps.iter().map(|app| self.world.ship(app, tag))).await;
+        let apps: Vec<_> = self.apps.iter().map(String::as_str).collect();
+        self.world.observed_at("shop", tag, &apps).await;
+    }
+
+    /// Waits until the cursor has passed everything in the log.
+    async fn passed(&self) {
+        eventually("the cursor has passed everything", async || {
+            let status = self.world.get_pipeline("shop").await.status.unwrap_or_default();
+            let (log, dispatched) = (status.log.unwrap_or_default(), status.dispatched.unwrap_or_default());
+            let passed = dispatched.cursors.iter().all(|c| c.serial == log.serial);
+            passed.then_some(()).ok_or_else(|| format!("{:?} of {}", dispatched.cursors, log.serial))
+        })
+        .await;
+    }
+
+    /// How many requests came for the applications of this stage.
+    fn requests(&self) -> usize {
+        self.apps.iter().map(|app| self.receiver.to(&format!("/hook/{app}")).len()).sum()
+    }
+
+    /// Waits until so many deliveries about the applications of this stage are recorded.
+    async fn recorded(&self, count: usize) -> Vec<Delivery> {
+        eventually(&format!("{count} deliveries"), async || {
+            let all = self.world.deliveries().await.into_iter().filter(|d| !Lane::of(d).is_fence());
+            let all: Vec<_> = all.collect();
+            if all.len() == count { Ok(all) } else { Err(format!("{} deliveries", all.len())) }
+        })
+        .await
+    }
+}
+
+/// Type and revision of a delivery.
+fn is(delivery: &Delivery, step: &str) -> bool {
+    what(delivery.spec.type_.as_str(), &delivery.spec.to.revision) == step
 }

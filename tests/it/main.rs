@@ -26,6 +26,7 @@ mod quiet;
 mod recordings;
 mod recover;
 mod replay;
+mod replicas;
 mod restart;
 mod scopes;
 mod secrets;

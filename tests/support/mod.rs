@@ -1,10 +1,10 @@
 //! What the integration tests stand on: real parts, started by the tests and gone with them.
 //!
-//! In: the launcher in `hack/control-plane`, the built `pennant`. Out: a control plane ([`control_plane`]), Pennant as a child
-//! process ([`pennant`]), HTTP receivers on loopback that do what a script says ([`receiver`]), objects as people and their
-//! controllers write them ([`world`]), waiting without luck ([`wait`]), and the judge of it all ([`oracle`]), with which every
-//! test ends: nothing missing, nothing unexpected, no order violated, no duplicate beyond what the test allows, and an audit
-//! that says what the receiver saw.
+//! In: the launcher in `hack/control-plane`, the built `pennant`. Out: a control plane ([`control_plane`]), a way to it on which
+//! calls and answers are lost ([`proxy`]), Pennant as a child process ([`pennant`]), HTTP receivers on loopback that do what a
+//! script says ([`receiver`]), objects as people and their controllers write them ([`world`]), waiting without luck ([`wait`]),
+//! and the judge of it all ([`oracle`]), with which every test ends: nothing missing, nothing unexpected, no order violated, no
+//! duplicate beyond what the test allows, and an audit that says what the receiver saw.
 //!
 //! Nothing here looks into Pennant. Of its library only the API types and `crds()` are used.
 

@@ -6,6 +6,8 @@
 //! It speaks plain HTTP on loopback, so that it can look into calls, and TLS to the API server. It runs in a thread of its
 //! own and is gone when dropped.
 
+mod call;
+
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::pin::pin;
@@ -13,7 +15,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
 use axum::http::header::{CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, HOST, TRANSFER_ENCODING};
-use bytes::Bytes;
 use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper::{Request, Response};
@@ -21,13 +22,14 @@ use hyper_util::rt::TokioIo;
 use kube::Config;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use reqwest::Body;
-use serde_json::{Value, json};
+use serde_json::json;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use super::receiver::Gate;
 use super::wait::eventually;
+pub use call::Call;
 
 /// The proxy.
 pub struct Proxy {
@@ -36,19 +38,6 @@ pub struct Proxy {
     rules: Rules,
     state: watch::Sender<State>,
     thread: Option<JoinHandle<()>>,
-}
-
-/// One call, before it is made.
-#[derive(Clone, Debug)]
-pub struct Call {
-    /// Its method.
-    pub method: String,
-    /// Its path.
-    pub path: String,
-    /// Its query, without the question mark.
-    pub query: String,
-    /// Its body.
-    pub body: Bytes,
 }
 
 /// What goes wrong with a call.
@@ -175,63 +164,6 @@ impl Drop for Proxy {
             let _ = thread.join();
         }
         let _ = std::fs::remove_file(&self.kubeconfig);
-    }
-}
-
-impl Call {
-    /// Whether a delivery is to be recorded.
-    pub fn is_create_delivery(&self) -> bool {
-        self.method == "POST" && self.object() == ["deliveries"]
-    }
-
-    /// Whether a delivery's status is to be written.
-    pub fn is_delivery_status(&self) -> bool {
-        self.method == "PATCH" && matches!(self.object()[..], ["deliveries", _, "status"])
-    }
-
-    /// Whether a delivery is to be settled.
-    pub fn is_outcome(&self) -> bool {
-        self.is_delivery_status() && self.json()["status"]["outcome"].is_string()
-    }
-
-    /// Whether the dispatcher's part of a pipeline's status is to be written.
-    pub fn is_cursors(&self) -> bool {
-        self.is_patch_of_pipeline() && self.touches_dispatched()
-    }
-
-    /// Whether the pipeline controller's part is.
-    pub fn is_pipeline_status(&self) -> bool {
-        self.is_patch_of_pipeline() && !self.touches_dispatched()
-    }
-
-    /// Whether it is about a Lease.
-    pub fn is_lease(&self) -> bool {
-        self.object().first() == Some(&"leases")
-    }
-
-    /// Whether it opens a watch.
-    pub fn is_watch(&self) -> bool {
-        self.query.split('&').any(|pair| pair == "watch=true")
-    }
-
-    fn is_patch_of_pipeline(&self) -> bool {
-        self.method == "PATCH" && matches!(self.object()[..], ["pipelines", _, "status"])
-    }
-
-    fn touches_dispatched(&self) -> bool {
-        let body = self.json();
-        let mut paths = body.as_array().into_iter().flatten().filter_map(|step| step["path"].as_str());
-        paths.any(|path| path.starts_with("/status/dispatched"))
-    }
-
-    /// Resource, name, subresource, as far as they are there: what follows the namespace.
-    fn object(&self) -> Vec<&str> {
-        let words = self.path.split('/').skip_while(|word| *word != "namespaces");
-        words.skip(2).collect()
-    }
-
-    fn json(&self) -> Value {
-        serde_json::from_slice(&self.body).unwrap_or_default()
     }
 }
 

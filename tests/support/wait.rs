@@ -12,12 +12,17 @@ pub const DEADLINE: Duration = Duration::from_mins(1);
 const POLL: Duration = Duration::from_millis(25);
 
 /// Looks again and again until `look` finds it, and gives what it found. What it said last is part of the panic.
-pub async fn eventually<T>(what: &str, mut look: impl AsyncFnMut() -> Result<T, String>) -> T {
-    let deadline = Instant::now() + DEADLINE;
+pub async fn eventually<T>(what: &str, look: impl AsyncFnMut() -> Result<T, String>) -> T {
+    within(DEADLINE, what, look).await
+}
+
+/// The same with another deadline, for what takes its time by promise.
+pub async fn within<T>(limit: Duration, what: &str, mut look: impl AsyncFnMut() -> Result<T, String>) -> T {
+    let deadline = Instant::now() + limit;
     loop {
         match look().await {
             Ok(found) => return found,
-            Err(why) if Instant::now() > deadline => panic!("{what}: not within {DEADLINE:?}; at last: {why}"),
+            Err(why) if Instant::now() > deadline => panic!("{what}: not within {limit:?}; at last: {why}"),
             Err(_) => sleep(POLL).await,
         }
     }

@@ -85,6 +85,14 @@ impl World {
         self.api::<K>().patch(name, &PatchParams::default(), &Patch::Merge(patch)).await.expect("patched")
     }
 
+    /// Deletes an object that somebody may make again at once.
+    pub async fn delete_any<K>(&self, name: &str)
+    where
+        K: Resource<Scope = NamespaceResourceScope, DynamicType = ()> + Clone + Debug + DeserializeOwned,
+    {
+        self.api::<K>().delete(name, &DeleteParams::default()).await.expect("deleted");
+    }
+
     /// Deletes an object and waits until it is gone.
     pub async fn delete<K>(&self, name: &str)
     where

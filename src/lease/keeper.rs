@@ -1,0 +1,256 @@
+//! Keeps one Lease: carries out what `candidacy` decides, and says what is so.
+//!
+//! In: the Lease object and the order to stop. Out: what [`Lease`] tells. A call is never broken off half-way, for its fate
+//! would not be known.
+
+use std::time::Duration;
+
+use futures::{StreamExt as _, stream};
+use k8s_openapi::api::coordination::v1::{Lease as Object, LeaseSpec};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
+use kube::api::PostParams;
+use kube::runtime::watcher::watch_object;
+use kube::runtime::{WatchStreamExt as _, watcher};
+use kube::{Api, Client, ResourceExt as _};
+use thiserror::Error;
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+use super::candidacy::{Candidacy, LASTS, RETRY, Seen, Step, Write, Wrote};
+use super::{Lease, Tenure, View};
+use crate::api::{Time, since_boot};
+use crate::telemetry::{Metrics, chain, metrics};
+
+/// No call may hang for longer.
+const DEADLINE: Duration = Duration::from_secs(5);
+
+/// Why a Lease could not be read or written.
+#[derive(Debug, Error)]
+pub enum LeaseError {
+    /// There is no such namespace.
+    #[error("namespace {0} does not exist; create it, or name another with --namespace")]
+    NoNamespace(String),
+    /// Rights are missing.
+    #[error("leases in namespace {0} are forbidden; the service account needs get, list, watch, create and update on them")]
+    Forbidden(String, #[source] Box<kube::Error>),
+    /// Everything else.
+    #[error("the API server could not be asked")]
+    Api(#[source] Box<kube::Error>),
+    /// It did not answer in time.
+    #[error("the API server did not answer in time")]
+    Timeout,
+}
+
+/// Which Lease, and who asks for it.
+#[derive(Clone, Debug)]
+pub struct Named {
+    /// Namespace of the Lease.
+    pub namespace: String,
+    /// Name of the Lease.
+    pub name: &'static str,
+    /// `holderIdentity`: the pod's name. No two processes that live at one time may share it.
+    pub identity: String,
+}
+
+/// The task that keeps a Lease.
+pub struct Keeper {
+    api: Api<Object>,
+    named: Named,
+    state: Candidacy,
+    view: watch::Sender<View>,
+    turns: watch::Sender<Option<u64>>,
+    above: watch::Receiver<i32>,
+    label: metrics::Lease,
+    metrics: Metrics,
+    /// Told once, when it is known who holds it.
+    decided: Option<Box<dyn FnOnce() + Send + Sync>>,
+    /// What was last complained about.
+    complaint: Option<String>,
+}
+
+impl Keeper {
+    /// A keeper, and what may be asked of it. `decided` is called once it is known who holds the Lease.
+    #[must_use]
+    pub fn new(
+        client: Client,
+        named: Named,
+        label: metrics::Lease,
+        metrics: Metrics,
+        decided: impl FnOnce() + Send + Sync + 'static,
+    ) -> (Self, Lease) {
+        let (view, views) = watch::channel(View::default());
+        let (turns, numbers) = watch::channel(None);
+        let (raise, above) = watch::channel(0);
+        let keeper = Self {
+            api: Api::namespaced(client, &named.namespace),
+            state: Candidacy::new(&named.identity),
+            named,
+            view,
+            turns,
+            above,
+            label,
+            metrics,
+            decided: Some(Box::new(decided)),
+            complaint: None,
+        };
+        (keeper, Lease { view: views, turns: numbers, above: raise })
+    }
+
+    /// Keeps it until `stop`, then gives it up so that another replica goes on at once.
+    pub async fn run(mut self, stop: CancellationToken) {
+        let watched = watch_object(self.api.clone(), self.named.name).default_backoff();
+        // A watch that ends would leave the polling of an expired Lease; it never does.
+        let mut watched = watched.chain(stream::pending()).boxed();
+        while !stop.is_cancelled() {
+            match self.state.next(since_boot(), crate::api::now()) {
+                Step::Look => self.look().await,
+                Step::Write(write) => self.write(&write).await,
+                Step::Wait(until) => tokio::select! {
+                    () = stop.cancelled() => break,
+                    () = tokio::time::sleep(until.saturating_sub(since_boot())) => {}
+                    Some(event) = watched.next() => self.told(event),
+                    Ok(()) = self.above.changed() => self.state.raise(*self.above.borrow_and_update()),
+                },
+            }
+            self.publish();
+        }
+        if let Some(write) = self.state.resign() {
+            self.write(&write).await;
+            self.publish();
+        }
+    }
+
+    fn told(&mut self, event: watcher::Result<Option<Object>>) {
+        match event {
+            Ok(object) => self.state.told(object.as_ref().map(seen), since_boot()),
+            Err(error) => tracing::debug!(lease = self.named.name, %error, "the watch of the Lease was interrupted"),
+        }
+    }
+
+    async fn look(&mut self) {
+        let found = self.call(self.api.get_opt(self.named.name)).await;
+        match found {
+            Ok(object) => self.state.looked(object.as_ref().map(seen), since_boot()),
+            Err(error) => {
+                self.complain(&error);
+                self.state.look_failed(since_boot());
+            }
+        }
+    }
+
+    async fn write(&mut self, write: &Write) {
+        let object = object(&self.named, write);
+        let (sent, params) = (since_boot(), PostParams::default());
+        let answer = match write.over {
+            None => self.call(self.api.create(&params, &object)).await,
+            Some(_) => self.call(self.api.replace(self.named.name, &params, &object)).await,
+        };
+        let wrote = match answer {
+            Ok(stored) => Wrote::Done(seen(&stored)),
+            Err(LeaseError::Api(error)) if is_conflict(&error, write) => Wrote::Conflict,
+            Err(error) => {
+                self.complain(&error);
+                Wrote::Unknown
+            }
+        };
+        if matches!(wrote, Wrote::Done(_)) {
+            self.complaint = None;
+        }
+        self.state.wrote(write, sent, since_boot(), wrote);
+    }
+
+    async fn call<T>(&self, call: impl Future<Output = Result<T, kube::Error>>) -> Result<T, LeaseError> {
+        let answer = tokio::time::timeout(DEADLINE, call).await.map_err(|_| LeaseError::Timeout)?;
+        answer.map_err(|error| match &error {
+            kube::Error::Api(status) if status.code == 403 && status.message.contains("because it is being terminated") => {
+                LeaseError::NoNamespace(self.named.namespace.clone())
+            }
+            kube::Error::Api(status) if status.code == 403 => {
+                LeaseError::Forbidden(self.named.namespace.clone(), Box::new(error))
+            }
+            kube::Error::Api(status) if status.code == 404 && status.message.contains("namespaces") => {
+                LeaseError::NoNamespace(self.named.namespace.clone())
+            }
+            _ => LeaseError::Api(Box::new(error)),
+        })
+    }
+
+    /// Says what is wrong, once.
+    fn complain(&mut self, error: &LeaseError) {
+        let text = chain(error);
+        if self.complaint.as_ref() != Some(&text) {
+            let held = self.state.held().is_some();
+            tracing::warn!(lease = self.named.name, held, error = %text, "the Lease could not be kept; tried again every {RETRY:?}");
+            self.complaint = Some(text);
+        }
+        // Who holds it is not known, and whoever waits to begin may as well begin.
+        self.turns.send_if_modified(|turn| std::mem::replace(turn, turn.or(Some(0))).is_none());
+    }
+
+    /// Says what is so, if it is news.
+    fn publish(&mut self) {
+        let before = *self.view.borrow();
+        let held = self.state.held();
+        // What is held without a renewal that was answered is not ours for sure.
+        let held = held.filter(|held| !held.until.is_zero() || before.tenure.is_some());
+        let turn = self.turns.borrow().unwrap_or(0);
+        let same = |t: &Tenure| Tenure { epoch: held.map_or(t.epoch, |h| h.epoch), ..*t };
+        let tenure = held.map(|h| before.tenure.as_ref().map_or(Tenure { turn: turn + 1, epoch: h.epoch }, same));
+        let view = View { tenure, until: held.map_or(Duration::ZERO, |h| h.until) };
+        if self.state.decided() {
+            self.decided.take().into_iter().for_each(|decided| decided());
+        }
+        let (lease, identity) = (self.named.name, self.named.identity.as_str());
+        match (before.tenure, view.tenure) {
+            (None, Some(tenure)) => {
+                tracing::info!(lease, identity, epoch = tenure.epoch, "this replica acts from now on");
+                self.view.send_replace(view);
+                self.turns.send_replace(Some(tenure.turn));
+            }
+            (was, _) => {
+                if was.is_some() && view.tenure.is_none() {
+                    tracing::info!(lease, identity, "this replica does not act any more");
+                }
+                self.view.send_if_modified(|old| std::mem::replace(old, view) != view);
+                let known = self.state.decided();
+                self.turns.send_if_modified(|turn| known && turn.is_none() && turn.replace(0).is_none());
+            }
+        }
+        self.metrics.lease_held(self.label, view.tenure.is_some());
+    }
+}
+
+/// Whether something else stood there than the write was to replace.
+fn is_conflict(error: &kube::Error, write: &Write) -> bool {
+    let kube::Error::Api(status) = error else { return false };
+    status.is_conflict() || status.is_already_exists() || (write.over.is_some() && status.is_not_found())
+}
+
+fn seen(object: &Object) -> Seen {
+    let empty = LeaseSpec::default();
+    let spec = object.spec.as_ref().unwrap_or(&empty);
+    let lasts = spec.lease_duration_seconds.and_then(|s| u64::try_from(s).ok()).map_or(LASTS, Duration::from_secs);
+    Seen {
+        version: object.resource_version().unwrap_or_default(),
+        holder: spec.holder_identity.clone().unwrap_or_default(),
+        epoch: spec.lease_transitions.unwrap_or(0),
+        acquired: spec.acquire_time.as_ref().map(|t| t.0),
+        lasts,
+    }
+}
+
+fn object(named: &Named, write: &Write) -> Object {
+    let metadata =
+        ObjectMeta { name: Some(named.name.to_owned()), resource_version: write.over.clone(), ..ObjectMeta::default() };
+    // One second is the least that the API server takes.
+    let lasts = if write.ours { LASTS.as_secs() } else { 1 };
+    let spec = LeaseSpec {
+        holder_identity: Some(if write.ours { named.identity.clone() } else { String::new() }),
+        lease_duration_seconds: i32::try_from(lasts).ok(),
+        acquire_time: Some(MicroTime(write.acquired)),
+        renew_time: Some(MicroTime(Time::now())),
+        lease_transitions: Some(write.epoch),
+        ..LeaseSpec::default()
+    };
+    Object { metadata, spec: Some(spec) }
+}

@@ -1,0 +1,169 @@
+//! A process that is killed at an exact point on the way of a delivery: nothing is missing afterwards, and what was under way
+//! is repeated only where nobody can know that it was done.
+
+use futures::future::join_all;
+use pennant::api::Outcome;
+use serde_json::json;
+
+use super::{Stage, is};
+use crate::support::proxy::Call;
+use crate::support::receiver::Gate;
+use crate::support::wait::heavy;
+use crate::support::{Fault, Oracle, Pennant, Receiver, Reply, World};
+
+/// What is held up when the process is killed.
+#[derive(Clone, Copy, PartialEq)]
+enum Held {
+    /// The create, before the API server has it.
+    Record,
+    /// The answer of the create, and the watch that would tell of it.
+    Recorded,
+    /// The receiver's answer.
+    Request,
+    /// The write of the outcome, before the API server has it.
+    Outcome,
+    /// The answer of that write.
+    Settled,
+}
+
+#[tokio::test]
+async fn before_the_record_nothing_was_sent() {
+    killed("kill-record", Held::Record, false).await;
+}
+
+#[tokio::test]
+async fn after_the_record_nothing_was_sent() {
+    killed("kill-recorded", Held::Recorded, false).await;
+}
+
+#[tokio::test]
+async fn during_a_request_it_is_repeated_once() {
+    tokio::join!(killed("kill-request", Held::Request, false), killed("kill-request-cursor", Held::Request, true));
+}
+
+#[tokio::test]
+async fn after_a_request_it_is_repeated_once() {
+    tokio::join!(killed("kill-outcome", Held::Outcome, false), killed("kill-outcome-cursor", Held::Outcome, true));
+}
+
+#[tokio::test]
+async fn after_the_outcome_nothing_is_repeated() {
+    tokio::join!(killed("kill-settled", Held::Settled, false), killed("kill-settled-cursor", Held::Settled, true));
+}
+
+/// Kills it while the first of two deliveries is held up. `lost`: the cursors that have passed them are not persisted; before
+/// there is a record, no cursor has passed anything.
+async fn killed(ns: &str, held: Held, lost: bool) {
+    let stage = Stage::new(ns, &["web"], json!({"endpoint": {"timeout": "30s"}})).await;
+    let Stage { world, receiver, proxy, .. } = &stage;
+    let gate = Gate::new();
+    let mut rules = Vec::new();
+    if held == Held::Recorded {
+        let deliveries = |call: &Call| call.is_watch() && call.path.ends_with("/deliveries");
+        rules.push(proxy.rule(deliveries, Fault::HoldAnswer(gate.clone())));
+    }
+    let mut pennant = Pennant::with(world, stage.options()).await;
+    world.settled().await;
+    let at = match held {
+        Held::Record => Some(proxy.rule(Call::is_create_delivery, Fault::HoldRequest(gate.clone()))),
+        Held::Recorded => Some(proxy.rule(Call::is_create_delivery, Fault::HoldAnswer(gate.clone()))),
+        Held::Outcome => Some(proxy.rule(Call::is_outcome, Fault::HoldRequest(gate.clone()))),
+        Held::Settled => Some(proxy.rule(Call::is_outcome, Fault::HoldAnswer(gate.clone()))),
+        Held::Request => {
+            receiver.script("/hook/web", [Reply::status(200).behind(&gate)]);
+            None
+        }
+    };
+    let cursors = lost.then(|| proxy.rule(Call::is_cursors, Fault::LoseRequest));
+
+    stage.ship("2").await;
+    match at {
+        Some(rule) => proxy.hit(rule, 1).await,
+        None => drop(receiver.wait("/hook/web", 1).await),
+    }
+    stage.ship("3").await;
+    match held {
+        Held::Record => assert!(stage.recorded(0).await.is_empty()),
+        Held::Recorded => drop(stage.recorded(1).await),
+        Held::Request | Held::Outcome | Held::Settled => drop(stage.recorded(2).await),
+    }
+    if held == Held::Settled {
+        world.delivery("Deployed 2", |d| d.status.as_ref().is_some_and(|s| s.outcome == Some(Outcome::Delivered))).await;
+    }
+    match cursors {
+        Some(rule) => proxy.hit(rule, 1).await,
+        None if matches!(held, Held::Record | Held::Recorded) => {}
+        None => stage.passed().await,
+    }
+    let sent = usize::from(!matches!(held, Held::Record | Held::Recorded));
+    assert_eq!(stage.requests(), sent, "the next of the lane waits");
+    pennant.kill9();
+    rules.into_iter().chain(at).chain(cursors).for_each(|rule| proxy.remove(rule));
+    pennant.start_again().await;
+
+    world.fence("shop", &["hook"]).await;
+    let repeated = matches!(held, Held::Request | Held::Outcome);
+    let oracle = Oracle::new(world, receiver).lane("shop/hook/dev/web", &["Deployed 2", "Deployed 3"]);
+    let oracle = if repeated { oracle.after_a_crash() } else { oracle };
+    oracle.check().await;
+    let requests = receiver.to("/hook/web");
+    assert_eq!(requests.len(), 2 + usize::from(repeated));
+    if repeated {
+        assert_eq!((requests[0].id(), &requests[0].body), (requests[1].id(), &requests[1].body));
+    }
+}
+
+#[tokio::test]
+async fn with_a_hundred_lanes_pending_each_goes_on_in_its_order() {
+    const LANES: usize = 50;
+    let _alone = heavy().await;
+    let world = World::new("kill-hundred").await;
+    let (mut down, slow) = (Receiver::refusing(), Receiver::start());
+    let gate = Gate::new();
+    let apps: Vec<_> = (0..LANES).map(|n| format!("app-{n}")).collect();
+    join_all(apps.iter().map(|app| world.deploy(app, "1"))).await;
+    let targets: Vec<_> = apps.iter().map(|app| format!("dev/{app}")).collect();
+    world.pipeline("shop", &targets.iter().map(String::as_str).collect::<Vec<_>>()).await;
+    for app in &apps {
+        slow.always(&format!("/slow/{app}"), Reply::status(200).behind(&gate));
+    }
+    world.notification("down", &down, json!({})).await;
+    world.notification("slow", &slow, json!({"endpoint": {"timeout": "30s"}})).await;
+    let mut pennant = Pennant::start(&world).await;
+    world.settled().await;
+    let all: Vec<_> = apps.iter().map(String::as_str).collect();
+    for tag in ["2", "3"] {
+        join_all(apps.iter().map(|app| world.ship(app, tag))).await;
+        world.observed_at("shop", tag, &all).await;
+    }
+    crate::support::eventually("all is recorded", async || {
+        let pending = world.deliveries().await.into_iter().filter(|d| is(d, "Deployed 2") || is(d, "Deployed 3"));
+        let count = pending.filter(|d| d.status.as_ref().is_none_or(|s| s.outcome.is_none())).count();
+        if count == 4 * LANES { Ok(()) } else { Err(format!("{count} are pending")) }
+    })
+    .await;
+    crate::support::eventually(
+        "some are in flight",
+        async || {
+            if slow.log().is_empty() { Err("none".to_owned()) } else { Ok(()) }
+        },
+    )
+    .await;
+
+    pennant.kill9();
+    let in_flight = slow.log().len();
+    pennant.start_again().await;
+    down.listen();
+    gate.open();
+    world.fence("shop", &["down", "slow"]).await;
+    let mut oracle = Oracle::new(&world, &down).and(&slow).with_attempts_unseen().after_a_crash();
+    for target in &targets {
+        for notification in ["down", "slow"] {
+            oracle = oracle.lane(&format!("shop/{notification}/{target}"), &["Deployed 2", "Deployed 3"]);
+        }
+    }
+    oracle.check().await;
+    let about = |receiver: &Receiver| receiver.log().iter().filter(|r| !r.path.ends_with("/fence")).count();
+    assert_eq!(about(&down), 2 * LANES, "none of these was under way");
+    assert_eq!(about(&slow), 2 * LANES + in_flight, "each that was under way came twice");
+}

@@ -1,0 +1,60 @@
+//! Calls that are made and whose answers are lost: nothing is skipped and nothing is repeated.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use serde_json::json;
+
+use super::Stage;
+use crate::support::proxy::Call;
+use crate::support::{Fault, Oracle, Pennant, Reply};
+
+#[tokio::test]
+async fn answers_to_the_pipeline_controller() {
+    half_are_lost("lost-pipeline", Call::is_pipeline_status).await;
+}
+
+#[tokio::test]
+async fn answers_to_cursors() {
+    half_are_lost("lost-cursors", Call::is_cursors).await;
+}
+
+#[tokio::test]
+async fn answers_to_records() {
+    half_are_lost("lost-records", Call::is_create_delivery).await;
+}
+
+#[tokio::test]
+async fn answers_to_attempts_and_outcomes() {
+    half_are_lost("lost-outcomes", Call::is_delivery_status).await;
+}
+
+#[tokio::test]
+async fn answers_to_everything_that_is_written() {
+    half_are_lost("lost-all", |call| call.method != "GET" && !call.is_lease()).await;
+}
+
+/// Every second answer to these calls is lost, from the first on.
+async fn half_are_lost(ns: &str, calls: fn(&Call) -> bool) {
+    let stage = Stage::new(ns, &["web", "api"], json!({})).await;
+    let Stage { world, receiver, proxy, .. } = &stage;
+    receiver.script("/hook/web", [200, 500, 200, 500, 500].map(Reply::status));
+    let count = AtomicUsize::new(0);
+    let second = move |call: &Call| calls(call) && count.fetch_add(1, Ordering::Relaxed).is_multiple_of(2);
+    let lost = proxy.rule(second, Fault::LoseAnswer);
+    let _pennant = Pennant::with(world, stage.options()).await;
+    world.settled().await;
+
+    for tags in [["2", "3"], ["2", "4"]] {
+        for tag in tags {
+            stage.ship(tag).await;
+        }
+        // Cursors are written once a second at most: so there is more than one write of them, too.
+        stage.passed().await;
+    }
+    world.fence("shop", &["hook"]).await;
+    assert!(proxy.hits(lost) > 1);
+    let steps = ["Deployed 2", "Deployed 3", "Deployed 2", "Deployed 4"];
+    let oracle = Oracle::new(world, receiver);
+    oracle.lane("shop/hook/dev/web", &steps).lane("shop/hook/dev/api", &steps).check().await;
+    assert_eq!(stage.requests(), 4 + 3 + 4, "three of them are tried again, none is repeated");
+}

@@ -1,0 +1,79 @@
+//! An API server that is out of reach for a while: what is recorded may be sent, but no lane goes past what it cannot write
+//! down. Afterwards all goes on, and nothing was repeated: what is settled is known, written or not.
+
+use std::collections::HashMap;
+
+use serde_json::{Value, json};
+
+use super::Stage;
+use crate::support::pennant::Options;
+use crate::support::receiver::Gate;
+use crate::support::{Oracle, Pennant, Proxy, Reply, eventually};
+
+/// More than a receiver gets workers at first: some lanes are in flight when the API server goes, some are not.
+const APPS: [&str; 12] = ["a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k", "l"];
+/// So many requests an origin gets at once, at first.
+const AT_FIRST: usize = 8;
+
+#[tokio::test]
+async fn when_it_is_cut_off_each_lane_sends_what_it_has_recorded_and_no_more() {
+    out_of_reach("reach-cut", Proxy::cut, 3).await;
+}
+
+#[tokio::test]
+async fn when_calls_hang_each_lane_sends_what_it_has_recorded_and_no_more() {
+    out_of_reach("reach-frozen", Proxy::freeze, 1).await;
+}
+
+/// `times`: so often each lane tries in vain to write its outcome before the API server is back.
+async fn out_of_reach(ns: &str, goes: fn(&Proxy), times: usize) {
+    let stage = Stage::new(ns, &APPS, json!({"endpoint": {"timeout": "30s"}})).await;
+    let Stage { world, receiver, proxy, .. } = &stage;
+    let gate = Gate::new();
+    for app in APPS {
+        receiver.always(&format!("/hook/{app}"), Reply::status(200).behind(&gate));
+    }
+    // Observed by another process, whose way is clear: so there is more to be told all the time.
+    let _observer = Pennant::with(world, Options { controllers: "pipeline", ..Options::of(world) }).await;
+    let dispatcher = Pennant::with(world, Options { controllers: "dispatch", ..stage.options() }).await;
+    world.settled().await;
+    for tag in ["2", "3"] {
+        stage.ship(tag).await;
+    }
+    stage.recorded(2 * APPS.len()).await;
+    eventually("the first are in flight", async || {
+        if stage.requests() == AT_FIRST { Ok(()) } else { Err(format!("{}", stage.requests())) }
+    })
+    .await;
+
+    goes(proxy);
+    gate.open();
+    stage.ship("4").await;
+    eventually("each lane has tried to write its outcome", async || {
+        let tried = in_vain(&dispatcher);
+        if tried.len() == APPS.len() && tried.values().all(|n| *n >= times) { Ok(()) } else { Err(format!("{tried:?}")) }
+    })
+    .await;
+    assert_eq!(stage.requests(), APPS.len(), "one for each lane: what was recorded and next");
+
+    proxy.heal();
+    world.fence("shop", &["hook"]).await;
+    let oracle = Oracle::new(world, receiver);
+    let steps = ["Deployed 2", "Deployed 3", "Deployed 4"];
+    APPS.iter().fold(oracle, |o, app| o.lane(&format!("shop/hook/dev/{app}"), &steps)).check().await;
+    assert_eq!(stage.requests(), 3 * APPS.len());
+}
+
+/// How often the outcome of each delivery could not be written.
+fn in_vain(pennant: &Pennant) -> HashMap<String, usize> {
+    let mut tried = HashMap::new();
+    let log = pennant.log();
+    for line in log.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok()) {
+        let failed =
+            line["message"].as_str().is_some_and(|m| m.starts_with("a status could not be written; the lane waits"));
+        if let Some(name) = line["delivery"].as_str().filter(|_| failed) {
+            *tried.entry(name.to_owned()).or_default() += 1;
+        }
+    }
+    tried
+}

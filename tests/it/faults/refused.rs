@@ -1,0 +1,103 @@
+//! Writes that the API server refuses: what is known is neither lost nor sent again for want of a write.
+
+use pennant::api::Delivery;
+use serde_json::json;
+
+use super::Stage;
+use crate::support::proxy::Call;
+use crate::support::receiver::Gate;
+use crate::support::{Fault, Oracle, Pennant};
+
+#[tokio::test]
+async fn an_outcome_that_is_refused_is_written_later_and_its_request_is_not_repeated() {
+    let codes = [403, 404, 409, 422, 429, 500, 503];
+    let stage = Stage::new("refused-outcome", &["web"], json!({})).await;
+    let Stage { world, receiver, proxy, .. } = &stage;
+    let names: Vec<_> = codes.iter().map(|code| format!("n{code}")).collect();
+    for name in &names {
+        world.notification(name, receiver, json!({})).await;
+    }
+    let _pennant = Pennant::with(world, stage.options()).await;
+    world.settled().await;
+    let rules = codes.map(|code| {
+        let of = format!("-n{code}-");
+        let refused = Fault::Times(3, Box::new(Fault::Refuse(code)));
+        proxy.rule(move |call| call.is_outcome() && call.path.contains(&of), refused)
+    });
+
+    stage.ship("2").await;
+    stage.ship("3").await;
+    let all: Vec<_> = names.iter().map(String::as_str).chain(["hook"]).collect();
+    world.fence("shop", &all).await;
+    let oracle = Oracle::new(world, receiver);
+    let oracle = all.iter().fold(oracle, |o, n| o.lane(&format!("shop/{n}/dev/web"), &["Deployed 2", "Deployed 3"]));
+    oracle.check().await;
+    for (rule, name) in rules.into_iter().zip(&names) {
+        assert!(proxy.hits(rule) > 3, "{name} was refused and then written");
+        assert_eq!(receiver.to(&format!("/{name}/web")).len(), 2, "{name}");
+    }
+}
+
+#[tokio::test]
+async fn a_delivery_that_is_deleted_while_its_outcome_is_written_is_over() {
+    let stage = Stage::new("refused-deleted", &["web"], json!({})).await;
+    let Stage { world, receiver, proxy, .. } = &stage;
+    let _pennant = Pennant::with(world, stage.options()).await;
+    world.settled().await;
+    let gate = Gate::new();
+    let held = proxy.rule(Call::is_outcome, Fault::HoldRequest(gate.clone()));
+
+    stage.ship("2").await;
+    proxy.hit(held, 1).await;
+    stage.ship("3").await;
+    let recorded = stage.recorded(2).await;
+    let first = recorded.iter().find(|d| super::is(d, "Deployed 2")).and_then(|d| d.metadata.name.clone());
+    world.delete::<Delivery>(&first.unwrap()).await;
+    gate.open();
+    world.fence("shop", &["hook"]).await;
+    let steps = ["Deployed 2", "Deployed 3"];
+    Oracle::new(world, receiver).lane("shop/hook/dev/web", &steps).without_audit().check().await;
+    assert_eq!(stage.requests(), 2);
+    assert_eq!(stage.recorded(1).await.len(), 1, "what was deleted is not made again");
+}
+
+#[tokio::test]
+async fn a_record_that_is_refused_is_made_later_and_once() {
+    let codes = [403, 409, 429, 500, 504];
+    let stage = Stage::new("refused-record", &["web", "api"], json!({})).await;
+    let Stage { world, receiver, proxy, .. } = &stage;
+    let names: Vec<_> = codes.iter().map(|code| format!("n{code}")).collect();
+    for name in &names {
+        world.notification(name, receiver, json!({})).await;
+    }
+    let _pennant = Pennant::with(world, stage.options()).await;
+    world.settled().await;
+    let rules = codes.map(|code| {
+        let of = format!("n{code}");
+        let refused = Fault::Times(3, Box::new(Fault::Refuse(code)));
+        proxy.rule(move |call| call.is_create_delivery() && notification(call) == of, refused)
+    });
+
+    for tag in ["2", "3"] {
+        stage.ship(tag).await;
+    }
+    let all: Vec<_> = names.iter().map(String::as_str).chain(["hook"]).collect();
+    world.fence("shop", &all).await;
+    let mut oracle = Oracle::new(world, receiver);
+    for name in &all {
+        for app in ["web", "api"] {
+            oracle = oracle.lane(&format!("shop/{name}/dev/{app}"), &["Deployed 2", "Deployed 3"]);
+        }
+    }
+    oracle.check().await;
+    for (rule, name) in rules.into_iter().zip(&names) {
+        assert!(proxy.hits(rule) > 3, "{name} was refused and then recorded");
+        assert_eq!(receiver.to(&format!("/{name}/web")).len(), 2, "{name}");
+    }
+}
+
+/// The notification whose delivery is to be recorded.
+fn notification(call: &Call) -> String {
+    let delivery: serde_json::Value = serde_json::from_slice(&call.body).unwrap_or_default();
+    delivery["spec"]["notification"].as_str().unwrap_or_default().to_owned()
+}

@@ -1,0 +1,229 @@
+//! Any number of replicas may run, and one acts: whoever is killed, frozen, told to stop or robbed of its Lease, nothing is
+//! missing, and no more is repeated than the one request that was in flight in each lane.
+
+use std::time::Duration;
+
+use futures::future::join_all;
+use k8s_openapi::api::coordination::v1::Lease;
+use serde_json::json;
+
+use crate::support::pennant::Options;
+use crate::support::receiver::Gate;
+use crate::support::wait::{heavy, within};
+use crate::support::{Oracle, Pennant, Receiver, Reply, World, eventually};
+
+const DISPATCH: &str = "pennant-dispatch";
+const PIPELINE: &str = "pennant-pipeline";
+/// A Lease lasts 90 s, and the machine may be busy.
+const EXPIRY: Duration = Duration::from_secs(150);
+
+/// A replica.
+async fn replica(world: &World, pod: &'static str) -> Pennant {
+    Pennant::with(world, Options { pod: Some(pod), ..Options::of(world) }).await
+}
+
+/// Whether it holds a Lease, as it says itself.
+async fn holds(pennant: &Pennant, lease: &str) -> bool {
+    pennant.metrics().await[&format!("pennant_lease_held{{lease=\"{lease}\"}}")] > 0.0
+}
+
+/// Waits until a replica holds both.
+async fn acts(pennant: &Pennant, limit: Duration) {
+    within(limit, "the replica acts", async || match (holds(pennant, DISPATCH).await, holds(pennant, PIPELINE).await) {
+        (true, true) => Ok(()),
+        other => Err(format!("{other:?}")),
+    })
+    .await;
+}
+
+async fn lease(world: &World, name: &str) -> k8s_openapi::api::coordination::v1::LeaseSpec {
+    world.api::<Lease>().get(name).await.expect("the Lease is there").spec.expect("and says something")
+}
+
+/// A pipeline of five targets, and two replicas of which the first acts.
+async fn two(ns: &str, receiver: &Receiver) -> (World, Pennant, Pennant) {
+    let world = World::new(ns).await;
+    for app in APPS {
+        world.deploy(app, "0").await;
+    }
+    world.pipeline("shop", &APPS.map(|app| ["dev/", app].concat()).each_ref().map(String::as_str)).await;
+    world.notification("hook", receiver, json!({})).await;
+    let first = replica(&world, "first").await;
+    world.settled().await;
+    let second = replica(&world, "second").await;
+    assert!(holds(&first, DISPATCH).await && !holds(&second, DISPATCH).await);
+    (world, first, second)
+}
+
+const APPS: [&str; 5] = ["a", "b", "c", "d", "e"];
+
+async fn ship_all(world: &World, tags: std::ops::RangeInclusive<u32>) {
+    for tag in tags {
+        let tag = tag.to_string();
+        join_all(APPS.map(|app| world.ship(app, &tag))).await;
+        world.observed_at("shop", &tag, &APPS).await;
+    }
+}
+
+/// Everything from 1 to `last` has come, in order.
+async fn judge(world: &World, receiver: &Receiver, last: u32, crashes: usize) {
+    world.fence("shop", &["hook"]).await;
+    let steps: Vec<_> = (1..=last).map(|tag| format!("Deployed {tag}")).collect();
+    let steps: Vec<_> = steps.iter().map(String::as_str).collect();
+    let oracle = Oracle::new(world, receiver).after_crashes(crashes);
+    APPS.iter().fold(oracle, |o, app| o.lane(&format!("shop/hook/dev/{app}"), &steps)).check().await;
+}
+
+/// The one that acts is killed with a request in flight in every lane; the other goes on when the Lease has run out, and not
+/// before.
+async fn killed() {
+    let receiver = Receiver::start();
+    let (world, mut first, second) = two("replicas-killed", &receiver).await;
+    ship_all(&world, 1..=2).await;
+    let gate = Gate::new();
+    APPS.iter().for_each(|app| receiver.script(&format!("/hook/{app}"), [Reply::status(200).behind(&gate)]));
+    let renewed = lease(&world, DISPATCH).await.renew_time.expect("renewed").0;
+    ship_all(&world, 3..=4).await;
+    for app in APPS {
+        receiver.wait(&format!("/hook/{app}"), 3).await;
+    }
+    first.kill9();
+    acts(&second, EXPIRY).await;
+    let taken = lease(&world, DISPATCH).await;
+    let after = taken.acquire_time.expect("acquired").0.duration_since(renewed);
+    assert!(after.as_secs() >= 85, "taken over {after} after a renewal that holds for 90 s");
+    assert_eq!((taken.holder_identity.as_deref(), taken.lease_transitions), (Some("second"), Some(2)));
+    ship_all(&world, 5..=5).await;
+    judge(&world, &receiver, 5, 1).await;
+    let status = world.get_pipeline("shop").await.status.unwrap();
+    assert_eq!(status.log.unwrap().epoch, 2);
+}
+
+/// The one that acts is frozen with a request in flight in every lane, until the other has taken over and sent everything; then it
+/// goes on, and finds out.
+async fn frozen() {
+    let receiver = Receiver::start();
+    let (world, first, second) = two("replicas-frozen", &receiver).await;
+    ship_all(&world, 1..=2).await;
+    let gate = Gate::new();
+    APPS.iter().for_each(|app| receiver.script(&format!("/hook/{app}"), [Reply::status(200).behind(&gate)]));
+    ship_all(&world, 3..=4).await;
+    for app in APPS {
+        receiver.wait(&format!("/hook/{app}"), 3).await;
+    }
+    first.freeze();
+    gate.open();
+    acts(&second, EXPIRY).await;
+    ship_all(&world, 5..=6).await;
+    world.fence("shop", &["hook"]).await;
+    let before = receiver.log().len();
+    first.thaw();
+    eventually("it has found out", async || {
+        if holds(&first, DISPATCH).await || holds(&first, PIPELINE).await { Err("not yet".to_owned()) } else { Ok(()) }
+    })
+    .await;
+    let found_out = first.attempts().await;
+    judge(&world, &receiver, 6, 1).await;
+    let late: Vec<_> =
+        receiver.log()[before..].iter().filter(|r| !r.path.ends_with("/fence")).map(|r| r.path.clone()).collect();
+    assert!(late.is_empty(), "sent after it was thawed: {late:?}");
+    assert_eq!(first.attempts().await, found_out);
+    drop(second);
+}
+
+#[tokio::test]
+async fn another_replica_takes_over_from_one_that_is_killed_or_frozen() {
+    let _alone = heavy().await;
+    tokio::join!(killed(), frozen());
+}
+
+#[tokio::test]
+async fn a_replica_that_is_told_to_stop_hands_over_at_once_and_nothing_is_repeated() {
+    let receiver = Receiver::start();
+    let (world, mut first, second) = two("replicas-stopped", &receiver).await;
+    ship_all(&world, 1..=2).await;
+    first.ask_to_stop();
+    ship_all(&world, 3..=4).await;
+    acts(&second, Duration::from_secs(30)).await;
+    assert!(first.ended().await.success());
+    ship_all(&world, 5..=5).await;
+    judge(&world, &receiver, 5, 0).await;
+}
+
+#[tokio::test]
+async fn one_that_is_restarted_under_its_name_goes_on_at_once_and_the_other_stays_quiet() {
+    let receiver = Receiver::start();
+    let (world, mut first, second) = two("replicas-restarted", &receiver).await;
+    ship_all(&world, 1..=1).await;
+    first.kill9();
+    first.start_again().await;
+    acts(&first, Duration::from_secs(30)).await;
+    ship_all(&world, 2..=2).await;
+    judge(&world, &receiver, 2, 1).await;
+    assert_eq!((second.writes().await, second.attempts().await), (0.0, 0.0));
+}
+
+#[tokio::test]
+async fn whoever_is_robbed_of_the_lease_does_nothing_until_it_is_its_own_again() {
+    let receiver = Receiver::start();
+    let world = World::new("replicas-robbed").await;
+    world.deploy("a", "0").await;
+    world.pipeline("shop", &["dev/a"]).await;
+    world.notification("hook", &receiver, json!({})).await;
+    let pennant = replica(&world, "first").await;
+    world.settled().await;
+    world.ship("a", "1").await;
+    receiver.wait("/hook/a", 1).await;
+
+    let robbed = json!({"spec": {"holderIdentity": "robber", "leaseDurationSeconds": 3, "leaseTransitions": 40}});
+    world.patch::<Lease>(DISPATCH, robbed).await;
+    eventually(
+        "it has found out",
+        async || if holds(&pennant, DISPATCH).await { Err("not yet".to_owned()) } else { Ok(()) },
+    )
+    .await;
+    let writes = pennant.metrics().await;
+    world.ship("a", "2").await;
+    world.observed_at("shop", "2", &["a"]).await;
+    assert!(holds(&pennant, PIPELINE).await, "the other Lease is another matter");
+    assert_eq!(receiver.to("/hook/a").len(), 1);
+    let creates = "pennant_api_writes_total{kind=\"delivery_create\",result=\"ok\"}";
+    assert_eq!(pennant.metrics().await[creates], writes[creates]);
+
+    // The robber does not renew it.
+    acts(&pennant, Duration::from_secs(60)).await;
+    assert_eq!(lease(&world, DISPATCH).await.lease_transitions, Some(41));
+    world.ship("a", "3").await;
+    world.fence("shop", &["hook"]).await;
+    let steps = ["Deployed 1", "Deployed 2", "Deployed 3"];
+    Oracle::new(&world, &receiver).lane("shop/hook/dev/a", &steps).check().await;
+}
+
+#[tokio::test]
+async fn a_deleted_lease_is_made_again_and_its_epoch_raised_above_the_logs() {
+    let receiver = Receiver::start();
+    let world = World::new("replicas-deleted").await;
+    world.deploy("a", "0").await;
+    world.pipeline("shop", &["dev/a"]).await;
+    world.notification("hook", &receiver, json!({})).await;
+    let mut pennant = replica(&world, "first").await;
+    world.settled().await;
+    // Restarts, each of which is a new epoch.
+    for tag in ["1", "2"] {
+        pennant.restart().await;
+        world.settled().await;
+        world.ship("a", tag).await;
+        world.observed_at("shop", tag, &["a"]).await;
+    }
+    let epoch = world.get_pipeline("shop").await.status.unwrap().log.unwrap().epoch;
+    assert_eq!(epoch, 3);
+    for name in [PIPELINE, DISPATCH] {
+        world.delete_any::<Lease>(name).await;
+    }
+    world.ship("a", "3").await;
+    world.observed_at("shop", "3", &["a"]).await;
+    assert!(world.get_pipeline("shop").await.status.unwrap().log.unwrap().epoch > epoch);
+    world.fence("shop", &["hook"]).await;
+    let steps = ["Deployed 1", "Deployed 2", "Deployed 3"];
+    Oracle::new(&world, &receiver).lane("shop/hook/dev/a", &steps).check().await;
+}
