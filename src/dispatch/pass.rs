@@ -114,7 +114,9 @@ async fn take(
     let flat: Vec<_> = work.iter().flat_map(|w| w.lanes.iter().cloned()).collect();
     #[cfg(feature = "broken")]
     if crate::broken::is(crate::broken::Wrong::CursorBeforeCreate) {
-        work.iter().for_each(|w| standing.advance(&w.notification, log.serial));
+        for one in &work {
+            standing.advance(&one.notification, log.serial);
+        }
         let _ = standing.save(of, None, ctx).await;
     }
     let mut errors = ctx.deliveries.record(flat).await.into_iter();

@@ -91,7 +91,7 @@ impl Load {
 
     /// All applications live, until it is enough; then each ends the act that it is in. Gives who got stuck.
     pub async fn run(&self, enough: &AtomicBool) -> Vec<String> {
-        let stuck = join_all(self.apps().map(async |(number, pipeline, app)| {
+        let stuck = join_all(Self::apps().map(async |(number, pipeline, app)| {
             while !enough.load(Ordering::Relaxed) {
                 let pause = self.life(number).0.pause();
                 tokio::time::sleep(pause).await;
@@ -109,7 +109,7 @@ impl Load {
 
     /// One more act of each meaning for every application.
     pub async fn finale(&self) -> Vec<String> {
-        let stuck = join_all(self.apps().map(async |(number, pipeline, app)| {
+        let stuck = join_all(Self::apps().map(async |(number, pipeline, app)| {
             let acts = self.life(number).0.finale();
             for act in acts {
                 self.perform(number, pipeline, app, act).await?;
@@ -128,7 +128,7 @@ impl Load {
     pub fn expected(&self) -> BTreeMap<Lane, Vec<Step>> {
         let mut lanes = BTreeMap::new();
         for ((number, pipeline, app), (notification, _, types)) in
-            self.apps().flat_map(|app| NOTIFICATIONS.iter().map(move |n| (app, n)))
+            Self::apps().flat_map(|app| NOTIFICATIONS.iter().map(move |n| (app, n)))
         {
             let path = format!("{pipeline}/{notification}/{ENVIRONMENT}/{app}");
             let life = self.life(number);
@@ -146,7 +146,7 @@ impl Load {
         (0..self.lives.len()).map(|number| self.life(number).1.len()).sum()
     }
 
-    fn apps(&self) -> impl Iterator<Item = (usize, &'static str, &'static str)> + Clone + use<> {
+    fn apps() -> impl Iterator<Item = (usize, &'static str, &'static str)> + Clone {
         let pairs = PIPELINES.into_iter().flat_map(|(pipeline, apps)| apps.into_iter().map(move |app| (pipeline, app)));
         pairs.enumerate().map(|(number, (pipeline, app))| (number, pipeline, app))
     }

@@ -4,15 +4,16 @@
 //! figures of the report. Nothing that Pennant counts is believed; its counts are compared with what is there.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
 use std::time::{Duration, Instant};
 
 use kube::api::ListParams;
 use pennant::api::{Delivery, Notification, Outcome, Pipeline};
 
 use crate::load::{Load, PATIENCE, insist};
-use crate::support::World;
 use crate::support::lanes::Lane;
 use crate::support::oracle::{Expected, Finding, Repeats, Row, Seen, judge, repeated, row, seen};
+use crate::support::{Receiver, World};
 
 /// Between two looks.
 const LOOK: Duration = Duration::from_millis(500);
@@ -63,7 +64,7 @@ pub async fn settle(world: &World, load: &Load, kills: &[(Instant, Instant)]) ->
 
 async fn collect(world: &World, load: &Load, expected: &Expected) -> Evidence {
     // First what was received: what is sent has been recorded before, so nothing can be seen without its row.
-    let seen: Vec<_> = load.receivers.iter().flat_map(|r| r.log()).map(|r| seen(&r)).collect();
+    let seen: Vec<_> = load.receivers.iter().flat_map(Receiver::log).map(|r| seen(&r)).collect();
     let rows: Vec<_> = list(world).await.iter().map(row).collect();
     let findings = judge(expected, &seen, &rows);
     Evidence { rows, seen, findings }
@@ -150,18 +151,18 @@ impl Evidence {
             if findings.is_empty() {
                 continue;
             }
-            text += &format!("{lane}\n");
+            let _ = writeln!(text, "{lane}");
             for f in findings {
-                text += &format!("  {:<10} {}\n", f.kind, f.text);
+                let _ = writeln!(text, "  {:<10} {}", f.kind, f.text);
             }
             for s in self.seen.iter().filter(|s| s.lane == *lane) {
                 let answer = s.answered.map_or("no answer".to_owned(), |(code, at)| format!("{code} at {}", ms(at)));
-                text += &format!("    request  {:>7} ms  {:<16} {:<14} {}\n", ms(s.at), s.what, answer, s.id);
+                let _ = writeln!(text, "    request  {:>7} ms  {:<16} {:<14} {}", ms(s.at), s.what, answer, s.id);
             }
             let mut rows: Vec<_> = self.rows.iter().filter(|r| r.lane == *lane).collect();
             rows.sort_by_key(|r| (r.order, r.serial));
             for r in rows {
-                text += &format!("    delivery {}  {:<28} attempts {}\n", r.serial, r.step.to_string(), r.attempts);
+                let _ = writeln!(text, "    delivery {}  {:<28} attempts {}", r.serial, r.step.to_string(), r.attempts);
             }
         }
         text

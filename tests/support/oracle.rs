@@ -3,11 +3,14 @@
 //! Five kinds of findings: `missing`, `unexpected`, `duplicate`, `order` and `audit`. What may still come right is waited for;
 //! what cannot is a failure at once.
 
+mod repeats;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::time::Instant;
 
 use pennant::api::{Delivery, Outcome};
+pub use repeats::{Repeats, repeated};
 
 use super::lanes::{Lane, Step, what};
 use super::receiver::{Receiver, Request};
@@ -61,21 +64,6 @@ pub struct Expected {
     pub forgotten: bool,
     /// Whether attempts were made that no receiver saw, for it refused the connection.
     pub unseen: bool,
-}
-
-/// Repetitions that are forgiven in a lane.
-#[derive(Clone, Debug)]
-pub enum Repeats {
-    /// So many, whenever: 1 after a crash.
-    AtMost(usize),
-    /// One for each time that Pennant was killed, and only across it: from the kill until it was started again.
-    Across(Vec<(Instant, Instant)>),
-}
-
-impl Default for Repeats {
-    fn default() -> Self {
-        Self::AtMost(0)
-    }
 }
 
 /// A finding.
@@ -279,18 +267,8 @@ impl Bench<'_> {
     }
 
     fn no_duplicates(&mut self, forgiven: &Repeats, messages: &[Vec<&Seen>]) {
-        match forgiven {
-            Repeats::AtMost(allowed) => {
-                let after = |message: &Vec<&Seen>| {
-                    let taken = message.iter().position(|s| matches!(s.answered, Some((200..=299, _))));
-                    taken.map_or(0, |first| message.len() - 1 - first)
-                };
-                let repeated: usize = messages.iter().map(after).sum();
-                if repeated > *allowed {
-                    self.find(true, "duplicate", format!("{repeated} requests after a 2xx, {allowed} allowed"));
-                }
-            }
-            Repeats::Across(kills) => self.only_across(kills, messages),
+        for text in repeats::beyond(forgiven, messages) {
+            self.find(true, "duplicate", text);
         }
         let mut ids = BTreeMap::new();
         for message in messages {
@@ -303,22 +281,6 @@ impl Bench<'_> {
         }
     }
 
-    /// Each kill explains one repetition of the lane, of a request that had come before it was over.
-    fn only_across(&mut self, kills: &[(Instant, Instant)], messages: &[Vec<&Seen>]) {
-        let mut unused: Vec<_> = kills.iter().collect();
-        for (taken, again) in messages.iter().flat_map(|m| repeated(m)) {
-            match unused.iter().position(|kill| falls_between(kill, taken, again)) {
-                Some(explains) => drop(unused.remove(explains)),
-                None => {
-                    let code = taken.answered.map_or(0, |(status, _)| status);
-                    let gap = again.at - taken.at;
-                    let text = format!("{} came again {gap:?} after a {code}, and no kill explains it", taken.what);
-                    self.find(true, "duplicate", text);
-                }
-            }
-        }
-    }
-
     fn audited(&mut self, expected: &Expected, rows: &[&Row], messages: &[Vec<&Seen>]) {
         for message in messages {
             let first = message[0];
@@ -327,18 +289,13 @@ impl Bench<'_> {
                 continue;
             };
             let (seen, said) = (message.len(), usize::try_from(row.attempts).unwrap_or(0));
-            let unwritten = match &expected.duplicates {
-                Repeats::AtMost(allowed) => *allowed,
-                Repeats::Across(kills) => {
-                    message.windows(2).filter(|w| kills.iter().any(|kill| falls_between(kill, w[0], w[1]))).count()
-                }
-            };
+            let unwritten = repeats::unwritten(&expected.duplicates, message);
             let too_few = seen < said && !expected.unseen;
             if too_few || seen > said + unwritten {
                 self.find(too_few, "audit", format!("{}: {said} attempts audited, {seen} seen", first.what));
             }
             let answer = message[message.len() - 1].answered.map(|(status, _)| status);
-            let delivered = answer.is_some_and(is_taken);
+            let delivered = answer.is_some_and(repeats::is_taken);
             if row.step.outcome.is_some() && (row.step.outcome == Some(Outcome::Delivered)) != delivered {
                 self.find(true, "audit", format!("{} although {answer:?} was answered", row.step));
             }
@@ -353,21 +310,6 @@ impl Bench<'_> {
             }
         }
     }
-}
-
-/// Requests of a message that came again although they had been answered for good, each with the one that followed.
-pub fn repeated<'a>(message: &[&'a Seen]) -> Vec<(&'a Seen, &'a Seen)> {
-    let for_good = |s: &Seen| s.answered.is_some_and(|(status, _)| is_taken(status) || status == 400);
-    message.windows(2).filter(|pair| for_good(pair[0])).map(|pair| (pair[0], pair[1])).collect()
-}
-
-fn is_taken(status: u16) -> bool {
-    (200..=299).contains(&status)
-}
-
-/// Whether Pennant was down at some time from the one request to the other. What arrives while it is down was sent before.
-fn falls_between((killed, started): &(Instant, Instant), one: &Seen, next: &Seen) -> bool {
-    *started >= one.at && *killed <= next.at
 }
 
 fn report(findings: &[Finding], seen: &[Seen], rows: &[Row]) -> String {
