@@ -12,7 +12,8 @@ use pennant::api::{Delivery, Notification, Outcome, Pipeline};
 
 use crate::load::{Load, PATIENCE, insist};
 use crate::support::lanes::Lane;
-use crate::support::oracle::{Expected, Finding, Repeats, Row, Seen, judge, repeated, row, seen};
+use crate::support::oracle::repeats::{Repeats, repeated};
+use crate::support::oracle::{Expected, Finding, Row, Seen, judge, row, seen};
 use crate::support::{Receiver, World};
 
 /// Between two looks.

@@ -131,11 +131,13 @@ impl ControlPlane {
     }
 
     /// Stops the API server's clock: connections stay open and nothing is answered, until [`ControlPlane::thaw_api_server`].
+    #[allow(dead_code, reason = "chaos uses it")]
     pub fn freeze_api_server(&self) {
         super::pennant::signal(self.api_server, "STOP");
     }
 
     /// Lets the API server go on.
+    #[allow(dead_code, reason = "chaos uses it")]
     pub fn thaw_api_server(&self) {
         super::pennant::signal(self.api_server, "CONT");
     }

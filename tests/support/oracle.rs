@@ -3,14 +3,14 @@
 //! Five kinds of findings: `missing`, `unexpected`, `duplicate`, `order` and `audit`. What may still come right is waited for;
 //! what cannot is a failure at once.
 
-mod repeats;
+pub mod repeats;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::time::Instant;
 
 use pennant::api::{Delivery, Outcome};
-pub use repeats::{Repeats, repeated};
+use repeats::Repeats;
 
 use super::lanes::{Lane, Step, what};
 use super::receiver::{Receiver, Request};

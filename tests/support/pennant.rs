@@ -98,6 +98,7 @@ impl Pennant {
     }
 
     /// Whether it has ended, and how.
+    #[allow(dead_code, reason = "chaos uses it")]
     pub fn has_ended(&mut self) -> Option<ExitStatus> {
         let status = self.child.try_wait().expect("a child can be asked");
         status.inspect(|_| reaper::dead(self.child.id()))

@@ -121,7 +121,7 @@ mod tests {
             let kills = Repeats::Across(kills.into_iter().map(|(from, to)| (at(from), at(to))).collect());
             let seen = message(begin, &requests);
             let message: Vec<_> = seen.iter().collect();
-            assert_eq!(beyond(&kills, &[message.clone()]).len(), unexplained, "{name}");
+            assert_eq!(beyond(&kills, std::slice::from_ref(&message)).len(), unexplained, "{name}");
             assert_eq!(unwritten(&kills, &message), unwritten_, "{name}");
         }
     }
