@@ -21,6 +21,8 @@ pub struct Crew {
     replicas: Vec<Replica>,
     /// From each SIGKILL until the same replica was started again.
     pub kills: Vec<(Instant, Instant)>,
+    /// When a replica went on that had stood still.
+    pub frozen: Vec<Instant>,
     /// How processes ended that nobody had killed or asked to.
     pub ended: Vec<String>,
     /// What was done to them, and when.
@@ -46,7 +48,7 @@ impl Crew {
             let pennant = Pennant::with(world, options).await;
             replicas.push(Replica { pennant, back: None, killed: None, asked: false });
         }
-        Self { replicas, kills: Vec::new(), ended: Vec::new(), diary: Vec::new() }
+        Self { replicas, kills: Vec::new(), frozen: Vec::new(), ended: Vec::new(), diary: Vec::new() }
     }
 
     /// Notes what happens now.
@@ -93,6 +95,7 @@ impl Crew {
         let one = &mut self.replicas[replica];
         if one.back.is_none() && one.pennant.has_ended().is_none() {
             one.pennant.thaw();
+            self.frozen.push(Instant::now());
             self.note(format!("{} goes on", NAMES[replica]));
         }
     }

@@ -80,7 +80,7 @@ impl Load {
         }
         for (notification, receiver, types) in NOTIFICATIONS {
             let triggers: Vec<_> = types.iter().map(|t| json!({"type": t})).collect();
-            let over = json!({"triggers": triggers, "endpoint": {"timeout": "1500ms"}});
+            let over = json!({"triggers": triggers, "endpoint": {"timeout": "2s"}});
             world.notification(notification, &receivers[receiver], over).await;
         }
         let apps = PIPELINES.iter().flat_map(|(_, apps)| apps);

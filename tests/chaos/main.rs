@@ -121,11 +121,11 @@ async fn run(order: &Order) -> ExitCode {
         crew.ready().await;
     };
     let (mut findings, ()) = tokio::join!(load.run(&enough), abuse);
-    verdict::settle(&world, &load, &crew.kills).await;
+    verdict::settle(&world, &load, &crew).await;
     // A start is silent; and whatever it might send would come before what happens next.
     crew.restart().await;
     findings.extend(load.finale().await);
-    let evidence = verdict::settle(&world, &load, &crew.kills).await;
+    let evidence = verdict::settle(&world, &load, &crew).await;
     findings.extend(verdict::counts(&world).await);
     findings.extend(crew.ended.clone());
 

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use kube::api::ListParams;
 use pennant::api::{Delivery, Notification, Outcome, Pipeline};
 
+use crate::crew::Crew;
 use crate::load::{Load, PATIENCE, insist};
 use crate::support::lanes::Lane;
 use crate::support::oracle::repeats::{Repeats, repeated};
@@ -44,9 +45,10 @@ pub struct Figures {
 }
 
 /// Waits until nothing is missing, or nothing more can come: every cursor at the end of its log and every delivery settled.
-pub async fn settle(world: &World, load: &Load, kills: &[(Instant, Instant)]) -> Evidence {
+pub async fn settle(world: &World, load: &Load, crew: &Crew) -> Evidence {
     let lanes = load.expected();
-    let expected = Expected { lanes, duplicates: Repeats::Across(kills.to_vec()), ..Expected::default() };
+    let (duplicates, frozen) = (Repeats::Across(crew.kills.clone()), crew.frozen.clone());
+    let expected = Expected { lanes, duplicates, frozen, ..Expected::default() };
     let deadline = Instant::now() + PATIENCE;
     let mut before = None;
     loop {

@@ -64,6 +64,8 @@ pub struct Expected {
     pub forgotten: bool,
     /// Whether attempts were made that no receiver saw, for it refused the connection.
     pub unseen: bool,
+    /// When Pennant went on after it had stood still: an attempt may have run out of time before its request was written.
+    pub frozen: Vec<Instant>,
 }
 
 /// A finding.
@@ -282,7 +284,7 @@ impl Bench<'_> {
     }
 
     fn audited(&mut self, expected: &Expected, rows: &[&Row], messages: &[Vec<&Seen>]) {
-        for message in messages {
+        for (number, message) in messages.iter().enumerate() {
             let first = message[0];
             let Some(row) = rows.iter().find(|r| r.serial == first.serial && r.step.what == first.what) else {
                 self.find(true, "audit", format!("{} was sent and is not recorded", first.what));
@@ -290,7 +292,8 @@ impl Bench<'_> {
             };
             let (seen, said) = (message.len(), usize::try_from(row.attempts).unwrap_or(0));
             let unwritten = repeats::unwritten(&expected.duplicates, message);
-            let too_few = seen < said && !expected.unseen;
+            let before = number.checked_sub(1).map(|n| messages[n].as_slice());
+            let too_few = seen + repeats::unseen(&expected.frozen, before, message) < said && !expected.unseen;
             if too_few || seen > said + unwritten {
                 self.find(too_few, "audit", format!("{}: {said} attempts audited, {seen} seen", first.what));
             }

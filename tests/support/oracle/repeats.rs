@@ -61,6 +61,13 @@ pub fn unwritten(forgiven: &Repeats, message: &[&Seen]) -> usize {
     }
 }
 
+/// How many attempts on a message may have run out of time, while Pennant stood still, before their request was written.
+pub fn unseen(frozen: &[Instant], before: Option<&[&Seen]>, message: &[&Seen]) -> usize {
+    let since = before.and_then(<[_]>::last).map(|last| last.at);
+    let until = message.last().map(|last| last.at);
+    frozen.iter().filter(|end| since.is_none_or(|since| **end > since) && until.is_some_and(|until| **end <= until)).count()
+}
+
 /// Requests of a message that came again although they had been answered for good, each with the one that followed.
 pub fn repeated<'a>(message: &[&'a Seen]) -> Vec<(&'a Seen, &'a Seen)> {
     let for_good = |s: &Seen| s.answered.is_some_and(|(status, _)| is_taken(status) || status == 400);
@@ -123,6 +130,18 @@ mod tests {
             let message: Vec<_> = seen.iter().collect();
             assert_eq!(beyond(&kills, std::slice::from_ref(&message)).len(), unexplained, "{name}");
             assert_eq!(unwritten(&kills, &message), unwritten_, "{name}");
+        }
+    }
+
+    #[test]
+    fn an_attempt_may_go_unseen_only_while_its_message_is_the_next() {
+        let begin = Instant::now();
+        let at = |ms| begin + Duration::from_millis(ms);
+        let (one, other) = (message(begin, &[(10, Some(200))]), message(begin, &[(30, None), (40, Some(200))]));
+        let [one, other]: [Vec<_>; 2] = [&one, &other].map(|m| m.iter().collect());
+        for (end, of_one, of_other) in [(5, 1, 0), (20, 0, 1), (35, 0, 1), (50, 0, 0)] {
+            assert_eq!(unseen(&[at(end)], None, &one), of_one, "{end}");
+            assert_eq!(unseen(&[at(end)], Some(&one), &other), of_other, "{end}");
         }
     }
 
