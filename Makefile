@@ -34,6 +34,14 @@ test: assets ## Run all tests, on a real API server
 	@printf 'test: compiling; with nothing cached that takes about 5 minutes on two cores\n'
 	$(CARGO) test $(LOCKED) --no-fail-fast
 
+# Arguments of the benchmark, out of the variables that people set.
+BENCH := $(if $(ONLY),--only $(ONLY)) $(if $(ROUNDS),--rounds $(ROUNDS)) $(if $(QUICK),--quick) $(if $(JSON),--json $(abspath $(JSON)))
+
+.PHONY: bench
+bench: assets ## Measure the figures of docs/benchmarks.md, for about 20 minutes; ONLY=throughput ROUNDS=1 QUICK=1 JSON=FILE
+	@printf 'bench: compiling for release; with nothing cached that takes about 8 minutes on two cores\n'
+	$(CARGO) bench $(LOCKED) --bench figures -- $(BENCH)
+
 .PHONY: lint
 lint: $(DENY) ## Check format, lints, documentation, licences, bans and sources
 	$(CARGO) fmt --check
