@@ -23,6 +23,8 @@ use crate::telemetry::metrics::{ApiWrite, Metrics, Watch, WriteResult};
 const PARALLEL: usize = 32;
 /// After a read that was not answered.
 const ASK_AGAIN: Duration = Duration::from_secs(1);
+/// A status that finds another version than it was decided on is written anew so many times at once; then later.
+const TRIES: u32 = 3;
 /// No call may hang for longer.
 const DEADLINE: Duration = Duration::from_secs(10);
 
@@ -171,19 +173,24 @@ impl Journal {
     }
 
     /// Writes a status. The write carries the version that it was decided on, so that it never undoes another's; after a
-    /// conflict or a lost answer the live object is read first. An object that is gone, or settled by another, is over.
+    /// conflict or a lost answer the live object is read first. An object that is gone, or settled by another, is over. A
+    /// conflict for which the live object gives no reason, as an admission webhook may feign it, is an error after some tries.
     pub async fn write(&self, record: &Record, status: &DeliveryStatus) -> Result<Written, JournalError> {
         let api = self.api(&record.id.namespace);
         let mut version = record.version.clone();
         let mut before = record.status.clone();
+        let mut tries = 0;
         loop {
+            tries += 1;
             let patch = merge(&version, &before, status);
             match deadline(api.patch_status(&record.id.name, &PatchParams::default(), &Patch::Merge(&patch))).await {
                 Ok(stored) => {
                     self.metrics.api_write(ApiWrite::DeliveryStatus, WriteResult::Ok);
                     return Ok(Written::Stored { version: stored.resource_version().unwrap_or_default() });
                 }
-                Err(JournalError::Refused(kube::Error::Api(s))) if s.is_conflict() || s.is_not_found() => {
+                Err(JournalError::Refused(kube::Error::Api(s)))
+                    if tries < TRIES && (s.is_conflict() || s.is_not_found()) =>
+                {
                     self.metrics.api_write(ApiWrite::DeliveryStatus, WriteResult::Conflict);
                 }
                 Err(e) => {

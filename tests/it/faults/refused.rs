@@ -39,6 +39,38 @@ async fn an_outcome_that_is_refused_is_written_later_and_its_request_is_not_repe
 }
 
 #[tokio::test]
+async fn an_outcome_that_is_refused_for_long_is_not_written_all_the_time() {
+    let stage = Stage::new("refused-long", &["web"], json!({})).await;
+    let Stage { world, receiver, proxy, .. } = &stage;
+    // Their outcomes are refused with an answer that says that the object is another, or gone, and it is neither.
+    let codes = [404, 409];
+    for code in codes {
+        world.notification(&format!("n{code}"), receiver, json!({})).await;
+    }
+    let _pennant = Pennant::with(world, stage.options()).await;
+    world.settled().await;
+    let refuse = |name: String, code| {
+        let of = format!("-{name}-");
+        proxy.rule(move |call| call.is_outcome() && call.path.contains(&of), Fault::Refuse(code))
+    };
+    let [gone, conflict] = codes.map(|code| refuse(format!("n{code}"), code));
+    let plain = refuse("hook".to_owned(), 403);
+
+    stage.ship("2").await;
+    proxy.hit(plain, 5).await;
+    for rule in [gone, conflict] {
+        assert!(proxy.hits(rule) < 30, "{} times in the time of {}", proxy.hits(rule), proxy.hits(plain));
+    }
+    for rule in [gone, conflict, plain] {
+        proxy.remove(rule);
+    }
+    world.fence("shop", &["hook", "n404", "n409"]).await;
+    let oracle = Oracle::new(world, receiver);
+    let names = ["hook", "n404", "n409"];
+    names.iter().fold(oracle, |o, name| o.lane(&format!("shop/{name}/dev/web"), &["Deployed 2"])).check().await;
+}
+
+#[tokio::test]
 async fn a_delivery_that_is_deleted_while_its_outcome_is_written_is_over() {
     let stage = Stage::new("refused-deleted", &["web"], json!({})).await;
     let Stage { world, receiver, proxy, .. } = &stage;
