@@ -4,6 +4,9 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::StreamExt as _;
+use futures::future;
+use futures::stream::FuturesUnordered;
 use ipnet::IpNet;
 use kube::Client;
 use kube::config::{Config, KubeConfigOptions};
@@ -11,7 +14,7 @@ use thiserror::Error;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{Semaphore, mpsc};
-use tokio::task::{JoinError, JoinSet};
+use tokio::task::JoinSet;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
@@ -114,56 +117,82 @@ pub async fn run(options: Options) -> Result<(), AppError> {
         TcpListener::bind(options.http_addr).await.map_err(|source| AppError::Listen { addr: options.http_addr, source })?;
     let address = listener.local_addr().map_err(|source| AppError::Listen { addr: options.http_addr, source })?;
     tracing::info!(%address, namespace = %options.namespace, controllers = ?options.controllers, version = env!("CARGO_PKG_VERSION"), "listening");
-    let mut tasks = JoinSet::new();
+    let mut parts = vec![Part::default()];
     let served = Served { metrics: metrics.clone(), gates: gates.clone() };
     let serving = http::serve(listener, served, stop.clone());
-    tasks.spawn(async {
+    parts[0].tasks.spawn(async {
         if let Err(error) = serving.await {
             tracing::error!(%error, "health and metrics cannot be served");
         }
         "serving health and metrics"
     });
-    let (mut keepers, release) = (JoinSet::new(), CancellationToken::new());
-    let mut keep = |label: metrics::Lease, gate: &'static str| {
-        let (gate, stop) = (gates.add(gate), release.clone());
-        let named = Named { namespace: options.namespace.clone(), name: label.as_str(), identity: options.identity.clone() };
-        let (keeper, lease) = Keeper::new(client.clone(), named, label, metrics.clone(), move || gate.open());
-        keepers.spawn(async {
-            keeper.run(stop).await;
-            "keeping a Lease"
-        });
-        lease
-    };
     if options.controllers.contains(&Controller::Pipeline) {
-        let lease = keep(metrics::Lease::Pipeline, "lease of the pipeline controller");
-        start_pipeline(&options, &client, lease, &metrics, &gates, &mut tasks, &stop);
+        let (mut part, lease) = Part::with_lease(&options, &client, metrics::Lease::Pipeline, &metrics, &gates);
+        start_pipeline(&options, &client, lease, &metrics, &gates, &mut part.tasks, &stop);
+        parts.push(part);
     }
     if options.controllers.contains(&Controller::Dispatch) {
-        let lease = keep(metrics::Lease::Dispatch, "lease of the dispatcher");
-        start_dispatch(&options, &client, lease, &metrics, &gates, &mut tasks, &stop)?;
+        let (mut part, lease) = Part::with_lease(&options, &client, metrics::Lease::Dispatch, &metrics, &gates);
+        start_dispatch(&options, &client, lease, &metrics, &gates, &mut part.tasks, &stop)?;
+        parts.push(part);
     }
     let ended = tokio::select! {
         name = signals.next() => {
             tracing::info!(signal = name, "stopping: nothing new is begun, requests under way finish");
             None
         }
-        task = tasks.join_next() => Some(name(task)),
-        task = keepers.join_next() => Some(name(task)),
+        name = first_ended(&mut parts) => Some(name),
     };
     stop.cancel();
-    if timeout(STOP, async { while tasks.join_next().await.is_some() {} }).await.is_ok() {
-        // Nothing acts any more, so another replica may.
-        release.cancel();
-        let _ = timeout(RELEASE, async { while keepers.join_next().await.is_some() {} }).await;
-    } else {
-        tracing::warn!("some tasks did not end in time; what they were doing is taken up at the next start");
-    }
+    future::join_all(parts.into_iter().map(Part::end)).await;
     ended.map_or(Ok(()), |name| Err(AppError::Ended(name)))
 }
 
-/// What has ended, though it should not have.
-fn name(task: Option<Result<&'static str, JoinError>>) -> String {
-    match task {
+/// Tasks that act under one Lease, or under none.
+#[derive(Default)]
+struct Part {
+    tasks: JoinSet<&'static str>,
+    keeper: JoinSet<&'static str>,
+    release: CancellationToken,
+}
+
+impl Part {
+    /// With a Lease that is kept until all tasks have ended.
+    fn with_lease(
+        options: &Options,
+        client: &Client,
+        label: metrics::Lease,
+        metrics: &Metrics,
+        gates: &Gates,
+    ) -> (Self, Lease) {
+        let mut part = Self::default();
+        let (gate, stop) = (gates.add(label.as_str()), part.release.clone());
+        let (namespace, identity) = (options.namespace.clone(), options.identity.clone());
+        let named = Named { namespace, name: label.as_str(), identity };
+        let (keeper, lease) = Keeper::new(client.clone(), named, label, metrics.clone(), move || gate.open());
+        part.keeper.spawn(async {
+            keeper.run(stop).await;
+            "keeping a Lease"
+        });
+        (part, lease)
+    }
+
+    /// The order to stop has been given: waits for the tasks, and gives up the Lease, so that another replica goes on.
+    async fn end(mut self) {
+        if timeout(STOP, async { while self.tasks.join_next().await.is_some() {} }).await.is_err() {
+            tracing::warn!("some tasks did not end in time; what they were doing is taken up at the next start");
+            return;
+        }
+        self.release.cancel();
+        let _ = timeout(RELEASE, async { while self.keeper.join_next().await.is_some() {} }).await;
+    }
+}
+
+/// Waits until a task has ended, though it should not have; says which.
+async fn first_ended(parts: &mut [Part]) -> String {
+    let all = parts.iter_mut().flat_map(|part| [&mut part.tasks, &mut part.keeper]).filter(|tasks| !tasks.is_empty());
+    let mut ended: FuturesUnordered<_> = all.map(JoinSet::join_next).collect();
+    match ended.next().await.flatten() {
         Some(Ok(name)) => name.to_owned(),
         Some(Err(error)) => error.to_string(),
         None => "everything".to_owned(),

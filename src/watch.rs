@@ -9,6 +9,7 @@
 use std::fmt::Debug;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use futures::stream::{self, BoxStream};
 use futures::{Stream, StreamExt as _};
@@ -17,6 +18,10 @@ use kube::runtime::{WatchStreamExt as _, watcher};
 use kube::{Api, Resource};
 use serde::de::DeserializeOwned;
 use tokio::sync::watch::Receiver;
+use tokio::time::timeout;
+
+/// The next part of a list takes no longer.
+const DEADLINE: Duration = Duration::from_secs(30);
 
 /// The turn in which the list was begun to which the last event of a watch belongs.
 #[derive(Clone, Debug, Default)]
@@ -38,20 +43,30 @@ where
     K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Send + 'static,
 {
     let turn = Turn::default();
-    let (last, watching) = (turn.clone(), None::<(u64, Events<K>)>);
+    let (last, watching) = (turn.clone(), None::<(u64, bool, Events<K>)>);
     let events = stream::unfold((api, turns, watching, last), |(api, mut turns, mut watching, last)| async move {
         loop {
             let turn = *turns.borrow_and_update();
-            if let Some(turn) = turn.filter(|turn| watching.as_ref().is_none_or(|(of, _)| of != turn)) {
-                watching = Some((turn, guarded(api.clone()).boxed()));
+            if let Some(turn) = turn.filter(|turn| watching.as_ref().is_none_or(|(of, ..)| of != turn)) {
+                watching = Some((turn, true, guarded(api.clone()).boxed()));
             }
-            let Some((turn, events)) = &mut watching else {
+            let Some((turn, listing, events)) = &mut watching else {
                 turns.changed().await.ok()?;
                 continue;
             };
             tokio::select! {
                 Ok(()) = turns.changed() => {}
-                event = events.next() => {
+                event = within(*listing, events.next()) => {
+                    let Some(event) = event else {
+                        tracing::warn!(kind = %K::kind(&()), "a list was not answered; it is begun anew");
+                        watching = None;
+                        continue;
+                    };
+                    *listing = match &event {
+                        Some(Ok(watcher::Event::Init | watcher::Event::InitApply(_))) => true,
+                        Some(Ok(watcher::Event::InitDone)) => false,
+                        _ => *listing,
+                    };
                     last.0.store(*turn, Ordering::Release);
                     return Some((event?, (api, turns, watching, last)));
                 }
@@ -59,6 +74,12 @@ where
         }
     });
     (turn, events.boxed())
+}
+
+/// A list must go on: an API server that takes the call and says nothing would hold up everything that waits for it. A watch
+/// has its own limit. The outer `None`: it did not.
+async fn within<T>(listing: bool, next: impl Future<Output = T>) -> Option<T> {
+    if listing { timeout(DEADLINE, next).await.ok() } else { Some(next.await) }
 }
 
 /// Watches with back-off, over objects guarded against what does not parse.

@@ -83,7 +83,21 @@ impl Caches {
             }
             (store.seq(), store.declare(pipeline, objects, &self.shared.stop))
         };
-        for (id, stop) in declared.started {
+        self.begin(declared.started);
+        for (id, mark) in declared.idle {
+            self.shared.spawn(expire(self.shared.clone(), id, mark));
+        }
+        now
+    }
+
+    /// Begins all watches anew, with a list: what is known here may be older than what another replica has seen and acted on.
+    pub fn renew(&self) {
+        let started = self.shared.store().renew(&self.shared.stop);
+        self.begin(started);
+    }
+
+    fn begin(&self, watches: Vec<(CacheId, CancellationToken)>) {
+        for (id, stop) in watches {
             tracing::debug!(cluster = id.key.cluster, api_version = id.key.api_version, kind = id.key.kind, "watch begins");
             let feed = Feed::new(self.shared.clone(), id);
             let client = self.client.clone();
@@ -92,10 +106,6 @@ impl Caches {
                 stop.run_until_cancelled(followed).await;
             });
         }
-        for (id, mark) in declared.idle {
-            self.shared.spawn(expire(self.shared.clone(), id, mark));
-        }
-        now
     }
 
     /// What an object says, and what it said after the sequence number `after` (0: all that is kept). Objects that the

@@ -97,6 +97,10 @@ impl Ring {
     }
 }
 
+fn not_synced() -> Phase {
+    Phase::Unknown(Reason::CacheNotSynced, "the objects are being listed".to_owned())
+}
+
 /// Everything that is known.
 pub(super) struct Store {
     cluster: String,
@@ -136,6 +140,20 @@ impl Store {
         declared
     }
 
+    /// Begins all caches anew: what they know may be older than what another replica has seen and written. The watches to begin.
+    pub fn renew(&mut self, parent: &CancellationToken) -> Vec<(CacheId, CancellationToken)> {
+        let mut started = Vec::new();
+        for (key, cache) in &mut self.caches {
+            cache.stop.cancel();
+            self.counter += 1;
+            (cache.life, cache.stop) = (self.counter, parent.child_token());
+            cache.phase = not_synced();
+            cache.objects.clear();
+            started.push((CacheId { key: key.clone(), life: cache.life }, cache.stop.clone()));
+        }
+        started
+    }
+
     /// One more pipeline refers to an object.
     fn want(&mut self, object: &ClusterAppRef, parent: &CancellationToken, declared: &mut Declared) {
         if self.wanted_by.get(object).is_some_and(|by| by.len() > 1) {
@@ -144,8 +162,8 @@ impl Store {
         let Some(key) = self.locate(object) else { return };
         if !self.caches.contains_key(&key) {
             let (life, stop) = (self.next(), parent.child_token());
-            let phase = Phase::Unknown(Reason::CacheNotSynced, "the objects are being listed".to_owned());
-            let cache = Cache { life, stop: stop.clone(), phase, objects: HashMap::new(), wanted: 0, idle: None };
+            let cache =
+                Cache { life, stop: stop.clone(), phase: not_synced(), objects: HashMap::new(), wanted: 0, idle: None };
             self.caches.insert(key.clone(), cache);
             declared.started.push((CacheId { key: key.clone(), life }, stop));
         }

@@ -53,7 +53,8 @@ impl Arrivals {
     pub fn complete(&mut self, source: usize, turn: u64) -> bool {
         let before = self.turn();
         if let Some(told) = self.told.get_mut(source) {
-            *told = Some(turn);
+            // A list of an earlier turn may be looked into for long.
+            *told = (*told).max(Some(turn));
         }
         self.turn() == Some(turn) && before != Some(turn)
     }

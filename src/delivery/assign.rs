@@ -3,7 +3,7 @@
 //! In: a lane that may have something to do. Out: at most one piece of work for it, in a task of its own; afterwards the lane's
 //! next state, the figures, the audit line and word to the reporter.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::Note;
 use super::directory::Answer;
@@ -12,7 +12,7 @@ use super::lane::{After, Due, Place};
 use super::record::{LaneKey, Record};
 use super::words::{audit, label, trouble};
 use super::work::{self, Decided, Worked};
-use crate::api::Outcome;
+use crate::api::{Outcome, since_boot};
 
 impl Engine {
     /// Whether this replica acts: the Lease is its own, and since then everything was listed.
@@ -87,28 +87,33 @@ impl Engine {
         let mut late = Vec::new();
         while let Some((origin, key)) = self.pool.next() {
             let Some(slot) = self.lanes.get_mut(&key) else {
-                self.pool.release(&origin, true);
+                self.pool.unused(&origin);
                 continue;
             };
             let answer = slot.lane.head().map(|head| self.parts.directory.find(&head.spec));
-            if let Some(Answer::Send(notification, _)) = &answer
-                && !notification.sending.as_ref().is_ok_and(|sending| self.parts.lease.may(sending.timeout))
-            {
+            let takes = match &answer {
+                Some(Answer::Send(notification, _)) => notification.sending.as_ref().map_or(Duration::ZERO, |s| s.timeout),
+                _ => Duration::ZERO,
+            };
+            let until = since_boot() + takes;
+            if !self.parts.lease.may(takes) {
                 late.push((origin, key));
                 continue;
             }
             slot.ready = false;
             let Some(Answer::Send(notification, facts)) = answer else {
-                self.pool.release(&origin, true);
+                self.pool.unused(&origin);
                 self.look(&key);
                 continue;
             };
             let failures = slot.lane.failures();
             let Some(record) = slot.lane.take(Instant::now()).cloned() else {
-                self.pool.release(&origin, true);
+                // Another replica may have made its head wait meanwhile.
+                self.pool.unused(&origin);
+                self.look(&key);
                 continue;
             };
-            let task = work::attempt(self.parts.clone(), record, notification, facts, failures);
+            let task = work::attempt(self.parts.clone(), record, notification, facts, failures, until);
             self.work.spawn(async {
                 let (decided, answered) = task.await;
                 Done::Attempted { origin, answered, decided: Box::new(decided) }
@@ -134,7 +139,7 @@ impl Engine {
     }
 
     pub(super) fn worked(&mut self, worked: Worked) {
-        let Worked { record, after, gone, news } = worked;
+        let Worked { record, after, gone, instead, news } = worked;
         let key = record.lane();
         let Some(slot) = self.lanes.get_mut(&key) else { return };
         if let Some(busy) = slot.lane.busy() {
@@ -155,13 +160,17 @@ impl Engine {
         } else if settled {
             self.index.remove(&record.id);
             self.parts.ledger.note(&record);
-            if let Some(outcome) = record.status.outcome {
+            // What another replica has settled, it has told.
+            if let Some(outcome) = record.status.outcome.filter(|_| news) {
                 self.parts.metrics.delivery(label(outcome));
                 audit(&record, outcome);
             }
         }
         if news && !gone {
             self.tell(&record);
+        }
+        if let Some(instead) = instead {
+            self.seen(*instead);
         }
         match stale {
             Some(retry) => self.changed(&key, retry),

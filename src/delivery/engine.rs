@@ -202,7 +202,7 @@ impl Engine {
         }
     }
 
-    fn seen(&mut self, record: Record) {
+    pub(super) fn seen(&mut self, record: Record) {
         if self.arrivals.is_buried(&record.uid) {
             return; // an answer or an event from before it was deleted
         }

@@ -64,9 +64,13 @@ pub enum Written {
     Stored {
         /// The new version of the object.
         version: String,
+        /// What it says.
+        status: DeliveryStatus,
     },
-    /// The object is gone, or another made under its name.
-    Gone,
+    /// Another replica has settled it, or made a later attempt: it says so.
+    Overtaken(Box<Record>),
+    /// The object is gone; maybe another was made under its name.
+    Gone(Option<Box<Record>>),
 }
 
 /// What somebody did to the records.
@@ -186,7 +190,8 @@ impl Journal {
             match deadline(api.patch_status(&record.id.name, &PatchParams::default(), &Patch::Merge(&patch))).await {
                 Ok(stored) => {
                     self.metrics.api_write(ApiWrite::DeliveryStatus, WriteResult::Ok);
-                    return Ok(Written::Stored { version: stored.resource_version().unwrap_or_default() });
+                    let (version, status) = (stored.resource_version().unwrap_or_default(), status.clone());
+                    return Ok(Written::Stored { version, status });
                 }
                 Err(JournalError::Refused(kube::Error::Api(s)))
                     if tries < TRIES && (s.is_conflict() || s.is_not_found()) =>
@@ -199,11 +204,15 @@ impl Journal {
                 }
             }
             match self.read(&record.id).await? {
-                None => return Ok(Written::Gone),
-                Some(live) if live.uid != record.uid => return Ok(Written::Gone),
-                // Ours, its answer lost; or settled by another replica. Either way it is over.
-                Some(live) if live.status == *status || live.status.outcome.is_some() => {
-                    return Ok(Written::Stored { version: live.version });
+                None => return Ok(Written::Gone(None)),
+                Some(live) if live.uid != record.uid => return Ok(Written::Gone(Some(Box::new(live)))),
+                // Ours, its answer lost.
+                Some(live) if live.status == *status => {
+                    return Ok(Written::Stored { version: live.version, status: live.status });
+                }
+                Some(live) if live.status.outcome.is_some() => return Ok(Written::Overtaken(Box::new(live))),
+                Some(live) if status.outcome.is_none() && live.status.attempts >= status.attempts.max(1) => {
+                    return Ok(Written::Overtaken(Box::new(live)));
                 }
                 Some(live) => (version, before) = (live.version, live.status),
             }

@@ -88,10 +88,20 @@ impl Pool {
         self.ready(origin, lane);
     }
 
+    /// What [`Pool::next`] gave had nothing to do after all: the worker is free, and nothing was learnt of the origin.
+    pub fn unused(&mut self, origin: &str) {
+        self.free(origin, |limit| limit);
+    }
+
     /// The worker that `origin` held is free. `answered`: whether the receiver said anything.
     pub fn release(&mut self, origin: &str, answered: bool) {
+        let most = self.workers;
+        self.free(origin, |limit| if answered { (limit + 1).min(most) } else { (limit / 2).max(1) });
+    }
+
+    fn free(&mut self, origin: &str, limit: impl Fn(usize) -> usize) {
         let Some(entry) = self.origins.get_mut(origin) else { return };
-        entry.limit = if answered { (entry.limit + 1).min(self.workers) } else { (entry.limit / 2).max(1) };
+        entry.limit = limit(entry.limit);
         entry.busy = entry.busy.saturating_sub(1);
         self.busy = self.busy.saturating_sub(1);
         if entry.busy == 0 && entry.ready.is_empty() {

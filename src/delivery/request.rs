@@ -1,6 +1,8 @@
 //! From a recorded transition to a request. Pure: rendered anew for every attempt, so that it follows edits of the
 //! configuration, and the same bytes as long as none was made.
 
+use std::time::Duration;
+
 use bytes::Bytes;
 use http::{HeaderName, HeaderValue, header};
 use thiserror::Error;
@@ -27,8 +29,8 @@ pub enum RequestError {
     Header(String),
 }
 
-/// Renders URL, headers and body.
-pub fn build(record: &Record, sending: &Sending, facts: &PipelineFacts) -> Result<Outgoing, RequestError> {
+/// Renders URL, headers and body. `until`: the end of the attempt, by [`crate::api::since_boot`].
+pub fn build(record: &Record, sending: &Sending, facts: &PipelineFacts, until: Duration) -> Result<Outgoing, RequestError> {
     let spec = &record.spec;
     let id = webhook_id(spec);
     let data = Data::new(&id, spec, &facts.labels, &facts.annotations, &facts.namespace);
@@ -56,6 +58,7 @@ pub fn build(record: &Record, sending: &Sending, facts: &PipelineFacts) -> Resul
         id,
         auth: sending.auth.clone(),
         timeout: sending.timeout,
+        until,
         connect_timeout: sending.connect_timeout,
     })
 }

@@ -16,7 +16,7 @@ use super::lane::After;
 use super::ledger::Ledger;
 use super::record::Record;
 use super::request::build;
-use super::{confirm, directory};
+use super::{confirm, directory, schedule};
 use crate::api::{DeliveryStatus, now};
 use crate::config::{EffectiveNotification, Retry};
 use crate::lease::Lease;
@@ -79,7 +79,7 @@ impl Decided {
     pub fn unwritten(&self) -> Option<Worked> {
         let record = Record { status: self.status.clone(), ..self.record.clone() };
         let settled = matches!(self.after, After::Settled { .. });
-        settled.then_some(Worked { record, after: self.after, gone: false, news: true })
+        settled.then_some(Worked { record, after: self.after, gone: false, instead: None, news: true })
     }
 }
 
@@ -92,17 +92,20 @@ pub struct Worked {
     pub after: After,
     /// The object was deleted meanwhile.
     pub gone: bool,
+    /// What stands under its name now.
+    pub instead: Option<Box<Record>>,
     /// Whether the status says something that it did not say before.
     pub news: bool,
 }
 
-/// Makes one attempt. Says also whether the receiver answered at all.
+/// Makes one attempt, which is over by `until`, counted from the machine's start. Says also whether the receiver answered at all.
 pub async fn attempt(
     parts: Parts,
     mut record: Record,
     notification: Arc<EffectiveNotification>,
     facts: Arc<PipelineFacts>,
     failures: u32,
+    until: Duration,
 ) -> (Decided, bool) {
     let blocked = |record: Record, reason, message: &str| {
         let retry = Some(&notification.retry);
@@ -113,7 +116,7 @@ pub async fn attempt(
         Ok(how) => how,
         Err(problem) => return blocked(record, problem.reason(), &problem.to_string()),
     };
-    let outgoing = match build(&record, how, &facts) {
+    let outgoing = match build(&record, how, &facts, until) {
         Ok(outgoing) => outgoing,
         Err(error) => return blocked(record, "TemplateInvalid", &error.to_string()),
     };
@@ -163,7 +166,16 @@ pub async fn cancel(parts: Parts, record: Record, what: Gone, sure: bool) -> Wor
 
 fn untouched(record: Record) -> Worked {
     let until = Some(Instant::now() + ASK_AGAIN);
-    Worked { record, after: After::Hold { until }, gone: false, news: false }
+    Worked { record, after: After::Hold { until }, gone: false, instead: None, news: false }
+}
+
+/// Another replica has written what came of a later attempt, or of what is settled: what it says counts.
+fn overtaken(record: Record, live: Record) -> Worked {
+    let after = match live.status.outcome {
+        Some(_) => After::Settled { answered: false },
+        None => After::Retry { until: Instant::now() + schedule::resume(live.status.next_attempt_time, now()), asked: true },
+    };
+    Worked { record: Record { not_found: record.not_found, ..live }, after, gone: false, instead: None, news: false }
 }
 
 fn at() -> At {
@@ -188,7 +200,7 @@ fn observe(parts: &Parts, record: &Record, attempt: &Attempt) {
 pub async fn store(parts: Parts, decided: Decided, gate: Arc<Semaphore>) -> Worked {
     let Decided { mut record, status, after } = decided;
     if status == record.status {
-        return Worked { record, after, gone: false, news: false };
+        return Worked { record, after, gone: false, instead: None, news: false };
     }
     let mut pauses = backon::ExponentialBuilder::default()
         .with_min_delay(Duration::from_millis(200))
@@ -201,13 +213,15 @@ pub async fn store(parts: Parts, decided: Decided, gate: Arc<Semaphore>) -> Work
         let written = parts.journal.write(&record, &status).await;
         drop(turn);
         match written {
-            Ok(Written::Stored { version }) => {
+            Ok(Written::Stored { version, status }) => {
                 record.version = version;
                 record.status = status;
-                return Worked { record, after, gone: false, news: true };
+                return Worked { record, after, gone: false, instead: None, news: true };
             }
-            Ok(Written::Gone) => {
-                return Worked { record, after: After::Settled { answered: false }, gone: true, news: false };
+            Ok(Written::Overtaken(live)) => return overtaken(record, *live),
+            Ok(Written::Gone(instead)) => {
+                let after = After::Settled { answered: false };
+                return Worked { record, after, gone: true, instead, news: false };
             }
             Err(error) => {
                 tracing::warn!(error = %error.detail(), delivery = %record.id.name, "a status could not be written; the lane waits");

@@ -20,6 +20,9 @@ use crate::telemetry::Metrics;
 /// No call takes longer.
 const CALL: Duration = Duration::from_secs(10);
 
+/// After the order to stop, a pass may go on for so long.
+const LAST_WORK: Duration = Duration::from_secs(5);
+
 /// Whether a look may do something.
 pub(super) enum Acts {
     /// It may, in this turn.
@@ -118,6 +121,18 @@ impl Context {
         match self.stop.run_until_cancelled(ready).await {
             Some(true) => Acts::Again,
             _ => Acts::No,
+        }
+    }
+
+    /// Gives something a little time after the order to stop; a create that hangs must not keep the Lease from others.
+    pub(super) async fn before_the_end<T>(&self, work: impl Future<Output = T>) -> Option<T> {
+        let late = async {
+            self.stop.cancelled().await;
+            tokio::time::sleep(LAST_WORK).await;
+        };
+        tokio::select! {
+            done = work => Some(done),
+            () = late => None,
         }
     }
 

@@ -84,16 +84,11 @@ fn place(notification: &Notification) -> (String, String) {
 }
 
 async fn changed(ctx: &Context, namespace: &str, name: &str) {
-    let wanted: BTreeSet<_> = ctx
-        .deliveries
-        .directory
-        .notifications()
-        .iter()
-        .filter_map(|n| n.sending.as_ref().ok())
-        .flat_map(crate::config::Sending::secrets)
-        .map(|key| key.secret())
-        .collect();
-    ctx.secrets.set_wanted(&wanted);
+    ctx.secrets.set_wanted(|| {
+        let all = ctx.deliveries.directory.notifications();
+        let sending = all.iter().filter_map(|n| n.sending.as_ref().ok());
+        sending.flat_map(crate::config::Sending::secrets).map(|key| key.secret()).collect()
+    });
     for pipeline in ctx.deliveries.directory.pipelines_in(namespace) {
         ctx.wake_pipeline(namespace, &pipeline.name);
     }

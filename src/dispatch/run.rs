@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures::{StreamExt as _, future};
+use futures::{StreamExt as _, future, stream};
 use kube::ResourceExt as _;
 use kube::runtime::controller::{Action, Config, applier};
 use tokio::sync::{broadcast, mpsc};
@@ -112,7 +112,7 @@ async fn pipeline_pass(pipeline: Arc<Pipeline>, ctx: Arc<Context>) -> Result<Act
     };
     let uid = pipeline.uid().unwrap_or_default();
     let mut standing = ctx.take_standing(&uid, turn);
-    let result = pass::run(&pipeline, &mut standing, &ctx).await;
+    let result = ctx.before_the_end(pass::run(&pipeline, &mut standing, &ctx)).await.unwrap_or(Ok(Action::await_change()));
     ctx.put_standing(&uid, standing);
     if result.is_ok() {
         ctx.succeeded(&uid);
@@ -124,17 +124,20 @@ async fn pipeline_pass(pipeline: Arc<Pipeline>, ctx: Arc<Context>) -> Result<Act
 async fn flush(ctx: &Context, pipelines: &[Arc<Pipeline>]) {
     ctx.deliveries.ended().await;
     let Some(turn) = ctx.acts_now() else { return };
-    for pipeline in pipelines {
+    let flush = |pipeline: &Arc<Pipeline>| {
         let of = pass::reference(pipeline);
-        let mut standing = ctx.take_standing(&of.uid, turn);
-        standing.gather(&of, ctx);
-        if !standing.is_dirty() {
-            continue;
+        async move {
+            let mut standing = ctx.take_standing(&of.uid, turn);
+            standing.gather(&of, ctx);
+            if !standing.is_dirty() {
+                return;
+            }
+            if let Err(error) = standing.save(&of, None, ctx).await {
+                tracing::warn!(pipeline = %of.name, error = %chain(&error), "cursors could not be flushed; the names of the deliveries will find what is recorded");
+            }
         }
-        if let Err(error) = standing.save(&of, None, ctx).await {
-            tracing::warn!(pipeline = %of.name, error = %chain(&error), "cursors could not be flushed; the names of the deliveries will find what is recorded");
-        }
-    }
+    };
+    stream::iter(pipelines).map(flush).buffer_unordered(usize::from(CONCURRENCY)).collect::<()>().await;
 }
 
 async fn watch_notifications(
@@ -158,11 +161,15 @@ async fn watch_notifications(
     );
     run.for_each(|_| future::ready(())).await;
     ctx.deliveries.ended().await;
-    for notification in reader.state().iter().filter(|_| ctx.acts_now().is_some()) {
-        if let Err(error) = notifications::tell(notification, &ctx, true).await {
+    let tell = async |notification: Arc<Notification>| {
+        if ctx.acts_now().is_none() {
+            return;
+        }
+        if let Err(error) = notifications::tell(&notification, &ctx, true).await {
             tracing::warn!(notification = %notification.name_any(), error = %chain(&error), "the last status could not be written");
         }
-    }
+    };
+    stream::iter(reader.state()).map(tell).buffer_unordered(usize::from(CONCURRENCY)).collect::<()>().await;
     "the dispatcher's notifications"
 }
 

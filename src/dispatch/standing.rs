@@ -84,8 +84,15 @@ impl Standing {
 
     fn adopt(&mut self, stored: Stored) {
         let dispatched: Option<Dispatched> = serde_json::from_value(stored.raw.clone()).ok().flatten();
-        self.position = dispatched.as_ref().map(Position::from).unwrap_or_default();
+        let known = std::mem::replace(&mut self.position, dispatched.as_ref().map(Position::from).unwrap_or_default());
         self.dirty = None;
+        // What was sent was sent, whoever writes the cursors.
+        for (subject, time) in known.last_sent {
+            if self.position.last_sent.get(&subject).is_none_or(|t| *t < time) && dispatched.is_some() {
+                self.position.last_sent.insert(subject, time);
+                self.touch();
+            }
+        }
         self.stored = stored;
     }
 
@@ -163,7 +170,10 @@ impl Standing {
         }
         let facts = ctx.deliveries.directory.pipeline(&of.uid);
         let last = &mut self.position.last_sent;
-        last.extend(sent);
+        for (subject, time) in sent {
+            let known = last.entry(subject).or_insert(time);
+            *known = time.max(*known);
+        }
         last.retain(|subject, _| facts.as_ref().is_none_or(|f| f.subjects.contains_key(subject)));
         self.touch();
     }

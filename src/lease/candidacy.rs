@@ -5,6 +5,7 @@
 //! - A renewal that was answered makes it ours for [`LASTS`] from before it was sent.
 //! - Another's is taken over when it has not changed for as long as it says, counted here from first sight, and when two live
 //!   reads at least [`GRACE`] apart have said so: after an outage of the API server the holder gets the first word.
+//! - One that was deleted is made again at once by its holder, and by others when its holder would have stopped.
 //! - One's own name of an earlier life is taken over at once, but only when a process begins: a container that was restarted
 //!   goes on, and two processes of one name do not throw each other out for ever.
 
@@ -88,8 +89,13 @@ pub struct Held {
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Known {
     Nothing,
-    Absent,
-    There { seen: Seen, since: Duration, expired: Option<Duration> },
+    /// Whoever held it may go on until then.
+    Absent(Duration),
+    There {
+        seen: Seen,
+        since: Duration,
+        expired: Option<Duration>,
+    },
 }
 
 /// One replica's part.
@@ -103,6 +109,8 @@ pub struct Candidacy {
     /// Whether the Lease of one's own name may be taken over: at the beginning only.
     fresh: bool,
     look: bool,
+    /// In a row.
+    conflicts: u32,
     not_before: Duration,
     raised: i32,
 }
@@ -118,6 +126,7 @@ impl Candidacy {
             tried: None,
             fresh: true,
             look: false,
+            conflicts: 0,
             not_before: Duration::ZERO,
             raised: 0,
         }
@@ -139,7 +148,8 @@ impl Candidacy {
     /// The watch says this. That the Lease is gone is not believed: the watch may be behind our own write.
     pub fn told(&mut self, seen: Option<Seen>, now: Duration) {
         match seen {
-            None => self.look = !matches!(self.known, Known::Absent),
+            None => self.look = !matches!(self.known, Known::Absent(_)),
+            Some(seen) if self.is_older(&seen) => {}
             Some(seen) => self.see(seen, now),
         }
     }
@@ -149,8 +159,15 @@ impl Candidacy {
         self.look = false;
         match seen {
             None => {
+                let others = match &self.known {
+                    Known::There { seen, .. } if self.held.is_none() && !seen.holder.is_empty() => {
+                        now + seen.lasts.min(LONGEST)
+                    }
+                    Known::Absent(until) => *until,
+                    _ => now,
+                };
                 self.held = None;
-                self.known = Known::Absent;
+                self.known = Known::Absent(others);
             }
             Some(seen) => {
                 self.see(seen, now);
@@ -173,6 +190,7 @@ impl Candidacy {
     pub fn wrote(&mut self, write: &Write, sent: Duration, now: Duration, wrote: Wrote) {
         match wrote {
             Wrote::Done(seen) if write.ours => {
+                self.conflicts = 0;
                 (self.fresh, self.tried, self.look) = (false, None, false);
                 self.held =
                     Some(Held { epoch: seen.epoch, acquired: write.acquired, until: sent + LASTS, renew: sent + RENEW });
@@ -183,7 +201,15 @@ impl Candidacy {
                 self.known = Known::There { seen, since: now, expired: None };
             }
             Wrote::Conflict => {
+                self.conflicts += 1;
                 (self.fresh, self.look) = (false, true);
+                if self.conflicts > 1 {
+                    self.unsure(now);
+                }
+                // A client that tries again by itself conflicts with its own first try.
+                if self.held.is_none() && write.ours {
+                    self.tried = Some(write.acquired);
+                }
             }
             Wrote::Unknown => {
                 self.look = true;
@@ -221,7 +247,8 @@ impl Candidacy {
                 let (over, epoch) = (Some(seen.version.clone()), held.epoch.max(self.raised));
                 Step::Write(Write { over, ours: true, epoch, acquired: held.acquired })
             }
-            (Known::Absent, _) => self.acquire(None, 0, wall),
+            (Known::Absent(until), _) if now < *until => Step::Wait(*until),
+            (Known::Absent(_), _) => self.acquire(None, 0, wall),
             (Known::There { seen, since, expired }, None) => {
                 let own = self.fresh && seen.holder == self.identity;
                 if !seen.holder.is_empty() && !own {
@@ -262,11 +289,13 @@ impl Candidacy {
         }
     }
 
+    fn is_older(&self, seen: &Seen) -> bool {
+        matches!(&self.known, Known::There { seen: known, .. } if number(&seen.version) < number(&known.version))
+    }
+
     fn see(&mut self, seen: Seen, now: Duration) {
-        if let Known::There { seen: known, .. } = &self.known {
-            if known.version == seen.version || number(&seen.version) < number(&known.version) {
-                return;
-            }
+        if matches!(&self.known, Known::There { seen: known, .. } if known.version == seen.version) {
+            return;
         }
         let tenure = self.held.map(|held| held.acquired).or(self.tried);
         let ours = seen.holder == self.identity && tenure.is_some() && seen.acquired == tenure;

@@ -142,6 +142,8 @@ enum Op {
     /// It is given up, and carried out at some later time.
     Delay(usize),
     Arrive,
+    /// Somebody deletes the Lease.
+    Delete,
     /// All goes well for one of them for a while; the others stand still.
     Alone(usize, u64),
     /// The watch tells what stands there now, or what stood there before.
@@ -163,6 +165,7 @@ fn op() -> impl Strategy<Value = Op> {
         1 => who.clone().prop_map(Op::LoseRequest),
         1 => who.clone().prop_map(Op::Delay),
         1 => Just(Op::Arrive),
+        1 => Just(Op::Delete),
         3 => (who.clone(), any::<bool>()).prop_map(|(i, old)| Op::Tell(i, old)),
         1 => who.clone().prop_map(Op::Restart),
         1 => who.prop_map(Op::Resign),
@@ -223,6 +226,7 @@ impl World {
                 self.calls[i] = Some((self.replicas[i].next(self.now, self.wall()), self.now));
             }
             Op::Begin(_) => {}
+            Op::Delete => self.before = self.object.take().or(self.before.take()),
             Op::Alone(i, seconds) => {
                 for _ in 0..seconds {
                     self.run(&Op::Begin(i));

@@ -123,7 +123,10 @@ impl Keeper {
     fn told(&mut self, event: watcher::Result<Option<Object>>) {
         match event {
             Ok(object) => self.state.told(object.as_ref().map(seen), since_boot()),
-            Err(error) => tracing::debug!(lease = self.named.name, %error, "the watch of the Lease was interrupted"),
+            Err(error) => {
+                // Without it the Lease is still kept, and a hand-over takes longer.
+                tracing::warn!(lease = self.named.name, %error, "the watch of the Lease was interrupted; it is taken up again");
+            }
         }
     }
 

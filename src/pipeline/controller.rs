@@ -44,6 +44,15 @@ impl Context {
         self.listed.lock().unwrap_or_else(PoisonError::into_inner).insert(namespace.cloned(), turn);
     }
 
+    /// A look begins in this turn. With the first one all caches are begun anew; at the start of the process there are none yet.
+    fn begin(&self, turn: u64) {
+        let mut begun = self.begun.lock().unwrap_or_else(PoisonError::into_inner);
+        if turn > *begun {
+            *begun = turn;
+            self.caches.renew();
+        }
+    }
+
     /// Forgets a pipeline that is gone; its watches end with it.
     fn forget(&self, key: &PipelineKey) {
         self.memories().remove(key);
@@ -216,7 +225,10 @@ fn look(pipeline: Arc<Pipeline>, context: Arc<Context>) -> BoxFuture<'static, Re
             memory = memory.anew(turn);
         }
         let result = match tenure {
-            Some(tenure) => reconcile(&context, &key, &pipeline, &mut memory, tenure.epoch).await,
+            Some(tenure) => {
+                context.begin(turn);
+                reconcile(&context, &key, &pipeline, &mut memory, tenure.epoch).await
+            }
             None => {
                 keep_warm(&context, &key, &pipeline, &mut memory);
                 Ok(Action::await_change())

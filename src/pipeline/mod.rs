@@ -75,6 +75,8 @@ pub struct Context {
     memories: Mutex<HashMap<PipelineKey, Memory>>,
     /// By watched namespace, or `None` for all: the turn in which its pipelines were last listed.
     listed: Mutex<HashMap<Option<String>, u64>>,
+    /// The latest turn in which something was looked at.
+    begun: Mutex<u64>,
     stop: CancellationToken,
 }
 
@@ -89,6 +91,16 @@ impl Context {
         metrics: Metrics,
         stop: CancellationToken,
     ) -> Self {
-        Self { client, lease, caches, options, metrics, memories: Mutex::default(), listed: Mutex::default(), stop }
+        Self {
+            client,
+            lease,
+            caches,
+            options,
+            metrics,
+            memories: Mutex::default(),
+            listed: Mutex::default(),
+            begun: Mutex::default(),
+            stop,
+        }
     }
 }

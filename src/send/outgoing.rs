@@ -27,6 +27,8 @@ pub struct Outgoing {
     pub auth: Option<AuthRef>,
     /// For everything: waiting for a Secret, name, connection, request and answer.
     pub timeout: Duration,
+    /// The end of that time, by [`crate::api::since_boot`]. Nothing is sent after it, also if the process is suspended meanwhile.
+    pub until: Duration,
     /// For name, connection and TLS.
     pub connect_timeout: Duration,
 }

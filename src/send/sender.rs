@@ -91,11 +91,11 @@ impl Sender {
     /// A Secret is read when the request is made. Since its value is kept by a watch, reading it again after a 401 or 403
     /// would tell the same; instead the answer says whether the value has changed since (`rotated`).
     pub async fn send(&self, out: Outgoing) -> Attempt {
-        let (deadline, until) = (Instant::now() + out.timeout, since_boot() + out.timeout);
+        let deadline = Instant::now() + out.until.saturating_sub(since_boot()).min(out.timeout);
         let prepared = self.prepare(&out, deadline).await;
         let (started, clock) = (api::now(), Instant::now());
         let result = match prepared {
-            Ok(prepared) => self.exchange(&out, prepared, started, deadline, until).await,
+            Ok(prepared) => self.exchange(&out, prepared, started, deadline).await,
             Err(why) => AttemptResult::NotSent(why),
         };
         let duration = clock.elapsed();
@@ -152,14 +152,7 @@ impl Sender {
     }
 
     /// Sends the request and reads the answer.
-    async fn exchange(
-        &self,
-        out: &Outgoing,
-        mut prepared: Prepared,
-        started: Time,
-        deadline: Instant,
-        until: Duration,
-    ) -> AttemptResult {
+    async fn exchange(&self, out: &Outgoing, mut prepared: Prepared, started: Time, deadline: Instant) -> AttemptResult {
         let client = match self.clients.get(out.connect_timeout) {
             Ok(client) => client,
             Err(error) => {
@@ -167,11 +160,14 @@ impl Sender {
                 return failure::no_client();
             }
         };
-        let body = Timely::new(out.body.clone(), until);
+        let body = Timely::new(out.body.clone(), out.until);
         let request = match request(&client, out, &mut prepared, started, body) {
             Ok(request) => request,
             Err(why) => return AttemptResult::NotSent(why),
         };
+        if since_boot() >= out.until {
+            return failure::no_answer(out);
+        }
         let mut call = pin!(client.execute(request));
         let mut answer = timeout_at(deadline, &mut call).await;
         // A frozen node, a suspended machine: the answer may be there, and to ask again for it would be a duplicate.

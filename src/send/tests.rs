@@ -117,6 +117,7 @@ impl Peer {
 
 fn to(destination: Destination) -> Outgoing {
     Outgoing {
+        until: crate::api::since_boot() + LONG,
         destination,
         method: Method::Post,
         headers: vec![(CONTENT_TYPE, "application/json".parse().unwrap())],

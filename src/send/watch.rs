@@ -42,9 +42,11 @@ impl SecretWatches {
         self.secrets.clone()
     }
 
-    /// Starts a watch for each of these that has none, and ends those of all others. Must be called within a tokio runtime.
-    pub fn set_wanted(&self, wanted: &BTreeSet<SecretName>) {
+    /// Starts a watch for each of these that has none, and ends those of all others. They are asked for when nobody else may
+    /// set them, so that an older answer never takes the place of a newer. Must be called within a tokio runtime.
+    pub fn set_wanted(&self, wanted: impl FnOnce() -> BTreeSet<SecretName>) {
         let mut tasks = self.tasks.lock().unwrap_or_else(PoisonError::into_inner);
+        let wanted = wanted();
         let Tasks { all, running } = &mut *tasks;
         running.retain(|name, task| {
             let keep = wanted.contains(name);
@@ -128,13 +130,13 @@ mod tests {
         let config = kube::Config::new("http://127.0.0.1:1".parse().unwrap());
         let watches = SecretWatches::new(Client::try_from(config).unwrap(), Metrics::new());
         let (one, two) = (SecretKey::new("a", "one", "k"), SecretKey::new("a", "two", "k"));
-        watches.set_wanted(&BTreeSet::from([one.secret(), two.secret()]));
+        watches.set_wanted(|| BTreeSet::from([one.secret(), two.secret()]));
         let secrets = watches.secrets();
         let running = || watches.tasks.lock().unwrap().running.keys().cloned().collect::<BTreeSet<_>>();
         assert_eq!(running(), BTreeSet::from([one.secret(), two.secret()]));
 
         let late = secrets.add(one.secret());
-        watches.set_wanted(&BTreeSet::from([two.secret()]));
+        watches.set_wanted(|| BTreeSet::from([two.secret()]));
         assert_eq!(running(), BTreeSet::from([two.secret()]));
         secrets.put(&one.secret(), &late, Some(secret(&[("k", "late")])));
         assert_eq!(secrets.check([&one]), Err(NotSent::SecretUnknown(one.secret())), "a late word is not heard");
