@@ -119,6 +119,37 @@ fn what_the_watch_says_late_changes_nothing() {
 }
 
 #[test]
+fn a_deleted_lease_is_its_holders_to_make_again() {
+    let mut a = holder("a");
+    a.looked(None, secs(103));
+    assert!(a.held().is_none());
+    assert!(matches!(a.next(secs(103), wall(9)), Step::Write(Write { over: None, epoch: 1, .. })));
+    let mut b = Candidacy::new("b");
+    b.looked(Some(seen(1, "a", 1, Some(wall(7)))), secs(101));
+    b.told(None, secs(103));
+    b.looked(None, secs(104));
+    assert_eq!(b.next(secs(104), wall(9)), Step::Wait(secs(194)), "its holder may not know yet");
+    assert!(matches!(b.next(secs(194), wall(99)), Step::Write(Write { over: None, .. })));
+}
+
+#[test]
+fn a_client_that_tries_again_by_itself_conflicts_with_itself() {
+    let mut c = Candidacy::new("a");
+    c.looked(None, secs(1));
+    let Step::Write(write) = c.next(secs(1), wall(1)) else { panic!("a write") };
+    c.wrote(&write, secs(1), secs(3), Wrote::Conflict);
+    c.looked(Some(seen(1, "a", 1, Some(wall(1)))), secs(3));
+    assert!(c.held().is_some());
+}
+
+#[test]
+fn versions_that_go_back_are_believed_when_read_live() {
+    let mut c = holder("a");
+    c.looked(Some(seen(0, "z", 9, None)), secs(102));
+    assert!(c.held().is_none(), "a store that was restored from a backup counts from below");
+}
+
+#[test]
 fn an_epoch_is_raised_by_the_holder() {
     let mut c = holder("a");
     c.raise(40);
@@ -142,8 +173,6 @@ enum Op {
     /// It is given up, and carried out at some later time.
     Delay(usize),
     Arrive,
-    /// Somebody deletes the Lease.
-    Delete,
     /// All goes well for one of them for a while; the others stand still.
     Alone(usize, u64),
     /// The watch tells what stands there now, or what stood there before.
@@ -165,7 +194,6 @@ fn op() -> impl Strategy<Value = Op> {
         1 => who.clone().prop_map(Op::LoseRequest),
         1 => who.clone().prop_map(Op::Delay),
         1 => Just(Op::Arrive),
-        1 => Just(Op::Delete),
         3 => (who.clone(), any::<bool>()).prop_map(|(i, old)| Op::Tell(i, old)),
         1 => who.clone().prop_map(Op::Restart),
         1 => who.prop_map(Op::Resign),
@@ -226,7 +254,6 @@ impl World {
                 self.calls[i] = Some((self.replicas[i].next(self.now, self.wall()), self.now));
             }
             Op::Begin(_) => {}
-            Op::Delete => self.before = self.object.take().or(self.before.take()),
             Op::Alone(i, seconds) => {
                 for _ in 0..seconds {
                     self.run(&Op::Begin(i));
