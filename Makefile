@@ -43,6 +43,14 @@ chaos: assets ## Abuse the real program under load, for two minutes; KILLS=100 f
 chaos-proof: assets ## Prove that chaos notices: it must fail three builds that are broken on purpose
 	@CARGO='$(CARGO) --color never' bash hack/chaos-proof.sh
 
+# Arguments of the benchmark, out of the variables that people set.
+BENCH := $(if $(ONLY),--only $(ONLY)) $(if $(ROUNDS),--rounds $(ROUNDS)) $(if $(QUICK),--quick) $(if $(JSON),--json $(abspath $(JSON)))
+
+.PHONY: bench
+bench: assets ## Measure the figures of docs/benchmarks.md, for about 20 minutes; ONLY=throughput ROUNDS=1 QUICK=1 JSON=FILE
+	@printf 'bench: compiling for release; with nothing cached that takes about 8 minutes on two cores\n'
+	$(CARGO) bench $(LOCKED) --bench figures -- $(BENCH)
+
 .PHONY: lint
 lint: $(DENY) ## Check format, lints, documentation, licences, bans and sources
 	$(CARGO) fmt --check

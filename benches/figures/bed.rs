@@ -1,0 +1,81 @@
+//! What everything is measured on: one control plane, one receiver, one client for what is not Pennant.
+
+use std::time::{Duration, Instant};
+
+use kube::Client;
+use kube::api::{Api, PostParams};
+use pennant::api::{Delivery, Notification, Pipeline};
+use serde_json::{Value, json};
+
+use crate::api_server::{Moment, Requests};
+use crate::process;
+use crate::receiver::Receiver;
+use crate::support::control_plane::{self, ControlPlane};
+use crate::support::world::{World, notification};
+
+/// Longer than anything here takes, also on a busy machine.
+const PATIENCE: Duration = Duration::from_mins(5);
+/// Between two looks.
+const POLL: Duration = Duration::from_millis(50);
+
+pub struct Bed {
+    pub plane: ControlPlane,
+    pub client: Client,
+    pub receiver: Receiver,
+    /// Short windows.
+    pub quick: bool,
+    etcd: u32,
+}
+
+impl Bed {
+    pub async fn start(quick: bool) -> Self {
+        let plane = ControlPlane::start().expect("a control plane");
+        let client = control_plane::client(&plane.kubeconfig).await;
+        let etcd = process::sibling(plane.api_server, "etcd").expect("etcd runs beside the API server");
+        Self { client, receiver: Receiver::start().await, quick, etcd, plane }
+    }
+
+    /// A namespace of its own.
+    pub async fn world(&self, scenario: &str, round: u32) -> World {
+        World::on(&self.plane.kubeconfig, &format!("{scenario}-{round}")).await
+    }
+
+    /// The control plane as it is now.
+    pub async fn now(&self) -> Moment {
+        let requests = Requests::served(&self.client).await;
+        Moment { requests, cpu: process::cpu(self.plane.api_server), etcd: process::cpu(self.etcd) }
+    }
+
+    /// A time span, or a short one.
+    pub fn seconds(&self, full: u64, quick: u64) -> Duration {
+        Duration::from_secs(if self.quick { quick } else { full })
+    }
+
+    /// A notification of all changes of a namespace to the receiver; the path names the application.
+    pub async fn notification(&self, world: &World, name: &str, over: Value) {
+        let url = self.receiver.url(&format!("/{}/{{{{target.app.name}}}}", world.ns));
+        world.create::<Notification>(notification(name, &url, over)).await;
+    }
+}
+
+/// A pipeline over these Deployments, all in one environment.
+pub async fn pipeline(world: &World, name: &str, apps: &[String]) -> Pipeline {
+    let targets: Vec<_> = apps.iter().map(|app| json!({"namespace": world.ns, "appRef": {"name": app}})).collect();
+    let app = json!({"apiVersion": "apps/v1", "kind": "Deployment", "name": "app"});
+    let spec = json!({"appRef": app, "environments": [{"name": "prod", "targets": targets}]});
+    world.create(json!({"metadata": {"name": name, "labels": {"pipeline": name}}, "spec": spec})).await
+}
+
+/// Creates a delivery.
+pub async fn create(api: &Api<Delivery>, delivery: &Delivery) -> Delivery {
+    api.create(&PostParams::default(), delivery).await.expect("created")
+}
+
+/// Waits until something is so. Slower than anything that is measured with it.
+pub async fn until(what: &str, mut holds: impl AsyncFnMut() -> bool) {
+    let deadline = Instant::now() + PATIENCE;
+    while !holds().await {
+        assert!(Instant::now() < deadline, "{what}: not within {PATIENCE:?}");
+        tokio::time::sleep(POLL).await;
+    }
+}

@@ -1,0 +1,124 @@
+//! The floor: what plain clients reach on the same control plane with nothing else running. A Delivery is created and its
+//! status is patched, as for one recorded delivery, and nothing is computed or sent.
+
+use std::time::{Duration, Instant};
+
+use futures::{StreamExt as _, stream};
+use kube::ResourceExt as _;
+use kube::api::{Api, Patch, PatchParams};
+use pennant::api::delivery::{AppObject, PipelineRef, Subject, SubjectKind, SubjectTarget};
+use pennant::api::{Delivery, DeliverySpec, DeliveryStatus, Outcome, State, Status, TransitionType, now};
+use pennant::delivery::record;
+use serde_json::json;
+
+use crate::bed::{Bed, create};
+use crate::support::World;
+use crate::table::quantile;
+
+/// So many clients at once: more gain nothing.
+pub const AT_ONCE: usize = 32;
+/// Creates by one client, for the p50.
+const SINGLE: i64 = 200;
+
+/// The floor of one round.
+pub struct Floor {
+    /// Pairs a second by [`AT_ONCE`] clients.
+    pub rate: f64,
+    /// Processor time of the API server for a pair.
+    pub cpu: Duration,
+    /// The same of etcd.
+    pub etcd: Duration,
+}
+
+/// Pairs, as fast as they are taken.
+pub async fn pairs(bed: &Bed, round: u32) -> Floor {
+    let world = bed.world("floor", round).await;
+    let deliveries = world.api::<Delivery>();
+    let deadline = |span| Instant::now() + span;
+    pairs_until(&deliveries, &world.ns, 0, deadline(bed.seconds(2, 1))).await;
+    let (before, began) = (bed.now().await, Instant::now());
+    let count = pairs_until(&deliveries, &world.ns, 1_000_000, deadline(bed.seconds(10, 4))).await;
+    let (took, after) = (began.elapsed(), bed.now().await);
+    Floor {
+        rate: f64::from(count) / took.as_secs_f64(),
+        cpu: (after.cpu - before.cpu) / count,
+        etcd: (after.etcd - before.etcd) / count,
+    }
+}
+
+async fn pairs_until(api: &Api<Delivery>, namespace: &str, first: i64, end: Instant) -> u32 {
+    let numbers = stream::iter(first..).take_while(|_| std::future::ready(Instant::now() < end));
+    let pair = |n| async move {
+        let stored = create(api, &object(sample(namespace, n))).await;
+        let status = json!({"metadata": {"resourceVersion": stored.resource_version()}, "status": outcome()});
+        let patched = api.patch_status(&stored.name_any(), &PatchParams::default(), &Patch::Merge(status)).await;
+        patched.expect("a status is written");
+    };
+    let done = numbers.map(pair).buffer_unordered(AT_ONCE).fold(0, |n, ()| std::future::ready(n + 1));
+    done.await
+}
+
+/// The p50 of one create by one client, in milliseconds.
+pub async fn create_p50(world: &World) -> f64 {
+    let api = world.api::<Delivery>();
+    let mut times = Vec::new();
+    for n in 0..SINGLE {
+        let delivery = object(sample(&world.ns, n));
+        let began = Instant::now();
+        create(&api, &delivery).await;
+        times.push(began.elapsed().as_secs_f64() * 1000.0);
+    }
+    quantile(&mut times, 0.5).expect("it was measured")
+}
+
+/// A delivery as Pennant records it; its name and labels are those of the journal.
+pub fn object(spec: DeliverySpec) -> Delivery {
+    let labels = [
+        ("pennant.dev/notification", spec.notification.as_str()),
+        ("pennant.dev/pipeline", spec.pipeline_ref.name.as_str()),
+        ("pennant.dev/pipeline-namespace", spec.pipeline_ref.namespace.as_str()),
+        ("pennant.dev/environment", spec.subject.environment.as_str()),
+        ("velero.io/exclude-from-backup", "true"),
+    ];
+    let labels = labels.map(|(k, v)| (k.to_owned(), v.to_owned())).into();
+    let mut delivery = Delivery::new(&record::name(&spec), spec);
+    delivery.metadata.labels = Some(labels);
+    delivery
+}
+
+/// A transition of a target such as the scenarios have.
+pub fn sample(namespace: &str, serial: i64) -> DeliverySpec {
+    let app = AppObject { api_version: "apps/v1".into(), kind: "Deployment".into(), name: "web-0".into() };
+    let target = SubjectTarget { namespace: namespace.to_owned(), cluster: "in-cluster".into(), app };
+    let name = format!("prod/in-cluster/{namespace}/web-0");
+    let uid = "2b1c4b3e-7d5f-4c11-9a52-0f7f3d1e8a64".to_owned();
+    let from =
+        State { status: Status::Failed, revision: "1".into(), current: Some("1".into()), failed: true, ..State::default() };
+    let to = State { status: Status::Current, revision: "1".into(), current: Some("1".into()), ..State::default() };
+    DeliverySpec {
+        notification: "hook-0".into(),
+        notification_uid: uid.clone(),
+        pipeline_ref: PipelineRef { namespace: namespace.to_owned(), name: "shop".into(), uid },
+        lane: format!("target/{name}"),
+        subject: Subject { kind: SubjectKind::Target, name, environment: "prod".into(), target: Some(target) },
+        order: serial,
+        serial,
+        type_: TransitionType::Recovered,
+        time: now(),
+        from,
+        to,
+        coalesced: false,
+    }
+}
+
+fn outcome() -> DeliveryStatus {
+    DeliveryStatus {
+        outcome: Some(Outcome::Delivered),
+        attempts: 1,
+        status_code: Some(204),
+        last_attempt_time: Some(now()),
+        settled_time: Some(now()),
+        duration_millis: Some(1),
+        ..DeliveryStatus::default()
+    }
+}

@@ -1,0 +1,92 @@
+//! The figures that Pennant promises, measured against a real API server.
+//!
+//! In: the built program, a control plane of our own, a receiver on loopback. Out: a table of figures with their goals, met or
+//! missed, and what they were measured on. What each figure means, and why it is measured so, is in `docs/benchmarks.md`.
+//!
+//! Every figure is the median of several rounds. What is compared with a floor is compared with the one of its own round: plain
+//! clients, with nothing else running on the same control plane. So a busy machine moves both, and the ratio little.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a measurement that cannot go on has failed")]
+#![allow(clippy::print_stdout, reason = "the table is what it is for")]
+#![allow(clippy::cast_precision_loss, reason = "counts here are far below 2^52")]
+#![allow(missing_docs, reason = "a program, not a library")]
+
+mod api_server;
+mod bed;
+mod floor;
+mod lane;
+mod machine;
+mod pending;
+mod process;
+mod quiet;
+mod receiver;
+mod source;
+#[allow(dead_code, unused_imports, reason = "the tests use the rest")]
+#[path = "../../tests/support/mod.rs"]
+mod support;
+mod table;
+mod throughput;
+
+use std::path::PathBuf;
+
+use clap::Parser;
+
+use bed::Bed;
+use table::Table;
+
+/// Measures Pennant's figures.
+#[derive(Debug, Parser)]
+struct Args {
+    /// Only what has this in its name: throughput, lane, quiet, pending.
+    #[arg(long)]
+    only: Option<String>,
+    /// How often everything is measured; the medians are shown.
+    #[arg(long, default_value_t = 3)]
+    rounds: u32,
+    /// Short windows, for working on something: the figures are rough.
+    #[arg(long)]
+    quick: bool,
+    /// Appends the table as lines of JSON to this file.
+    #[arg(long)]
+    json: Option<PathBuf>,
+    /// What cargo passes.
+    #[arg(long, hide = true)]
+    bench: bool,
+}
+
+const SCENARIOS: [&str; 4] = ["throughput", "lane", "quiet", "pending"];
+
+#[tokio::main]
+async fn main() {
+    let args = Args::parse();
+    let chosen = |name: &&str| args.only.as_deref().is_none_or(|only| name.contains(only));
+    let scenarios: Vec<_> = SCENARIOS.into_iter().filter(chosen).collect();
+    assert!(!scenarios.is_empty(), "--only is one of {SCENARIOS:?}");
+    say("starting a control plane");
+    let mut bed = Bed::start(args.quick).await;
+    let mut table = Table::default();
+    for round in 1..=args.rounds {
+        for name in &scenarios {
+            say(&format!("round {round} of {}: {name}; load average {}", args.rounds, machine::load()));
+            let readings = match *name {
+                "throughput" => throughput::measure(&bed, round).await,
+                "lane" => lane::measure(&bed, round).await,
+                "quiet" => quiet::measure(&mut bed, round).await,
+                _ => pending::measure(&bed, round).await,
+            };
+            for reading in &readings {
+                say(&format!("  {reading}"));
+            }
+            table.add(readings);
+        }
+    }
+    let machine = machine::describe(&bed.client).await;
+    println!("\n{table}\n{machine}");
+    if let Some(path) = &args.json {
+        table.append_to(path, &machine);
+    }
+}
+
+/// What is being done, on stderr: it takes minutes.
+fn say(what: &str) {
+    eprintln!("bench: {what}");
+}

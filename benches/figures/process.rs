@@ -1,0 +1,33 @@
+//! What the kernel says of a process: processor time and memory.
+
+use std::fs;
+use std::time::Duration;
+
+/// Processor time that a process has used, in user and kernel mode.
+pub fn cpu(pid: u32) -> Duration {
+    // The kernel counts in hundredths of a second, whatever it ticks in (USER_HZ, proc_pid_stat(5)).
+    Duration::from_millis((number(pid, 14) + number(pid, 15)) * 10)
+}
+
+/// The process of this name that has the same parent.
+pub fn sibling(pid: u32, name: &str) -> Option<u32> {
+    let parent = number(pid, 4);
+    let all = fs::read_dir("/proc").ok()?.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
+    let named = |pid: &u32| fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|comm| comm.trim() == name);
+    all.filter(named).find(|pid| number(*pid, 4) == parent)
+}
+
+/// Resident memory in MiB.
+pub fn memory(pid: u32) -> f64 {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).expect("the process runs");
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("it has memory");
+    line.trim().trim_end_matches(" kB").parse::<f64>().expect("a number") / 1024.0
+}
+
+/// A field of `/proc/PID/stat`, counted from 1; 0 once the process is gone.
+fn number(pid: u32, field: usize) -> u64 {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    // The second field, the name, is in parentheses and may hold anything.
+    let rest = stat.rsplit_once(") ").map_or("", |(_, rest)| rest);
+    rest.split(' ').nth(field - 3).and_then(|n| n.parse().ok()).unwrap_or_default()
+}

@@ -1,0 +1,82 @@
+//! 200 pipelines, each with a notification of its own that has been used, and then nothing: no write may come of it, nor of new
+//! lists, nor of a restart.
+//!
+//! Lists are made anew because the API server is restarted: its watch cache then begins later than where the watches stood, and
+//! refuses to go on from there. That they were is checked. Its counters begin anew, too, so what it wrote at its own start is
+//! left out by counting only what Pennant could write.
+
+use std::time::Duration;
+
+use futures::{StreamExt as _, stream};
+use k8s_openapi::api::core::v1::ConfigMap;
+use serde_json::json;
+use tokio::time::sleep;
+
+use crate::bed::{Bed, pipeline, until};
+use crate::process;
+use crate::source::Source;
+use crate::support::{Pennant, World};
+use crate::table::{MEMORY_IDLE, Reading, WRITES_IDLE};
+
+const PIPELINES: usize = 200;
+/// What Pennant writes, the Lease apart.
+const OURS: [&str; 2] = ["pennant.dev/", "events"];
+
+pub async fn measure(bed: &mut Bed, round: u32) -> Vec<Reading> {
+    let world = bed.world("quiet", round).await;
+    let sources: Vec<_> = stream::iter(0..PIPELINES).map(|n| prepare(bed, &world, n)).buffer_unordered(8).collect().await;
+    let mut pennant = Pennant::start(&world).await;
+    world.settled().await;
+    let before = bed.receiver.total();
+    stream::iter(sources).for_each_concurrent(8, async |mut source| source.flip().await).await;
+    until("all is sent", async || bed.receiver.total() == before + PIPELINES).await;
+    still(bed).await;
+
+    let phase = bed.seconds(20, 5);
+    let start = bed.now().await.requests;
+    sleep(phase).await;
+    let memory = process::memory(pennant.pid());
+    // So that the watches stand before what the API server finds when it is back.
+    world.create::<ConfigMap>(json!({"metadata": {"name": "later"}})).await;
+    let mut written = (&bed.now().await.requests - &start).writes().only(&OURS);
+    bed.plane.restart_api_server();
+    let kinds = ["pipelines", "notifications", "deliveries"].map(|kind| format!("LIST pennant.dev/{kind}"));
+    until("everything is listed again", async || {
+        let requests = bed.now().await.requests;
+        kinds.iter().all(|kind| requests.count(kind) > 0.0) && requests.count("LIST apps/deployments") > 0.0
+    })
+    .await;
+    sleep(phase).await;
+    pennant.restart().await;
+    sleep(phase).await;
+    let served = bed.now().await.requests;
+    written += served.writes().only(&OURS);
+    let memory = memory.max(process::memory(pennant.pid()));
+    pennant.stop().await;
+    vec![
+        Reading::of(&WRITES_IDLE, written.total()),
+        Reading::Note(format!("written: {}", written.each(1.0))),
+        Reading::Note(format!("lists after the restart of the API server: {}", served.only(&["LIST pennant"]).each(1.0))),
+        Reading::of(&MEMORY_IDLE, memory),
+    ]
+}
+
+async fn prepare(bed: &Bed, world: &World, n: usize) -> Source {
+    let app = format!("app-{n}");
+    let source = Source::create(world, &app).await;
+    pipeline(world, &app, std::slice::from_ref(&app)).await;
+    let only = json!({"pipelineSelector": {"matchLabels": {"pipeline": app}}});
+    bed.notification(world, &format!("hook-{n}"), only).await;
+    source
+}
+
+/// Waits until nothing has been written for three seconds.
+async fn still(bed: &Bed) {
+    let mut last = 0.0;
+    until("nothing is written any more", async || {
+        sleep(Duration::from_secs(3)).await;
+        let written = bed.now().await.requests.writes().only(&OURS).total();
+        written == std::mem::replace(&mut last, written)
+    })
+    .await;
+}

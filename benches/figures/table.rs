@@ -1,0 +1,190 @@
+//! The figures, their goals, and the table of them.
+//!
+//! In: the readings of each round. Out: medians, compared with the goals.
+
+use std::fmt;
+use std::fs::OpenOptions;
+use std::io::Write as _;
+use std::path::Path;
+
+use serde_json::json;
+
+/// Something that is measured.
+pub struct Figure {
+    /// For machines.
+    pub name: &'static str,
+    /// For people.
+    what: &'static str,
+    /// Of the value; a ratio to the floor has none.
+    unit: &'static str,
+    goal: Goal,
+}
+
+enum Goal {
+    AtLeast(f64),
+    AtMost(f64),
+}
+
+const fn at_most(name: &'static str, what: &'static str, unit: &'static str, goal: f64) -> Figure {
+    Figure { name, what, unit, goal: Goal::AtMost(goal) }
+}
+
+pub const THROUGHPUT: Figure = Figure {
+    name: "throughput",
+    what: "8 targets × 8 notifications: deliveries recorded and sent",
+    unit: "/s",
+    goal: Goal::AtLeast(0.8),
+};
+pub const LATENCY: Figure =
+    at_most("latency", "one lane, idle: from the application's status to the request, p50", "ms", 6.0);
+pub const CPU: Figure = at_most("cpu", "API server CPU a delivery", "ms", 1.5);
+pub const WRITES_SLOW: Figure = at_most("writes-slow", "API writes a delivery, at 1 a second", "", 5.0);
+pub const WRITES_FAST: Figure = at_most("writes-fast", "API writes a delivery, saturated", "", 2.5);
+pub const WRITES_IDLE: Figure = at_most("writes-idle", "API writes while nothing happens, 200 pipelines", "", 0.0);
+pub const MEMORY_IDLE: Figure = at_most("memory-idle", "resident memory, 200 pipelines", "MiB", 40.0);
+pub const MEMORY_PENDING: Figure = at_most("memory-pending", "resident memory, 10,000 pending deliveries", "MiB", 120.0);
+pub const MEMORY_SETTLED: Figure = at_most("memory-settled", "resident memory, after they are settled", "MiB", 80.0);
+pub const READY: Figure = at_most("ready", "ready after a restart with 10,000 pending", "s", 3.0);
+pub const CONNECTIONS: Figure = at_most("connections", "connections a request, over 10,000 requests", "", 0.02);
+
+/// In the order of the table.
+const FIGURES: [Figure; 11] = [
+    THROUGHPUT,
+    LATENCY,
+    CPU,
+    WRITES_SLOW,
+    WRITES_FAST,
+    WRITES_IDLE,
+    MEMORY_IDLE,
+    MEMORY_PENDING,
+    MEMORY_SETTLED,
+    READY,
+    CONNECTIONS,
+];
+
+/// What one round says of a figure, or what it wants known beside it.
+#[derive(Clone, Debug)]
+pub enum Reading {
+    /// A value, and the floor that it is compared with, if any.
+    Value { figure: &'static str, value: f64, floor: Option<f64> },
+    /// For people, while it runs.
+    Note(String),
+}
+
+impl Reading {
+    pub fn of(figure: &Figure, value: f64) -> Self {
+        Self::Value { figure: figure.name, value, floor: None }
+    }
+
+    pub fn against(figure: &Figure, value: f64, floor: f64) -> Self {
+        Self::Value { figure: figure.name, value, floor: Some(floor) }
+    }
+}
+
+impl fmt::Display for Reading {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Value { figure, value, floor: Some(floor) } => {
+                write!(f, "{figure}: {value:.2}, floor {floor:.2}, ratio {:.3}", value / floor)
+            }
+            Self::Value { figure, value, floor: None } => write!(f, "{figure}: {value:.4}"),
+            Self::Note(text) => f.write_str(text),
+        }
+    }
+}
+
+/// All readings.
+#[derive(Default)]
+pub struct Table(Vec<Reading>);
+
+/// The medians of one figure. Each column is a median by itself.
+struct Row<'a> {
+    figure: &'a Figure,
+    value: f64,
+    floor: Option<f64>,
+    /// What the goal is about: the value, or its ratio to the floor.
+    compared: f64,
+}
+
+impl Row<'_> {
+    fn met(&self) -> bool {
+        match self.figure.goal {
+            Goal::AtLeast(goal) => self.compared >= goal,
+            Goal::AtMost(goal) => self.compared <= goal,
+        }
+    }
+}
+
+impl Table {
+    pub fn add(&mut self, readings: Vec<Reading>) {
+        self.0.extend(readings);
+    }
+
+    fn rows(&self) -> impl Iterator<Item = Row<'static>> {
+        FIGURES.iter().filter_map(|figure| {
+            let of = |r: &Reading| match r {
+                Reading::Value { figure: name, value, floor } if *name == figure.name => Some((*value, *floor)),
+                _ => None,
+            };
+            let values: Vec<_> = self.0.iter().filter_map(of).collect();
+            let value = median(values.iter().map(|(v, _)| *v))?;
+            let compared = median(values.iter().map(|(v, floor)| v / floor.unwrap_or(1.0)))?;
+            Some(Row { figure, value, floor: median(values.iter().filter_map(|(_, floor)| *floor)), compared })
+        })
+    }
+
+    /// Appends one line of JSON for each figure.
+    pub fn append_to(&self, path: &Path, machine: &str) {
+        let mut file = OpenOptions::new().create(true).append(true).open(path).expect("a file for the figures");
+        for row in self.rows() {
+            let line = json!({"figure": row.figure.name, "value": row.value, "floor": row.floor, "compared": row.compared,
+                "met": row.met(), "machine": machine});
+            writeln!(file, "{line}").expect("written");
+        }
+    }
+}
+
+impl fmt::Display for Table {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "| figure | value | floor | ratio | goal | |")?;
+        writeln!(f, "|---|---|---|---|---|---|")?;
+        for row in self.rows() {
+            let unit = row.figure.unit;
+            let with_unit = |n: f64| format!("{} {unit}", number(n)).replace(" /", "/").trim_end().to_owned();
+            let floor = row.floor.map(with_unit).unwrap_or_default();
+            let ratio = row.floor.map(|_| format!("{:.2}", row.compared)).unwrap_or_default();
+            let (sign, goal) = match row.figure.goal {
+                Goal::AtLeast(goal) => ("≥", goal),
+                Goal::AtMost(goal) => ("≤", goal),
+            };
+            let goal = if row.floor.is_some() { goal.to_string() } else { format!("{goal} {unit}").trim_end().to_owned() };
+            let met = if row.met() { "met" } else { "**missed**" };
+            writeln!(f, "| {} | {} | {floor} | {ratio} | {sign} {goal} | {met} |", row.figure.what, with_unit(row.value))?;
+        }
+        Ok(())
+    }
+}
+
+/// Three digits that say something.
+fn number(n: f64) -> String {
+    match n.abs() {
+        n if n >= 100.0 || n == 0.0 => format!("{n:.0}"),
+        n if n >= 10.0 => format!("{n:.1}"),
+        n if n >= 0.1 => format!("{n:.2}"),
+        n => format!("{n:.4}"),
+    }
+}
+
+/// The middle one, or the mean of the two in the middle; `None` of nothing.
+pub fn median(values: impl Iterator<Item = f64>) -> Option<f64> {
+    quantile(&mut values.collect::<Vec<_>>(), 0.5)
+}
+
+/// A quantile, by linear interpolation; `None` of nothing.
+pub fn quantile(values: &mut [f64], q: f64) -> Option<f64> {
+    values.sort_by(f64::total_cmp);
+    let at = q * (values.len().checked_sub(1)? as f64);
+    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "an index within the list")]
+    let (low, high) = (at.floor() as usize, at.ceil() as usize);
+    Some(values[low] + (values[high] - values[low]) * at.fract())
+}
