@@ -20,6 +20,6 @@ prove() {
   grep -iE "^  $kind" "$log" | head -1 | sed -E 's/ +/ /g'
 }
 
-prove outcome-before-request audit 1826
-prove next-before-outcome order 1826
-prove cursor-before-create missing 1826
+prove outcome-before-request audit 14272
+prove next-before-outcome order 14272
+prove cursor-before-create missing 14272

@@ -50,7 +50,9 @@ pub enum Calls {
     Cursors,
     /// Those of the pipeline controller.
     PipelineStatus,
-    /// All of these.
+    /// Those that renew or take the Lease.
+    Lease,
+    /// All of these but the last.
     Writes,
 }
 
@@ -90,7 +92,7 @@ impl Plan {
     }
 
     fn round(&mut self) -> Vec<Weather> {
-        use Calls::{Creates, Cursors, Outcomes, PipelineStatus, Writes};
+        use Calls::{Creates, Cursors, Lease, Outcomes, PipelineStatus, Writes};
         use Harm::{AnswerLost, Refused, RequestLost};
         let rng = &mut self.rng;
         let mut round = vec![
@@ -116,6 +118,8 @@ impl Plan {
             (Cursors, RequestLost),
             (PipelineStatus, AnswerLost),
             (PipelineStatus, RequestLost),
+            (Lease, AnswerLost),
+            (Lease, RequestLost),
         ] {
             round.push(Weather::Faulty(calls, harm, rng.u8(20..=100)));
         }
@@ -166,7 +170,7 @@ mod tests {
     #[test]
     fn every_round_has_every_weather_and_a_kill_falls_into_it() {
         let mut plan = Plan::new(1, 2);
-        let rounds: Vec<Vec<_>> = (0..10).map(|_| plan.by_ref().take(20).collect()).collect();
+        let rounds: Vec<Vec<_>> = (0..10).map(|_| plan.by_ref().take(22).collect()).collect();
         let kinds = |round: &[Blow]| -> BTreeSet<_> {
             let kind = |b: &Blow| match b.weather {
                 Weather::Faulty(calls, harm, _) => Weather::Faulty(calls, harm, 0),
@@ -176,7 +180,7 @@ mod tests {
             };
             round.iter().map(kind).collect()
         };
-        assert_eq!(kinds(&rounds[0]).len(), 17);
+        assert_eq!(kinds(&rounds[0]).len(), 19);
         for round in &rounds {
             assert_eq!(kinds(round), kinds(&rounds[0]));
         }

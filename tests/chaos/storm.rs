@@ -138,6 +138,7 @@ fn concerns(calls: Calls, call: &Call) -> bool {
         Calls::Outcomes => call.is_outcome(),
         Calls::Cursors => call.is_cursors(),
         Calls::PipelineStatus => call.is_pipeline_status(),
+        Calls::Lease => call.is_lease(),
         Calls::Writes => {
             call.is_create_delivery() || call.is_delivery_status() || call.is_cursors() || call.is_pipeline_status()
         }
