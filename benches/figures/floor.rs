@@ -17,7 +17,7 @@ use crate::table::quantile;
 
 /// So many clients at once: more gain nothing.
 pub const AT_ONCE: usize = 32;
-/// Creates by one client, for the p50.
+/// Creates by one client, one after the other.
 const SINGLE: i64 = 200;
 
 /// The floor of one round.
@@ -58,15 +58,19 @@ async fn pairs_until(api: &Api<Delivery>, namespace: &str, first: i64, end: Inst
     done.await
 }
 
-/// The p50 of one create by one client, in milliseconds.
+/// One create, by one client: how long it takes, in milliseconds.
+pub async fn create_once(world: &World, n: i64) -> f64 {
+    let (api, delivery) = (world.api::<Delivery>(), object(sample(&world.ns, n)));
+    let began = Instant::now();
+    create(&api, &delivery).await;
+    began.elapsed().as_secs_f64() * 1000.0
+}
+
+/// The p50 of creates that follow each other, in milliseconds.
 pub async fn create_p50(world: &World) -> f64 {
-    let api = world.api::<Delivery>();
     let mut times = Vec::new();
     for n in 0..SINGLE {
-        let delivery = object(sample(&world.ns, n));
-        let began = Instant::now();
-        create(&api, &delivery).await;
-        times.push(began.elapsed().as_secs_f64() * 1000.0);
+        times.push(create_once(world, n).await);
     }
     quantile(&mut times, 0.5).expect("it was measured")
 }

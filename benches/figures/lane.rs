@@ -8,43 +8,53 @@ use tokio::time::{interval, sleep};
 use crate::bed::{Bed, pipeline, until};
 use crate::floor;
 use crate::source::Source;
-use crate::support::Pennant;
+use crate::support::{Pennant, World};
 use crate::table::{LATENCY, Reading, WRITES_SLOW, quantile};
 
 /// Cursors and figures are written within a second; then nothing more comes of a change.
 const TRAILING: Duration = Duration::from_secs(3);
 
 pub async fn measure(bed: &Bed, round: u32) -> Vec<Reading> {
-    let world = bed.world("lane", round).await;
-    let create = floor::create_p50(&bed.world("single", round).await).await;
+    let (world, single) = (bed.world("lane", round).await, bed.world("single", round).await);
+    let at_once = floor::create_p50(&single).await;
     let mut source = Source::create(&world, "web").await;
     pipeline(&world, "shop", &["web".to_owned()]).await;
     bed.notification(&world, "hook", json!({})).await;
     let mut pennant = Pennant::start(&world).await;
     world.settled().await;
-    let mut readings = latency(bed, &mut source, create).await;
+    let mut readings = latency(bed, &mut source, &single).await;
+    readings.push(Reading::Note(format!("creates without a pause between them: p50 {at_once:.1} ms")));
     sleep(TRAILING).await;
     readings.extend(one_a_second(bed, &mut source).await);
     pennant.stop().await;
     readings
 }
 
-/// From the start of the status write, as its writer sees it, to the arrival of the request.
-async fn latency(bed: &Bed, source: &mut Source, create: f64) -> Vec<Reading> {
-    let mut times = Vec::new();
+/// From the start of the status write, as its writer sees it, to the arrival of the request. In turns with creates in a namespace
+/// that Pennant does not watch, so that both meet the system in the same state.
+async fn latency(bed: &Bed, source: &mut Source, single: &World) -> Vec<Reading> {
+    let (mut times, mut creates) = (Vec::new(), Vec::new());
     let mut arrivals = bed.receiver.arrivals();
-    for _ in 0..bed.seconds(100, 30).as_secs() {
-        // Not in step with what happens once a second.
-        sleep(Duration::from_millis(200 + fastrand::u64(0..100))).await;
+    let count = if bed.quick { 30 } else { 100 };
+    for n in 0..count {
+        pause().await;
+        creates.push(floor::create_once(single, 1_000_000 + n).await);
+        pause().await;
         let before = bed.receiver.total();
         let began = Instant::now();
         source.flip().await;
         let arrived = arrivals.wait_for(|a| a.total > before).await.expect("the receiver runs").last;
         times.push(arrived.expect("it came").duration_since(began).as_secs_f64() * 1000.0);
     }
-    let mut at = |q| quantile(&mut times, q).expect("it was measured");
-    let (p50, p95) = (at(0.5), at(0.95));
-    vec![Reading::against(&LATENCY, p50, create), Reading::Note(format!("latency: p95 {p95:.1} ms"))]
+    let p = |times: &mut [f64], q| quantile(times, q).expect("it was measured");
+    let spread = |times: &mut [f64]| [0.05, 0.5, 0.95].map(|q| format!("{:.1}", p(times, q))).join(", ");
+    let note = format!("p5, p50 and p95: {} ms; of a create: {} ms", spread(&mut times), spread(&mut creates));
+    vec![Reading::against(&LATENCY, p(&mut times, 0.5), p(&mut creates, 0.5)), Reading::Note(note)]
+}
+
+/// Not in step with what happens once a second.
+async fn pause() {
+    sleep(Duration::from_millis(100 + fastrand::u64(0..100))).await;
 }
 
 async fn one_a_second(bed: &Bed, source: &mut Source) -> Vec<Reading> {
