@@ -103,7 +103,9 @@ impl Engine {
                     Ok(Done::Attempted { origin, answered, decided }) => self.attempted(&origin, answered, *decided),
                     Ok(Done::Worked(worked)) => self.worked(*worked),
                     Ok(Done::Missing { source, turn, gone }) => {
-                        gone.iter().for_each(|id| self.deleted(id));
+                        for id in &gone {
+                            self.deleted(id);
+                        }
                         self.complete(source, turn);
                     }
                     Err(error) => {

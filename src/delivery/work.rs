@@ -170,7 +170,7 @@ fn untouched(record: Record) -> Worked {
 }
 
 /// Another replica has written what came of a later attempt, or of what is settled: what it says counts.
-fn overtaken(record: Record, live: Record) -> Worked {
+fn overtaken(record: &Record, live: Record) -> Worked {
     let after = match live.status.outcome {
         Some(_) => After::Settled { answered: false },
         None => After::Retry { until: Instant::now() + schedule::resume(live.status.next_attempt_time, now()), asked: true },
@@ -218,7 +218,7 @@ pub async fn store(parts: Parts, decided: Decided, gate: Arc<Semaphore>) -> Work
                 record.status = status;
                 return Worked { record, after, gone: false, instead: None, news: true };
             }
-            Ok(Written::Overtaken(live)) => return overtaken(record, *live),
+            Ok(Written::Overtaken(live)) => return overtaken(&record, *live),
             Ok(Written::Gone(instead)) => {
                 let after = After::Settled { answered: false };
                 return Worked { record, after, gone: true, instead, news: false };

@@ -141,8 +141,8 @@ impl Candidacy {
     /// Whether it is known who holds it.
     #[must_use]
     pub fn decided(&self) -> bool {
-        self.held.is_some()
-            || matches!(&self.known, Known::There { seen, .. } if !seen.holder.is_empty() && !(self.fresh && seen.holder == self.identity))
+        let others = |holder: &str| !holder.is_empty() && (holder != self.identity || !self.fresh);
+        self.held.is_some() || matches!(&self.known, Known::There { seen, .. } if others(&seen.holder))
     }
 
     /// The watch says this. That the Lease is gone is not believed: the watch may be behind our own write.
@@ -187,8 +187,8 @@ impl Candidacy {
     }
 
     /// What came of a write that was sent at `sent`.
-    pub fn wrote(&mut self, write: &Write, sent: Duration, now: Duration, wrote: Wrote) {
-        match wrote {
+    pub fn wrote(&mut self, write: &Write, sent: Duration, now: Duration, what: Wrote) {
+        match what {
             Wrote::Done(seen) if write.ours => {
                 self.conflicts = 0;
                 (self.fresh, self.tried, self.look) = (false, None, false);

@@ -239,9 +239,9 @@ impl World {
             Step::Look if answered => self.replicas[who].looked(self.object.clone(), self.now),
             Step::Look => self.replicas[who].look_failed(self.now),
             Step::Write(write) => {
-                let wrote = if carried_out { self.write(who, &write) } else { Wrote::Unknown };
-                let wrote = if answered { wrote } else { Wrote::Unknown };
-                self.replicas[who].wrote(&write, sent, self.now, wrote);
+                let done = if carried_out { self.write(who, &write) } else { Wrote::Unknown };
+                let known = if answered { done } else { Wrote::Unknown };
+                self.replicas[who].wrote(&write, sent, self.now, known);
             }
             Step::Wait(_) => {}
         }

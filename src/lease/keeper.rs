@@ -148,7 +148,7 @@ impl Keeper {
             None => self.call(self.api.create(&params, &object)).await,
             Some(_) => self.call(self.api.replace(self.named.name, &params, &object)).await,
         };
-        let wrote = match answer {
+        let outcome = match answer {
             Ok(stored) => Wrote::Done(seen(&stored)),
             Err(LeaseError::Api(error)) if is_conflict(&error, write) => Wrote::Conflict,
             Err(error) => {
@@ -156,10 +156,10 @@ impl Keeper {
                 Wrote::Unknown
             }
         };
-        if matches!(wrote, Wrote::Done(_)) {
+        if matches!(outcome, Wrote::Done(_)) {
             self.complaint = None;
         }
-        self.state.wrote(write, sent, since_boot(), wrote);
+        self.state.wrote(write, sent, since_boot(), outcome);
     }
 
     async fn call<T>(&self, call: impl Future<Output = Result<T, kube::Error>>) -> Result<T, LeaseError> {

@@ -224,15 +224,12 @@ fn look(pipeline: Arc<Pipeline>, context: Arc<Context>) -> BoxFuture<'static, Re
         } else if memory.turn != turn {
             memory = memory.anew(turn);
         }
-        let result = match tenure {
-            Some(tenure) => {
-                context.begin(turn);
-                reconcile(&context, &key, &pipeline, &mut memory, tenure.epoch).await
-            }
-            None => {
-                keep_warm(&context, &key, &pipeline, &mut memory);
-                Ok(Action::await_change())
-            }
+        let result = if let Some(tenure) = tenure {
+            context.begin(turn);
+            reconcile(&context, &key, &pipeline, &mut memory, tenure.epoch).await
+        } else {
+            keep_warm(&context, &key, &pipeline, &mut memory);
+            Ok(Action::await_change())
         };
         memory.ended(result.is_ok());
         context.memories().insert(key, memory);

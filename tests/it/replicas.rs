@@ -81,7 +81,9 @@ async fn killed() {
     let (world, mut first, second) = two("replicas-killed", &receiver).await;
     ship_all(&world, 1..=2).await;
     let gate = Gate::new();
-    APPS.iter().for_each(|app| receiver.script(&format!("/hook/{app}"), [Reply::status(200).behind(&gate)]));
+    for app in APPS {
+        receiver.script(&format!("/hook/{app}"), [Reply::status(200).behind(&gate)]);
+    }
     let renewed = lease(&world, DISPATCH).await.renew_time.expect("renewed").0;
     ship_all(&world, 3..=4).await;
     for app in APPS {
@@ -106,7 +108,9 @@ async fn frozen() {
     let (world, first, second) = two("replicas-frozen", &receiver).await;
     ship_all(&world, 1..=2).await;
     let gate = Gate::new();
-    APPS.iter().for_each(|app| receiver.script(&format!("/hook/{app}"), [Reply::status(200).behind(&gate)]));
+    for app in APPS {
+        receiver.script(&format!("/hook/{app}"), [Reply::status(200).behind(&gate)]);
+    }
     ship_all(&world, 3..=4).await;
     for app in APPS {
         receiver.wait(&format!("/hook/{app}"), 3).await;
@@ -191,7 +195,7 @@ async fn whoever_is_robbed_of_the_lease_does_nothing_until_it_is_its_own_again()
     assert_eq!(pennant.metrics().await[creates], writes[creates]);
 
     // The robber does not renew it.
-    acts(&pennant, Duration::from_secs(60)).await;
+    acts(&pennant, Duration::from_mins(1)).await;
     assert_eq!(lease(&world, DISPATCH).await.lease_transitions, Some(41));
     world.ship("a", "3").await;
     world.fence("shop", &["hook"]).await;
