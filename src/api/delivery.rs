@@ -100,7 +100,7 @@ pub struct DeliverySpec {
     /// The state after.
     pub to: State,
     /// Whether several changes were made one before this was recorded.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "super::pipeline::is_false")]
     pub coalesced: bool,
 }
 

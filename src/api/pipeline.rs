@@ -162,10 +162,10 @@ pub struct State {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub current: Option<String>,
     /// Whether it has failed since it was last `Current`.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "is_false")]
     pub failed: bool,
     /// Whether it runs something else than was declared.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "is_false")]
     pub drifted: bool,
     /// One word on why. Only in the newer state of a change.
     #[serde(default, skip_serializing_if = "String::is_empty")]
@@ -188,10 +188,10 @@ pub struct Settled {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub current: Option<String>,
     /// Whether it has failed since.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "is_false")]
     pub failed: bool,
     /// Whether it runs something else than was declared.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "is_false")]
     pub drifted: bool,
     /// Hash of the rules that read the object; when it changes, a new baseline is taken.
     #[serde(default)]
@@ -235,7 +235,7 @@ pub struct Change {
     #[schemars(with = "String")]
     pub time: Time,
     /// Whether several changes were made one for lack of room.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "is_false")]
     pub coalesced: bool,
     /// The state before.
     pub from: State,
@@ -283,4 +283,9 @@ pub struct LastSent {
 #[allow(clippy::trivially_copy_pass_by_ref, reason = "the signature is serde's")]
 fn is_zero(number: &i32) -> bool {
     *number == 0
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "the signature is serde's")]
+pub(super) fn is_false(flag: &bool) -> bool {
+    !flag
 }
