@@ -12,6 +12,7 @@ use pennant::delivery::record;
 use serde_json::json;
 
 use crate::bed::{Bed, create};
+use crate::process;
 use crate::support::World;
 use crate::table::quantile;
 
@@ -28,6 +29,8 @@ pub struct Floor {
     pub cpu: Duration,
     /// The same of etcd.
     pub etcd: Duration,
+    /// Cores that had nothing to do.
+    pub idle: f64,
 }
 
 /// Pairs, as fast as they are taken.
@@ -36,13 +39,14 @@ pub async fn pairs(bed: &Bed, round: u32) -> Floor {
     let deliveries = world.api::<Delivery>();
     let deadline = |span| Instant::now() + span;
     pairs_until(&deliveries, &world.ns, 0, deadline(bed.seconds(2, 1))).await;
-    let (before, began) = (bed.now().await, Instant::now());
+    let (before, began, idle) = (bed.now().await, Instant::now(), process::idle());
     let count = pairs_until(&deliveries, &world.ns, 1_000_000, deadline(bed.seconds(10, 4))).await;
     let (took, after) = (began.elapsed(), bed.now().await);
     Floor {
         rate: f64::from(count) / took.as_secs_f64(),
         cpu: (after.cpu - before.cpu) / count,
         etcd: (after.etcd - before.etcd) / count,
+        idle: (process::idle() - idle).as_secs_f64() / took.as_secs_f64(),
     }
 }
 

@@ -17,7 +17,7 @@ use pennant::api::{Pipeline, Status};
 use serde_json::json;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
-use tokio::time::{interval, sleep};
+use tokio::time::sleep;
 
 use crate::api_server::Moment;
 use crate::bed::{Bed, pipeline, until};
@@ -52,15 +52,14 @@ pub async fn measure(bed: &Bed, round: u32) -> Vec<Reading> {
 
     let load = Load::start(bed, &world, sources);
     sleep(bed.seconds(5, 3)).await;
-    let before = Here::now(bed, &pennant, &load).await;
+    let before = Here::now(bed, &pennant).await;
     sleep(bed.seconds(30, 8)).await;
-    let after = Here::now(bed, &pennant, &load).await;
+    let after = Here::now(bed, &pennant).await;
     let (sources, changes) = load.stop().await;
     until("all is delivered", async || delivered(&pennant).await >= (changes * NOTIFICATIONS) as f64).await;
     check(bed, &world, &pennant, changes).await;
     pennant.stop().await;
-    let rate = (after.changes - before.changes) as f64 / after.at.duration_since(before.at).as_secs_f64();
-    let alone = alone(bed, sources, rate).await;
+    let alone = alone(bed, sources).await;
     readings(&floor, &before, &after, alone)
 }
 
@@ -95,6 +94,11 @@ fn readings(floor: &floor::Floor, before: &Here, after: &Here, alone: Duration) 
             millis(after.pennant - before.pennant) / sent,
         )),
         Reading::Note(format!(
+            "idle cores: {:.2}, in the floor {:.2}",
+            (after.idle - before.idle).as_secs_f64() / took,
+            floor.idle,
+        )),
+        Reading::Note(format!(
             "pennant counts {:.0} writes, the API server {:.0}; {created:.0} deliveries created and {sent:.0} sent in {took:.1} s",
             after.counted - before.counted,
             own.total(),
@@ -115,22 +119,21 @@ async fn delivered(pennant: &Pennant) -> f64 {
     pennant.metrics().await["pennant_deliveries_total{outcome=\"Delivered\"}"]
 }
 
-/// API server CPU for one write of a source object, with nobody watching: the same writes at the same rate.
-async fn alone(bed: &Bed, sources: Vec<Source>, rate: f64) -> Duration {
-    let began = bed.now().await;
-    let gap = Duration::from_secs_f64(sources.len() as f64 / rate);
+/// API server CPU for one write of a source object, with nobody watching: the same writes, so fast that what the API server does
+/// by itself does not count.
+async fn alone(bed: &Bed, sources: Vec<Source>) -> Duration {
+    let before = bed.now().await.cpu;
     let end = Instant::now() + bed.seconds(10, 4);
     let writes = join_all(sources.into_iter().map(async |mut source| {
-        let (mut writes, mut clock) = (0, interval(gap));
+        let mut writes = 0;
         while Instant::now() < end {
-            clock.tick().await;
             source.flip().await;
             writes += 1;
         }
         writes
     }));
     let writes: u32 = writes.await.into_iter().sum();
-    (bed.now().await.cpu - began.cpu) / writes
+    (bed.now().await.cpu - before) / writes
 }
 
 /// A moment of the measurement.
@@ -141,11 +144,11 @@ struct Here {
     /// Writes that Pennant counts.
     counted: f64,
     pennant: Duration,
-    changes: usize,
+    idle: Duration,
 }
 
 impl Here {
-    async fn now(bed: &Bed, pennant: &Pennant, load: &Load) -> Self {
+    async fn now(bed: &Bed, pennant: &Pennant) -> Self {
         let api = bed.now().await;
         let metrics = pennant.metrics().await;
         Self {
@@ -154,7 +157,7 @@ impl Here {
             delivered: metrics["pennant_deliveries_total{outcome=\"Delivered\"}"],
             counted: metrics.iter().filter(|(k, _)| k.starts_with("pennant_api_writes_total")).map(|(_, n)| n).sum(),
             pennant: process::cpu(pennant.pid()),
-            changes: load.changes.load(Ordering::Relaxed),
+            idle: process::idle(),
         }
     }
 }
