@@ -86,7 +86,7 @@ impl AddAssign for Requests {
     }
 }
 
-/// A moment in the life of the control plane.
+/// A moment in the life of the control plane, and of the machine.
 #[derive(Clone, Debug)]
 pub struct Moment {
     /// What was served until then.
@@ -95,4 +95,8 @@ pub struct Moment {
     pub cpu: Duration,
     /// Processor time of etcd.
     pub etcd: Duration,
+    /// Processor time of this program: clients and receiver.
+    pub bench: Duration,
+    /// Time that the cores had nothing to do.
+    pub idle: Duration,
 }

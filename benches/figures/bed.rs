@@ -43,7 +43,13 @@ impl Bed {
     /// The control plane as it is now.
     pub async fn now(&self) -> Moment {
         let requests = Requests::served(&self.client).await;
-        Moment { requests, cpu: process::cpu(self.plane.api_server), etcd: process::cpu(self.etcd) }
+        Moment {
+            requests,
+            cpu: process::cpu(self.plane.api_server),
+            etcd: process::cpu(self.etcd),
+            bench: process::cpu(std::process::id()),
+            idle: process::idle(),
+        }
     }
 
     /// A time span, or a short one.

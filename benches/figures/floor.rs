@@ -20,19 +20,59 @@ pub const AT_ONCE: usize = 32;
 /// Creates by one client, one after the other.
 const SINGLE: i64 = 200;
 
-/// The floor of one round.
+/// The floor of one round: as many pairs as were made, and what they took.
+#[derive(Clone, Copy, Debug)]
 pub struct Floor {
-    /// Pairs a second by [`AT_ONCE`] clients.
-    pub rate: f64,
-    /// Processor time of the API server for a pair.
-    pub cpu: Duration,
-    /// The same of etcd.
-    pub etcd: Duration,
+    count: u32,
+    took: Duration,
+    api: Duration,
+    etcd: Duration,
+    bench: Duration,
+    idle: Duration,
 }
 
-/// Pairs, as fast as they are taken.
-pub async fn pairs(bed: &Bed, round: u32) -> Floor {
-    let world = bed.world("floor", round).await;
+impl Floor {
+    /// Pairs a second by [`AT_ONCE`] clients.
+    pub fn rate(&self) -> f64 {
+        f64::from(self.count) / self.took.as_secs_f64()
+    }
+
+    /// Processor time of the API server for a pair, in milliseconds.
+    pub fn api(&self) -> f64 {
+        (self.api / self.count).as_secs_f64() * 1000.0
+    }
+
+    /// The same of etcd.
+    pub fn etcd(&self) -> f64 {
+        (self.etcd / self.count).as_secs_f64() * 1000.0
+    }
+
+    /// The same of all that took part, the clients too.
+    pub fn all(&self) -> f64 {
+        self.api() + self.etcd() + (self.bench / self.count).as_secs_f64() * 1000.0
+    }
+
+    /// Cores that had nothing to do.
+    pub fn idle(&self) -> f64 {
+        self.idle.as_secs_f64() / self.took.as_secs_f64()
+    }
+
+    /// Two measurements made one: what else runs on the machine is not the same before and after.
+    pub fn and(self, other: Self) -> Self {
+        Self {
+            count: self.count + other.count,
+            took: self.took + other.took,
+            api: self.api + other.api,
+            etcd: self.etcd + other.etcd,
+            bench: self.bench + other.bench,
+            idle: self.idle + other.idle,
+        }
+    }
+}
+
+/// Pairs, as fast as they are taken, in a namespace of this name.
+pub async fn pairs(bed: &Bed, name: &str, round: u32) -> Floor {
+    let world = bed.world(name, round).await;
     let deliveries = world.api::<Delivery>();
     let deadline = |span| Instant::now() + span;
     pairs_until(&deliveries, &world.ns, 0, deadline(bed.seconds(2, 1))).await;
@@ -40,9 +80,12 @@ pub async fn pairs(bed: &Bed, round: u32) -> Floor {
     let count = pairs_until(&deliveries, &world.ns, 1_000_000, deadline(bed.seconds(10, 4))).await;
     let (took, after) = (began.elapsed(), bed.now().await);
     Floor {
-        rate: f64::from(count) / took.as_secs_f64(),
-        cpu: (after.cpu - before.cpu) / count,
-        etcd: (after.etcd - before.etcd) / count,
+        count,
+        took,
+        api: after.cpu - before.cpu,
+        etcd: after.etcd - before.etcd,
+        bench: after.bench - before.bench,
+        idle: after.idle - before.idle,
     }
 }
 

@@ -24,6 +24,13 @@ pub fn memory(pid: u32) -> f64 {
     line.trim().trim_end_matches(" kB").parse::<f64>().expect("a number") / 1024.0
 }
 
+/// Time that all cores together had nothing to do, since the machine was started.
+pub fn idle() -> Duration {
+    let stat = fs::read_to_string("/proc/stat").unwrap_or_default();
+    let idle = stat.lines().next().and_then(|cpu| cpu.split_whitespace().nth(4)?.parse().ok());
+    Duration::from_millis(idle.unwrap_or(0_u64) * 10)
+}
+
 /// A field of `/proc/PID/stat`, counted from 1; 0 once the process is gone.
 fn number(pid: u32, field: usize) -> u64 {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();

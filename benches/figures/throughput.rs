@@ -16,8 +16,8 @@ use kube::runtime::{WatchStreamExt as _, watcher};
 use pennant::api::{Pipeline, Status};
 use serde_json::json;
 use tokio::sync::watch;
-use tokio::task::JoinSet;
-use tokio::time::{interval, sleep};
+use tokio::task::{JoinHandle, JoinSet};
+use tokio::time::sleep;
 
 use crate::api_server::Moment;
 use crate::bed::{Bed, pipeline, until};
@@ -36,7 +36,7 @@ const IN_LOG: usize = pennant::changelog::MAX_PER_SUBJECT - 1;
 const AHEAD: usize = 4;
 
 pub async fn measure(bed: &Bed, round: u32) -> Vec<Reading> {
-    let floor = floor::pairs(bed, round).await;
+    let floor = floor::pairs(bed, "floor-before", round).await;
     let world = bed.world("throughput", round).await;
     let apps: Vec<_> = (0..TARGETS).map(|n| format!("web-{n}")).collect();
     let mut sources = Vec::new();
@@ -52,16 +52,23 @@ pub async fn measure(bed: &Bed, round: u32) -> Vec<Reading> {
 
     let load = Load::start(bed, &world, sources);
     sleep(bed.seconds(5, 3)).await;
-    let before = Here::now(bed, &pennant, &load).await;
+    let before = Here::now(bed, &pennant).await;
     sleep(bed.seconds(30, 8)).await;
-    let after = Here::now(bed, &pennant, &load).await;
+    let after = Here::now(bed, &pennant).await;
+    let seen = *load.seen.borrow();
     let (sources, changes) = load.stop().await;
     until("all is delivered", async || delivered(&pennant).await >= (changes * NOTIFICATIONS) as f64).await;
     check(bed, &world, &pennant, changes).await;
     pennant.stop().await;
-    let rate = (after.changes - before.changes) as f64 / after.at.duration_since(before.at).as_secs_f64();
-    let alone = alone(bed, sources, rate).await;
-    readings(&floor, &before, &after, alone)
+    let alone = alone(bed, sources).await;
+    let floor = floor.and(floor::pairs(bed, "floor-after", round).await);
+    let mut readings = readings(&floor, &before, &after, alone);
+    let mean = |n: usize| n as f64 / seen.versions as f64;
+    let (size, changes) = (mean(seen.bytes) / 1024.0, mean(seen.changes));
+    readings.push(Reading::Note(format!(
+        "the pipeline's status has {size:.1} KiB and {changes:.0} changes in its log, on average"
+    )));
+    readings
 }
 
 /// What came of it, and at what price. `alone`: API server CPU for one write of a source object.
@@ -79,20 +86,36 @@ fn readings(floor: &floor::Floor, before: &Here, after: &Here, alone: Duration) 
     let cpu = millis(after.api.cpu - before.api.cpu);
     let cpu_own = (cpu - sources * millis(alone)) / count;
     let etcd = millis(after.api.etcd - before.api.etcd) / count;
+    let (pennant, bench) =
+        (millis(after.pennant - before.pennant) / count, millis(after.api.bench - before.api.bench) / count);
+    let all = cpu / count + etcd + pennant + bench;
     vec![
-        Reading::against(&THROUGHPUT, sent / took, floor.rate),
-        Reading::against(&CPU, cpu_own, millis(floor.cpu)),
+        Reading::against(&THROUGHPUT, sent / took, floor.rate()),
+        Reading::against(&CPU, cpu_own, floor.api()),
         Reading::of(&WRITES_FAST, own.total() / count),
         Reading::Note(format!("writes a delivery: {}", own.each(count))),
         Reading::Note(format!("reads a delivery: {}", requests.only(&["GET ", "LIST "]).each(count))),
         Reading::Note(format!(
-            "of CPU a delivery: API server {:.2} ms with and {cpu_own:.2} ms without {:.1} source writes a second of {:.2} ms each; \
-             etcd {etcd:.2} ms (floor {:.2} ms); pennant {:.2} ms",
+            "CPU a delivery: API server {:.2} ms ({cpu_own:.2} ms without {:.1} source writes a second of {:.2} ms each), \
+             etcd {etcd:.2} ms, pennant {pennant:.2} ms, load and receiver {bench:.2} ms; in all {all:.2} ms",
             cpu / count,
             sources / took,
             millis(alone),
-            millis(floor.etcd),
-            millis(after.pennant - before.pennant) / sent,
+        )),
+        Reading::Note(format!(
+            "CPU of a pair of the floor: API server {:.2} ms, etcd {:.2} ms; in all {:.2} ms, which is {:.2} of the above",
+            floor.api(),
+            floor.etcd(),
+            floor.all(),
+            floor.all() / all,
+        )),
+        Reading::Note(format!(
+            "of {} cores, {:.2} were used and {:.2} idle; in the floor {:.2} and {:.2}",
+            std::thread::available_parallelism().map_or(0, usize::from),
+            all * count / 1000.0 / took,
+            (after.api.idle - before.api.idle).as_secs_f64() / took,
+            floor.all() * floor.rate() / 1000.0,
+            floor.idle(),
         )),
         Reading::Note(format!(
             "pennant counts {:.0} writes, the API server {:.0}; {created:.0} deliveries created and {sent:.0} sent in {took:.1} s",
@@ -115,22 +138,21 @@ async fn delivered(pennant: &Pennant) -> f64 {
     pennant.metrics().await["pennant_deliveries_total{outcome=\"Delivered\"}"]
 }
 
-/// API server CPU for one write of a source object, with nobody watching: the same writes at the same rate.
-async fn alone(bed: &Bed, sources: Vec<Source>, rate: f64) -> Duration {
-    let began = bed.now().await;
-    let gap = Duration::from_secs_f64(sources.len() as f64 / rate);
+/// API server CPU for one write of a source object, with nobody watching: the same writes, so fast that what the API server does
+/// by itself does not count.
+async fn alone(bed: &Bed, sources: Vec<Source>) -> Duration {
+    let before = bed.now().await.cpu;
     let end = Instant::now() + bed.seconds(10, 4);
     let writes = join_all(sources.into_iter().map(async |mut source| {
-        let (mut writes, mut clock) = (0, interval(gap));
+        let mut writes = 0;
         while Instant::now() < end {
-            clock.tick().await;
             source.flip().await;
             writes += 1;
         }
         writes
     }));
     let writes: u32 = writes.await.into_iter().sum();
-    (bed.now().await.cpu - began.cpu) / writes
+    (bed.now().await.cpu - before) / writes
 }
 
 /// A moment of the measurement.
@@ -141,11 +163,10 @@ struct Here {
     /// Writes that Pennant counts.
     counted: f64,
     pennant: Duration,
-    changes: usize,
 }
 
 impl Here {
-    async fn now(bed: &Bed, pennant: &Pennant, load: &Load) -> Self {
+    async fn now(bed: &Bed, pennant: &Pennant) -> Self {
         let api = bed.now().await;
         let metrics = pennant.metrics().await;
         Self {
@@ -154,7 +175,6 @@ impl Here {
             delivered: metrics["pennant_deliveries_total{outcome=\"Delivered\"}"],
             counted: metrics.iter().filter(|(k, _)| k.starts_with("pennant_api_writes_total")).map(|(_, n)| n).sum(),
             pennant: process::cpu(pennant.pid()),
-            changes: load.changes.load(Ordering::Relaxed),
         }
     }
 }
@@ -166,18 +186,28 @@ struct Shown {
     in_log: usize,
 }
 
+/// What the pipeline's status looked like, for whoever asks what it costs.
+#[derive(Clone, Copy, Debug, Default)]
+struct Seen {
+    versions: usize,
+    bytes: usize,
+    changes: usize,
+}
+
 /// The load: one task for each target, and one that watches the pipeline.
 struct Load {
     stop: Arc<AtomicBool>,
     changes: Arc<AtomicUsize>,
     movers: JoinSet<Source>,
-    watching: tokio::task::JoinHandle<()>,
+    watching: JoinHandle<()>,
+    seen: watch::Receiver<Seen>,
 }
 
 impl Load {
     fn start(bed: &Bed, world: &World, sources: Vec<Source>) -> Self {
         let (show, shown) = watch::channel(BTreeMap::new());
-        let watching = tokio::spawn(follow(world.api(), show));
+        let (count, seen) = watch::channel(Seen::default());
+        let watching = tokio::spawn(follow(world.api(), show, count));
         let (stop, changes) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
         let mut movers = JoinSet::new();
         for source in sources {
@@ -185,7 +215,7 @@ impl Load {
             let pace = Pace { shown: shown.clone(), arrived: bed.receiver.arrivals(), path };
             movers.spawn(drive(source, pace, stop.clone(), changes.clone()));
         }
-        Self { stop, changes, movers, watching }
+        Self { stop, changes, movers, watching, seen }
     }
 
     /// Lets every target end what it has begun. The sources, and how many changes they made.
@@ -221,10 +251,15 @@ async fn drive(mut source: Source, mut pace: Pace, stop: Arc<AtomicBool>, change
     source
 }
 
-async fn follow(api: Api<Pipeline>, show: watch::Sender<BTreeMap<String, Shown>>) {
+async fn follow(api: Api<Pipeline>, show: watch::Sender<BTreeMap<String, Shown>>, count: watch::Sender<Seen>) {
     let mut pipelines = watcher(api, watcher::Config::default()).default_backoff().applied_objects().boxed();
     while let Some(pipeline) = pipelines.try_next().await.expect("the pipeline is watched") {
         let status = pipeline.status.unwrap_or_default();
+        count.send_modify(|seen| {
+            seen.versions += 1;
+            seen.bytes += serde_json::to_vec(&status).map_or(0, |text| text.len());
+            seen.changes += status.log.as_ref().map_or(0, |log| log.changes.len());
+        });
         let mut changes = status.log.unwrap_or_default().changes;
         let coalesced: BTreeSet<_> = changes.iter().filter(|c| c.coalesced).map(|c| c.serial).collect();
         assert!(coalesced.is_empty(), "changes were made one: {coalesced:?}");
