@@ -32,3 +32,10 @@ pub const VERSION: &str = "v1alpha1";
 /// A point in time on the wire: RFC 3339 in UTC. The schema says `string` without `format: date-time`, for parsing it costs the
 /// API server on every write and the only writer is the controller.
 pub type Time = jiff::Timestamp;
+
+/// Resource versions of one resource can be compared as numbers
+/// (<https://kubernetes.io/docs/reference/using-api/api-concepts/#resource-versions>); one that is no number counts as newest.
+#[must_use]
+pub fn version(text: Option<&str>) -> u64 {
+    text.and_then(|t| t.parse().ok()).unwrap_or(u64::MAX)
+}

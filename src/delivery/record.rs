@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use sha2::{Digest as _, Sha256};
 
-use crate::api::{DeliverySpec, DeliveryStatus, Time};
+use crate::api::{DeliverySpec, DeliveryStatus, Time, version};
 
 /// Where a record is kept; also the key of its identity.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -35,12 +35,10 @@ pub struct Record {
 }
 
 impl Record {
-    /// Whether another copy of the same object is newer. Versions of one resource can be compared as numbers
-    /// (<https://kubernetes.io/docs/reference/using-api/api-concepts/#resource-versions>).
+    /// Whether another copy of the same object is newer.
     #[must_use]
     pub fn is_older_than(&self, other: &Self) -> bool {
-        let number = |version: &str| version.parse::<u64>().unwrap_or(u64::MAX);
-        number(&self.version) < number(&other.version)
+        version(Some(&self.version)) < version(Some(&other.version))
     }
 
     /// The lane that it is in.

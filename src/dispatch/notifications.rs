@@ -14,10 +14,10 @@ use kube::{Resource as _, ResourceExt as _};
 
 use super::figures::{self, Known};
 use super::follow::Followed;
-use super::{Context, persist};
+use super::Context;
 use crate::api::conditions::{ConditionStatus, READY, get};
 use crate::api::credentials::SecretName;
-use crate::api::{Notification, NotificationStatus, now};
+use crate::api::{self, Notification, NotificationStatus, now};
 use crate::config::{EffectiveNotification, resolve};
 use crate::delivery::Scope;
 use crate::report::status::{self, StatusError};
@@ -110,7 +110,7 @@ impl Written {
     fn last(&self, notification: &Notification) -> Last {
         let uid = notification.uid().unwrap_or_default();
         let known = self.0.lock().unwrap_or_else(PoisonError::into_inner).get(&uid).cloned().unwrap_or_default();
-        let version = persist::version(notification.metadata.resource_version.as_deref());
+        let version = api::version(notification.metadata.resource_version.as_deref());
         if version < known.version {
             return known;
         }
@@ -149,7 +149,7 @@ pub async fn tell(notification: &Notification, ctx: &Context, last_time: bool) -
     let version = status::write(&ctx.client, &ctx.metrics, notification, &new).await?;
     warn_if_worse(ctx, notification, &last.status, &new);
     if let Some(version) = version {
-        let version = persist::version(Some(&version));
+        let version = api::version(Some(&version));
         ctx.written.put(uid, Last { version, status: new, stale_since: None });
     }
     Ok(Action::await_change())

@@ -11,9 +11,9 @@ use kube::{Api, Client, ResourceExt as _};
 use serde_json::{Value, json};
 use thiserror::Error;
 
-use crate::api::Pipeline;
 use crate::api::delivery::PipelineRef;
 use crate::api::pipeline::Dispatched;
+use crate::api::{Pipeline, version};
 
 const DEADLINE: Duration = Duration::from_secs(10);
 
@@ -94,11 +94,4 @@ pub async fn read(client: &Client, pipeline: &PipelineRef) -> Result<Option<(Sto
         let serial = o.data.pointer("/status/log/serial").and_then(Value::as_i64);
         (Stored { raw, version: version(o.resource_version().as_deref()) }, serial)
     }))
-}
-
-/// Resource versions of one resource can be compared as numbers
-/// (<https://kubernetes.io/docs/reference/using-api/api-concepts/#resource-versions>); one that is no number counts as newest.
-#[must_use]
-pub fn version(text: Option<&str>) -> u64 {
-    text.and_then(|t| t.parse().ok()).unwrap_or(u64::MAX)
 }

@@ -12,7 +12,7 @@ use super::cursors::Position;
 use super::persist::{self, PersistError, Persisted, Stored};
 use crate::api::delivery::PipelineRef;
 use crate::api::pipeline::{Cursor, Dispatched};
-use crate::api::{DeliverySpec, Pipeline};
+use crate::api::{self, DeliverySpec, Pipeline};
 use crate::telemetry::metrics::{ApiWrite, WriteResult};
 
 /// Cursors and times are persisted at most so often.
@@ -69,7 +69,7 @@ impl Standing {
 
     /// Takes over what the watch brings, unless it is older than our own last write.
     pub(super) fn absorb(&mut self, pipeline: &Pipeline) {
-        let version = persist::version(pipeline.metadata.resource_version.as_deref());
+        let version = api::version(pipeline.metadata.resource_version.as_deref());
         if version <= self.stored.version && version != u64::MAX {
             return;
         }

@@ -11,7 +11,7 @@
 
 use std::time::Duration;
 
-use crate::api::Time;
+use crate::api::{Time, version};
 
 /// How long a renewal holds.
 pub const LASTS: Duration = Duration::from_secs(90);
@@ -290,7 +290,7 @@ impl Candidacy {
     }
 
     fn is_older(&self, seen: &Seen) -> bool {
-        matches!(&self.known, Known::There { seen: known, .. } if number(&seen.version) < number(&known.version))
+        matches!(&self.known, Known::There { seen: known, .. } if version(Some(&seen.version)) < version(Some(&known.version)))
     }
 
     fn see(&mut self, seen: Seen, now: Duration) {
@@ -312,12 +312,6 @@ impl Candidacy {
         self.fresh &= seen.holder == self.identity || seen.holder.is_empty();
         self.known = Known::There { seen, since: now, expired: None };
     }
-}
-
-/// Versions of one object can be compared as numbers
-/// (<https://kubernetes.io/docs/reference/using-api/api-concepts/#resource-versions>); one that is none counts as newest.
-fn number(version: &str) -> u64 {
-    version.parse().unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]
