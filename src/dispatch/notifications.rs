@@ -12,9 +12,9 @@ use kube::runtime::controller::Action;
 use kube::runtime::watcher::Event;
 use kube::{Resource as _, ResourceExt as _};
 
+use super::Context;
 use super::figures::{self, Known};
 use super::follow::Followed;
-use super::Context;
 use crate::api::conditions::{ConditionStatus, READY, get};
 use crate::api::credentials::SecretName;
 use crate::api::{self, Notification, NotificationStatus, now};
