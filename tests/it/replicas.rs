@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use futures::future::join_all;
 use k8s_openapi::api::coordination::v1::Lease;
+use kube::api::ListParams;
 use serde_json::json;
 
 use crate::support::pennant::Options;
@@ -224,6 +225,12 @@ async fn a_deleted_lease_is_made_again_and_its_epoch_raised_above_the_logs() {
     for name in [PIPELINE, DISPATCH] {
         world.delete_any::<Lease>(name).await;
     }
+    // What is written before it is noticed is still of the old epoch.
+    eventually("the Leases are made again", async || {
+        let leases = world.api::<Lease>().list(&ListParams::default()).await.map_err(|e| e.to_string())?;
+        if leases.items.len() == 2 { Ok(()) } else { Err(format!("there are {}", leases.items.len())) }
+    })
+    .await;
     world.ship("a", "3").await;
     world.observed_at("shop", "3", &["a"]).await;
     assert!(world.get_pipeline("shop").await.status.unwrap().log.unwrap().epoch > epoch);
