@@ -17,7 +17,7 @@ prove() {
     return 1
   fi
   printf 'chaos-proof: %-24s is caught as %s: ' "$broken" "$kind"
-  grep -iE "^  $kind" "$log" | head -1 | sed -E 's/ +/ /g'
+  grep -m 1 -iE "^  $kind" "$log" | sed -E 's/ +/ /g'
 }
 
 prove outcome-before-request audit 14272
