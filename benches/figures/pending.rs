@@ -93,8 +93,8 @@ fn specs(world: &World, pipeline: &Pipeline, notification: &str) -> Vec<Delivery
         // Below the serials that the log gives, so that no name is in the way of what happens later.
         (1..=IN_LANE).map(move |serial| {
             let mut spec = sample(&reference.namespace, serial);
-            spec.notification = "hook".to_owned();
-            spec.notification_uid = notification.to_owned();
+            "hook".clone_into(&mut spec.notification);
+            notification.clone_into(&mut spec.notification_uid);
             spec.pipeline_ref = reference.clone();
             spec.lane.clone_from(&target.subject);
             spec.subject.name.clone_from(&target.name);
