@@ -8,8 +8,8 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a measurement that cannot go on has failed")]
 #![allow(clippy::print_stdout, reason = "the table is what it is for")]
 #![allow(clippy::cast_precision_loss, reason = "counts here are far below 2^52")]
-#![allow(clippy::unchecked_time_subtraction, reason = "processor times only rise")]
 #![allow(clippy::float_cmp, reason = "what is compared are counts")]
+#![allow(clippy::unchecked_time_subtraction, reason = "a clock that went back must be seen")]
 #![allow(clippy::needless_pass_by_value, reason = "JSON is made where it is passed")]
 #![allow(missing_docs, reason = "a program, not a library")]
 
