@@ -111,7 +111,7 @@ pub enum AppError {
 pub async fn run(options: Options) -> Result<(), AppError> {
     let stop = CancellationToken::new();
     let mut signals = Signals::new()?;
-    let client = client(&options).await?;
+    let client = client(options.context.as_deref()).await?;
     let (metrics, gates) = (Metrics::new(), Gates::default());
     let listener =
         TcpListener::bind(options.http_addr).await.map_err(|source| AppError::Listen { addr: options.http_addr, source })?;
@@ -199,10 +199,11 @@ async fn first_ended(parts: &mut [Part]) -> String {
     }
 }
 
-async fn client(options: &Options) -> Result<Client, AppError> {
-    let config = match &options.context {
+/// The client of the API server: by a kubeconfig, or in a pod by its service account.
+pub async fn client(context: Option<&str>) -> Result<Client, AppError> {
+    let config = match context {
         Some(_) => {
-            let which = KubeConfigOptions { context: options.context.clone(), ..KubeConfigOptions::default() };
+            let which = KubeConfigOptions { context: context.map(str::to_owned), ..KubeConfigOptions::default() };
             Config::from_kubeconfig(&which).await.map_err(|e| AppError::NoCluster(Box::new(e)))?
         }
         None => Config::infer().await.map_err(|e| AppError::NoCluster(Box::new(e)))?,

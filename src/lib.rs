@@ -31,6 +31,7 @@
 //! | [`lease`] | who may act: of any number of replicas one |
 //! | [`observe`] | pure: what an application object's status says |
 //! | [`pipeline`] | the pipeline controller: from observations to a status and a change log |
+//! | [`preview`] | what would be sent, without a delivery: for people who write notifications |
 //! | [`render`] | pure: URL, headers and body out of templates and the data of one transition |
 //! | [`report`] | what people see: Kubernetes Events and the status of notifications |
 //! | [`send`] | one request to a receiver; the only room that knows HTTP clients and credentials |
@@ -57,6 +58,7 @@ pub mod http;
 pub mod lease;
 pub mod observe;
 pub mod pipeline;
+pub mod preview;
 pub mod render;
 pub mod report;
 pub mod send;

@@ -1,5 +1,6 @@
 //! The targets of a pipeline, spelled out, with the names by which people and the change log know them. Pure.
 
+use super::delivery::{AppObject, Subject, SubjectKind, SubjectTarget};
 use super::pipeline::PipelineSpec;
 use super::refs::AppRef;
 
@@ -18,6 +19,24 @@ pub struct TargetInfo {
     pub name: String,
     /// As the change log names it: `target/` and the name.
     pub subject: String,
+}
+
+impl TargetInfo {
+    /// What deliveries about it are about.
+    #[must_use]
+    pub fn as_subject(&self) -> Subject {
+        let app = AppObject {
+            api_version: self.app.api_version.clone(),
+            kind: self.app.kind.clone(),
+            name: self.app.name.clone(),
+        };
+        Subject {
+            kind: SubjectKind::Target,
+            name: self.name.clone(),
+            environment: self.environment.clone(),
+            target: Some(SubjectTarget { namespace: self.namespace.clone(), cluster: self.cluster.clone(), app }),
+        }
+    }
 }
 
 /// All targets in spec order. Two may have the same name; whoever observes them refuses that.

@@ -3,6 +3,9 @@
 //! In: arguments and `PENNANT_…` variables. Out: data on stdout, words on stderr, and an exit code: 0 done, 1 a failure, 2 wrong
 //! usage.
 
+mod render;
+mod templates;
+
 use std::io::Write as _;
 use std::net::SocketAddr;
 use std::process::ExitCode;
@@ -27,6 +30,10 @@ enum Command {
     Run(Box<RunArgs>),
     /// Print the custom resource definitions as YAML.
     Crds,
+    /// Show what a Notification would send, with secrets masked.
+    Render(Box<render::RenderArgs>),
+    /// List the templates that come with Pennant, or show one to start from.
+    Templates(templates::TemplatesArgs),
 }
 
 #[derive(Debug, Args)]
@@ -83,6 +90,8 @@ impl Cli {
         let result = match self.command {
             Command::Run(args) => run(*args),
             Command::Crds => crds(),
+            Command::Render(args) => on_one_thread(render::render(*args)),
+            Command::Templates(args) => templates::templates(&args),
         };
         match result {
             Ok(()) => ExitCode::SUCCESS,
@@ -116,6 +125,11 @@ fn run(args: RunArgs) -> anyhow::Result<()> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     runtime.block_on(app::run(options))?;
     Ok(())
+}
+
+/// A command that asks a few things and ends.
+fn on_one_thread(work: impl Future<Output = anyhow::Result<()>>) -> anyhow::Result<()> {
+    tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(work)
 }
 
 fn crds() -> anyhow::Result<()> {

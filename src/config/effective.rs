@@ -88,7 +88,7 @@ pub fn resolve(notification: &Notification, given: &Given<'_>) -> EffectiveNotif
         uid: notification.uid().unwrap_or_default(),
         generation: notification.metadata.generation,
         intake: intake(spec),
-        config_map: template::config_map(spec, &namespace),
+        config_map: template::config_map(notification),
         sending: retry_problem.map_or_else(|| sending::sending(spec, &namespace, given), Err),
         suspend: spec.suspend.unwrap_or(false),
         retry,

@@ -9,13 +9,15 @@
 //! transition: it is recorded, waits with the reason, and goes when the template is mended.
 
 pub mod effective;
+mod nearest;
 mod problem;
 mod selector;
 mod sending;
 mod template;
 
 pub use effective::{EffectiveNotification, Given, Intake, Retry, resolve};
+pub use nearest::nearest;
 pub use problem::Problem;
 pub use selector::{PipelineSelector, SelectorError};
 pub use sending::{Address, Destination, Rendered, Sending};
-pub use template::Text;
+pub use template::{Text, config_map};

@@ -3,17 +3,18 @@
 
 use std::collections::BTreeMap;
 
+use kube::ResourceExt as _;
+
 use super::Given;
+use super::nearest::nearest;
 use super::problem::Problem;
 use super::sending::parameter_problem;
-use crate::api::NotificationSpec;
 use crate::api::notification::{Builtin, Method, Template};
 use crate::api::refs::ConfigMapKey;
+use crate::api::{Notification, NotificationSpec};
 use crate::render::{Declared, Parameters, builtin};
 
 const CONTENT_TYPE: &str = "application/json";
-/// A name that is as like another as this is taken for a misspelling of it.
-const ALIKE: f64 = 0.8;
 
 /// What a key of a ConfigMap holds.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -50,10 +51,12 @@ pub(super) struct Chosen {
     declared: &'static [Declared],
 }
 
-/// The ConfigMap that holds the template, if one does.
-pub(super) fn config_map(spec: &NotificationSpec, namespace: &str) -> Option<ConfigMapKey> {
-    let from = spec.template.as_ref()?.config_map_key_ref.as_ref()?;
-    Some(ConfigMapKey { namespace: namespace.to_owned(), name: from.name.clone(), key: from.key.clone() })
+/// The key of the ConfigMap that holds the template of a notification, if one does.
+#[must_use]
+pub fn config_map(notification: &Notification) -> Option<ConfigMapKey> {
+    let from = notification.spec.template.as_ref()?.config_map_key_ref.as_ref()?;
+    let namespace = notification.namespace().unwrap_or_default();
+    Some(ConfigMapKey { namespace, name: from.name.clone(), key: from.key.clone() })
 }
 
 /// Finds the template and what comes with it.
@@ -120,10 +123,8 @@ fn from_builtin(name: Builtin, template: &Template) -> Result<Chosen, Problem> {
 }
 
 fn unknown_parameter(builtin: Builtin, unknown: &str, declared: &[Declared]) -> Problem {
-    let alike = |p: &&Declared| strsim::jaro_winkler(&p.name, unknown);
-    let nearest = declared.iter().max_by(|a, b| alike(a).total_cmp(&alike(b))).filter(|p| alike(p) >= ALIKE);
-    let meant = nearest.map_or_else(String::new, |p| format!(" (did you mean {}?)", p.name));
     let names: Vec<_> = declared.iter().map(|p| p.name.as_str()).collect();
+    let meant = nearest(unknown, names.iter().copied()).map_or_else(String::new, |name| format!(" (did you mean {name}?)"));
     let known = if names.is_empty() { "it takes none".to_owned() } else { format!("it takes {}", names.join(", ")) };
     let message = format!("{} has no parameter of this name{meant}; {known}", builtin.as_str());
     Problem::invalid(format!("spec.template.parameters.{unknown}"), message)

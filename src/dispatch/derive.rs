@@ -56,20 +56,7 @@ pub fn too_old(log: &ChangeLog, after: i64, max_age: Duration, now: Time) -> (i6
 fn subject(name: &str, targets: &BTreeMap<String, TargetInfo>) -> Subject {
     let short = name.strip_prefix("target/").unwrap_or(name);
     if let Some(info) = targets.get(name) {
-        return Subject {
-            kind: SubjectKind::Target,
-            name: info.name.clone(),
-            environment: info.environment.clone(),
-            target: Some(SubjectTarget {
-                namespace: info.namespace.clone(),
-                cluster: info.cluster.clone(),
-                app: AppObject {
-                    api_version: info.app.api_version.clone(),
-                    kind: info.app.kind.clone(),
-                    name: info.app.name.clone(),
-                },
-            }),
-        };
+        return info.as_subject();
     }
     let mut parts = short.splitn(4, '/').map(str::to_owned);
     let (environment, cluster, namespace, app) =

@@ -53,6 +53,8 @@ pub(super) enum Function {
     Markdown,
     /// `html a n`: a as text in HTML, at most n characters of it: `{{html "<b>"}}` → `&lt;b&gt;`.
     Html,
+    /// `bmp a`: a with U+FFFD in the place of each character beyond U+FFFF, such as emoji, for receivers that refuse those.
+    Bmp,
     /// `sha256 a`: 64 hexadecimal digits that stand for a, where a name is too long to be a key.
     Sha256,
     /// `unix a`: a time as seconds since 1970, a number: `{{unix time}}` → `1763711234`.
@@ -67,7 +69,7 @@ pub(super) enum Function {
 pub(super) type Problem = Cow<'static, str>;
 
 impl Function {
-    const ALL: [Self; 20] = [
+    const ALL: [Self; 21] = [
         Self::And,
         Self::Or,
         Self::Not,
@@ -85,6 +87,7 @@ impl Function {
         Self::Mrkdwn,
         Self::Markdown,
         Self::Html,
+        Self::Bmp,
         Self::Sha256,
         Self::Unix,
         Self::UnixMilli,
@@ -120,6 +123,7 @@ impl Function {
             Self::Mrkdwn => "mrkdwn",
             Self::Markdown => "markdown",
             Self::Html => "html",
+            Self::Bmp => "bmp",
             Self::Sha256 => "sha256",
             Self::Unix => "unix",
             Self::UnixMilli => "unixMilli",
@@ -136,6 +140,7 @@ impl Function {
             | Self::Lower
             | Self::Commit
             | Self::Short
+            | Self::Bmp
             | Self::Sha256
             | Self::Unix
             | Self::UnixMilli => 1..=1,
@@ -167,6 +172,7 @@ impl Function {
             Self::Mrkdwn => marked(Markup::Mrkdwn, &text(arg(0)), args.get(1).map(AsRef::as_ref)),
             Self::Markdown => marked(Markup::Markdown, &text(arg(0)), args.get(1).map(AsRef::as_ref)),
             Self::Html => marked(Markup::Html, &text(arg(0)), args.get(1).map(AsRef::as_ref)),
+            Self::Bmp => Ok(Value::String(text(arg(0)).replace(|c| c > '\u{ffff}', "\u{fffd}"))),
             Self::Sha256 => Ok(Value::String(hex::encode(Sha256::digest(text(arg(0)).as_bytes())))),
             Self::Unix => instant(&text(arg(0))).map(|time| time.as_second().into()),
             Self::UnixMilli => instant(&text(arg(0))).map(|time| time.as_millisecond().into()),

@@ -20,6 +20,7 @@ const CUT: char = '…';
 
 /// What the escaping of a character depends on.
 struct Around {
+    previous: Option<char>,
     /// Whether only spaces and digits stand before it in its line.
     starts_line: bool,
     next: Option<char>,
@@ -31,10 +32,11 @@ impl Markup {
     pub(super) fn escape(self, text: &str, most: usize) -> String {
         let mut escaped = String::with_capacity(text.len() + 16);
         let (mut length, mut kept, mut starts_line) = (0_usize, 0, true);
-        let mut chars = text.chars().peekable();
+        let (mut chars, mut previous) = (text.chars().peekable(), None);
         while let Some(c) = chars.next() {
             let before = escaped.len();
-            self.push(c, &Around { starts_line, next: chars.peek().copied() }, &mut escaped);
+            let around = Around { previous: previous.replace(c), starts_line, next: chars.peek().copied() };
+            self.push(c, &around, &mut escaped);
             length = length.saturating_add(escaped[before..].chars().count());
             if length > most {
                 escaped.truncate(kept);
@@ -83,8 +85,9 @@ fn markdown(c: char, around: &Around, to: &mut String) {
         to.push('\\');
     }
     to.push(c);
-    // Mentions, and references such as #12, are found in the text that the reader sees.
-    if matches!(c, '@' | '#' | '~') && word_follows {
+    // Mentions, and references such as #12, are found in the text that the reader sees, where a word begins.
+    let begins_word = !around.previous.is_some_and(char::is_alphanumeric) && word_follows;
+    if matches!(c, '@' | '#' | '~') && begins_word {
         to.push(BREAK);
     }
 }
@@ -120,7 +123,7 @@ mod tests {
                 "\\# a\n\\- b\n\\+ c\n12\\. d\n 3\\) e\n\\> f\n\\===",
             ),
             (Markup::Markdown, "a - b + c. 1.5 = x)", "a - b + c. 1.5 = x)"),
-            (Markup::Markdown, "@all #12 a@b.c @ #", "@\u{200b}all #\u{200b}12 a@\u{200b}b.c @ #"),
+            (Markup::Markdown, "@all #12 a@b.c (@x) @ #", "@\u{200b}all #\u{200b}12 a@b.c (@\u{200b}x) @ #"),
             (Markup::Markdown, r"C:\new", r"C:\\new"),
             (Markup::Html, "<b a=\"c\">'&", "&lt;b a=&quot;c&quot;&gt;&#39;&amp;"),
         ] {

@@ -36,6 +36,7 @@ pub use data::{ClusterData, Data, NotificationData, PipelineData, Severity, Targ
 pub use error::{Position, RenderError};
 pub use header::HeaderTemplate;
 pub use parameters::Parameters;
+pub use sample::Scene;
 pub use url::UrlTemplate;
 
 /// A template source has at most so many bytes.

@@ -10,22 +10,55 @@ const OLD: &str = "main@sha1:9c1e1fd35d2e0b7a4a1bd2ae8e0a2b6a0f4f3e21";
 const NEW: &str = "main@sha1:5f3d2c1b0a9e8d7c6b5a4f3e2d1c0b9a8f7e6d5c";
 const SERIAL: i64 = 1_763_711_234_567;
 
-impl Data {
-    /// A sample of this type. Where real transitions are awkward it is too: the message of a failure has quotes, a line break
-    /// and a letter beyond ASCII, what was removed has no revision, and there are no labels and annotations.
+/// Of what a sample speaks.
+#[derive(Clone, Debug)]
+pub struct Scene {
+    /// The pipeline.
+    pub pipeline: PipelineRef,
+    /// Its labels.
+    pub labels: BTreeMap<String, String>,
+    /// Its annotations.
+    pub annotations: BTreeMap<String, String>,
+    /// The target.
+    pub subject: Subject,
+    /// The revision that ran.
+    pub old: String,
+    /// The revision that comes after it.
+    pub new: String,
+    /// Name and namespace of the notification.
+    pub notification: (String, String),
+}
+
+impl Scene {
+    /// A pipeline as it could be, without labels and annotations, reported by a notification of this name and namespace.
     #[must_use]
-    pub fn sample(type_: TransitionType) -> Self {
-        let (from, to) = states(type_);
-        let spec = DeliverySpec {
-            notification: "deploys".to_owned(),
-            notification_uid: String::new(),
-            pipeline_ref: PipelineRef {
+    pub fn sample(notification: (String, String)) -> Self {
+        Self {
+            pipeline: PipelineRef {
                 namespace: "team-a".to_owned(),
                 name: "podinfo".to_owned(),
                 uid: "5ae9d0c4-6c1b-4f0f-9d53-0d8c0a3f7b11".to_owned(),
             },
+            labels: BTreeMap::new(),
+            annotations: BTreeMap::new(),
             subject: subject(),
-            lane: "target/prod/in-cluster/podinfo".to_owned(),
+            old: OLD.to_owned(),
+            new: NEW.to_owned(),
+            notification,
+        }
+    }
+
+    /// A transition of this type. Where real transitions are awkward it is too: the message of a failure has quotes, a line
+    /// break and a letter beyond ASCII, and what was removed has no revision.
+    #[must_use]
+    pub fn transition(&self, type_: TransitionType) -> Data {
+        let (from, to) = states(type_, &self.old, &self.new);
+        let spec = DeliverySpec {
+            notification: self.notification.0.clone(),
+            notification_uid: String::new(),
+            pipeline_ref: self.pipeline.clone(),
+            subject: self.subject.clone(),
+            lane: format!("target/{}", self.subject.name),
             order: SERIAL,
             serial: SERIAL,
             type_,
@@ -34,7 +67,15 @@ impl Data {
             to,
             coalesced: false,
         };
-        Self::new("msg_5f3d2c1b0a9e8d7c", &spec, &BTreeMap::new(), &BTreeMap::new(), "team-a")
+        Data::new("msg_5f3d2c1b0a9e8d7c", &spec, &self.labels, &self.annotations, &self.notification.1)
+    }
+}
+
+impl Data {
+    /// A sample of this type.
+    #[must_use]
+    pub fn sample(type_: TransitionType) -> Self {
+        Scene::sample(("deploys".to_owned(), "team-a".to_owned())).transition(type_)
     }
 
     /// A sample of each type of transition.
@@ -61,23 +102,23 @@ fn subject() -> Subject {
 }
 
 /// From where to where a transition of this type goes.
-fn states(type_: TransitionType) -> (State, State) {
+fn states(type_: TransitionType, old: &str, new: &str) -> (State, State) {
     let state = |status, revision: &str, current: &str| State {
         status,
         revision: revision.to_owned(),
         current: Some(current.to_owned()).filter(|current| !current.is_empty()),
         ..State::default()
     };
-    let ran = state(Status::Current, OLD, OLD);
+    let ran = state(Status::Current, old, old);
     let failed = State {
         failed: true,
         reason: "HealthCheckFailed".to_owned(),
         message: "timeout waiting for \"Deployment/team-a/podinfo\":\n1 of 3 replicas – not ready".to_owned(),
-        ..state(Status::Failed, NEW, OLD)
+        ..state(Status::Failed, new, old)
     };
     match type_ {
-        TransitionType::Deployed => (ran, state(Status::Current, NEW, NEW)),
-        TransitionType::Progressing => (ran, state(Status::InProgress, NEW, OLD)),
+        TransitionType::Deployed => (ran, state(Status::Current, new, new)),
+        TransitionType::Progressing => (ran, state(Status::InProgress, new, old)),
         TransitionType::Failed => (ran, failed),
         TransitionType::Recovered => (failed, ran),
         TransitionType::Removed => (ran, state(Status::NotFound, "", "")),

@@ -4,6 +4,12 @@
 pub const ARROWS: &[(&str, &str, &str)] = &[
     ("main", "cli", "the program is the command line"),
     ("cli", "app", "each command calls one function of the library"),
+    ("cli", "preview", "shows what would be sent"),
+    ("cli", "render", "knows the built-in templates by name"),
+    ("cli", "config", "says what a notification is understood with"),
+    ("preview", "config", "understands notifications"),
+    ("preview", "render", "renders samples"),
+    ("preview", "send", "sends to a receiver of one's own"),
     ("app", "*", "composition root: makes all parts and joins them"),
     ("clusters", "observe", "objects are reduced to what they say as they arrive"),
     ("changelog", "observe", "a change is a difference between a settled state and an observation"),

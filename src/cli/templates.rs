@@ -1,0 +1,91 @@
+//! `pennant templates`: the templates that come with Pennant.
+
+use std::io::Write as _;
+
+use clap::{Args, Subcommand, ValueEnum};
+use serde_json::json;
+
+use crate::api::notification::Builtin;
+use crate::preview::{page, starter};
+use crate::render::{BuiltinTemplate, builtin};
+
+#[derive(Debug, Args)]
+pub(super) struct TemplatesArgs {
+    #[command(subcommand)]
+    command: Option<Command>,
+    /// How the list is printed.
+    #[arg(short, long, default_value = "table")]
+    output: List,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Print one, as a Notification to start from.
+    Show {
+        /// Its name.
+        #[arg(value_parser = named)]
+        name: Builtin,
+        /// How it is printed.
+        #[arg(short, long, default_value = "yaml")]
+        output: One,
+    },
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum List {
+    /// Name, credentials, title.
+    Table,
+    /// All metadata.
+    Json,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum One {
+    /// A Notification with the template inline.
+    Yaml,
+    /// All metadata and the body.
+    Json,
+    /// The page of the documentation.
+    Markdown,
+}
+
+fn named(text: &str) -> Result<Builtin, String> {
+    Builtin::named(text).ok_or_else(|| format!("there are {}", Builtin::ALL.map(Builtin::as_str).join(", ")))
+}
+
+/// Lists them, or shows one.
+pub(super) fn templates(args: &TemplatesArgs) -> anyhow::Result<()> {
+    let mut out = std::io::stdout().lock();
+    match &args.command {
+        None => match args.output {
+            List::Table => write!(out, "{}", table())?,
+            List::Json => {
+                let all: Vec<_> = Builtin::ALL.map(|name| described(builtin(name))).to_vec();
+                writeln!(out, "{}", serde_json::to_string_pretty(&all)?)?;
+            }
+        },
+        Some(Command::Show { name, output }) => match output {
+            One::Yaml => write!(out, "{}", starter(builtin(*name)))?,
+            One::Json => writeln!(out, "{}", serde_json::to_string_pretty(&described(builtin(*name)))?)?,
+            One::Markdown => write!(out, "{}", page(builtin(*name))?)?,
+        },
+    }
+    Ok(out.flush()?)
+}
+
+fn described(template: &BuiltinTemplate) -> serde_json::Value {
+    json!({"name": template.name, "metadata": template.metadata, "body": template.body})
+}
+
+fn table() -> String {
+    let rows = Builtin::ALL.map(|name| {
+        let metadata = &builtin(name).metadata;
+        let credentials = serde_json::to_value(metadata.credentials.kind).ok();
+        let credentials = credentials.as_ref().and_then(|c| c.as_str()).unwrap_or_default().to_owned();
+        (name.as_str(), credentials, metadata.title.as_str())
+    });
+    let width = rows.iter().map(|(name, ..)| name.len()).max().unwrap_or_default();
+    let head = format!("{:width$}   CREDENTIALS   TITLE\n", "NAME");
+    let lines = rows.iter().map(|(name, credentials, title)| format!("{name:width$}   {credentials:11}   {title}\n"));
+    std::iter::once(head).chain(lines).collect()
+}

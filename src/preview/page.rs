@@ -1,0 +1,124 @@
+//! The page of a built-in template in the documentation, made of its metadata and of what it renders.
+
+use std::fmt::Write as _;
+
+use super::request::Preview;
+use super::starter::example;
+use super::{PreviewError, previews};
+use crate::config::Given;
+use crate::render::{BuiltinTemplate, CredentialsKind, Declared, Limit, Scene};
+
+/// The page, Markdown.
+pub fn page(template: &BuiltinTemplate) -> Result<String, PreviewError> {
+    let metadata = &template.metadata;
+    let mut page = format!(
+        "# {}\n\n`{}` · [{}]({})\n\n{}\n",
+        metadata.title,
+        template.name.as_str(),
+        "the receiver's documentation",
+        metadata.documentation,
+        metadata.description.trim(),
+    );
+    let _ = write!(page, "\n## Credentials\n\n{}\n", credentials(template));
+    let _ = write!(page, "\n## Example\n\n```yaml\n{}```\n", example(template));
+    let _ = write!(page, "\n## Parameters\n\n{}", parameters(&metadata.parameters));
+    let _ = write!(page, "\n## What is sent\n\n{}", sent(template)?);
+    if !metadata.limits.is_empty() {
+        let _ = write!(page, "\n## Limits\n\n{}", limits(&metadata.limits));
+    }
+    if let Some(notes) = &metadata.notes {
+        let _ = write!(page, "\n## Good to know\n\n{}\n", notes.trim());
+    }
+    page.push_str("\nTo change what is sent, start from `pennant templates show ");
+    let _ = writeln!(page, "{}`; see [templates](../templates.md).", template.name.as_str());
+    Ok(page)
+}
+
+fn credentials(template: &BuiltinTemplate) -> String {
+    let credentials = &template.metadata.credentials;
+    let how = match credentials.kind {
+        CredentialsKind::Token => {
+            let header = credentials.header.as_deref().unwrap_or("Authorization");
+            let scheme = credentials.scheme.as_deref().unwrap_or(if header == "Authorization" { "Bearer" } else { "" });
+            let sent = format!("{header}: {scheme} …").replace("  ", " ");
+            format!("In `endpoint.auth.token`; sent as `{sent}`.")
+        }
+        CredentialsKind::Basic => "In `endpoint.auth.basic`, a Secret with the keys `username` and `password`.".to_owned(),
+        CredentialsKind::Url => "The whole URL is secret and stands in a Secret, named by `endpoint.urlFrom`.".to_owned(),
+        CredentialsKind::None => {
+            "None are needed; what the receiver's operator asks for goes into `endpoint.auth`.".to_owned()
+        }
+    };
+    format!("{}\n\n{how}", credentials.description.trim())
+}
+
+fn parameters(declared: &[Declared]) -> String {
+    if declared.is_empty() {
+        return "None.\n".to_owned();
+    }
+    let mut table = "| name | what it is | default |\n|---|---|---|\n".to_owned();
+    for parameter in declared {
+        let default = match parameter.default.as_deref() {
+            None => "must be set".to_owned(),
+            Some("") => "empty".to_owned(),
+            Some(default) => format!("`{}`", cell(default)),
+        };
+        let _ = writeln!(table, "| `{}` | {} | {default} |", parameter.name, cell(&parameter.description));
+    }
+    table.push_str("\nValues are templates too: `{{environment}}` in one becomes the environment's name.\n");
+    table
+}
+
+/// What the example sends for its last trigger, and for a failure if that is another.
+fn sent(template: &BuiltinTemplate) -> Result<String, PreviewError> {
+    let mut manifests = super::Manifests::default();
+    manifests.add("example", &example(template), "team-a")?;
+    let scene = Scene::sample((template.name.as_str().to_owned(), "team-a".to_owned()));
+    let mut text = String::new();
+    for notification in manifests.named(None)? {
+        let all = previews(notification, &[], &Given::nothing(), &scene)?;
+        let failed = all.iter().find(|p| p.trigger == crate::api::TransitionType::Failed);
+        let shown: Vec<&Preview> = all.iter().take(1).chain(failed).collect();
+        for (index, preview) in shown.iter().enumerate() {
+            if index == 0 || preview.trigger != shown[0].trigger {
+                let _ = write!(text, "{}:\n\n```http\n{}```\n\n", preview.trigger.as_str(), preview.text());
+            }
+        }
+    }
+    Ok(text.trim_end().to_owned() + "\n")
+}
+
+fn limits(limits: &[Limit]) -> String {
+    let mut table = "| field | at most | |\n|---|---|---|\n".to_owned();
+    for limit in limits {
+        let most = match (limit.characters, limit.bytes) {
+            (Some(n), _) => format!("{n} characters"),
+            (None, Some(n)) => format!("{n} bytes"),
+            (None, None) => String::new(),
+        };
+        let _ = writeln!(table, "| `{}` | {most} | [source]({}) |", limit.field, limit.documentation);
+    }
+    table
+}
+
+/// A text in a cell of a table.
+fn cell(text: &str) -> String {
+    text.split_whitespace().collect::<Vec<_>>().join(" ").replace('|', "\\|")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::notification::Builtin;
+    use crate::render::builtin;
+
+    #[test]
+    fn every_built_in_has_its_page() {
+        for name in Builtin::ALL {
+            let page = page(builtin(name)).unwrap_or_else(|e| panic!("{}: {e}", name.as_str()));
+            for part in ["# ", "## Credentials", "## Example", "kind: Notification", "## Parameters", "```http"] {
+                assert!(page.contains(part), "{}: {part}", name.as_str());
+            }
+        }
+    }
+}

@@ -1,0 +1,65 @@
+//! A preview sent to a receiver of one's own.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{HeaderName, HeaderValue};
+use url::Url;
+
+use super::{Preview, PreviewError};
+use crate::api::notification::Method;
+use crate::api::since_boot;
+use crate::send::{Attempt, Destination, Outgoing, Policy, Secrets, Sender};
+use crate::telemetry::Metrics;
+
+const TIMEOUT: Duration = Duration::from_secs(15);
+
+/// What came of it.
+#[derive(Clone, Debug)]
+pub struct Posted {
+    /// Whether the receiver took it.
+    pub accepted: bool,
+    /// One line for people.
+    pub words: String,
+}
+
+/// Sends what a preview shows to this URL and not to its own. Whoever names the URL answers for it, so any address is allowed;
+/// credentials stay at home.
+pub async fn post(preview: &Preview, url: &Url) -> Result<Posted, PreviewError> {
+    let anywhere = ["0.0.0.0/0", "::/0"].iter().filter_map(|net| net.parse().ok()).collect();
+    let policy = Policy { allow: anywhere, deny: Vec::new(), allow_http: true };
+    let sender = Sender::new(policy, Secrets::fixed([]), Metrics::new())?;
+    let headers = preview.headers.iter().filter(|(_, value)| !value.contains("***"));
+    let attempt = sender
+        .send(Outgoing {
+            destination: Destination::Url(url.clone()),
+            method: Method::named(preview.method).unwrap_or_default(),
+            headers: headers.filter_map(|(name, value)| Some((name.parse::<HeaderName>().ok()?, line(value)?))).collect(),
+            body: Bytes::from(preview.body.clone()),
+            id: preview.headers.get("webhook-id").cloned().unwrap_or_default(),
+            auth: None,
+            timeout: TIMEOUT,
+            until: since_boot() + TIMEOUT,
+            connect_timeout: TIMEOUT,
+        })
+        .await;
+    Ok(told(&attempt))
+}
+
+fn line(value: &str) -> Option<HeaderValue> {
+    HeaderValue::from_str(value).ok()
+}
+
+fn told(attempt: &Attempt) -> Posted {
+    let took = format!("after {} ms", attempt.duration.as_millis());
+    match (&attempt.result, attempt.result.error()) {
+        (crate::send::AttemptResult::Answered { status, body, .. }, error) => {
+            let said = if body.is_empty() { String::new() } else { format!(": {body}") };
+            Posted {
+                accepted: error.is_none(),
+                words: format!("{} {took}{said}", error.unwrap_or_else(|| status.to_string())),
+            }
+        }
+        (_, error) => Posted { accepted: false, words: format!("{} {took}", error.unwrap_or_default()) },
+    }
+}

@@ -1,0 +1,154 @@
+//! One request as people see it.
+
+use std::collections::BTreeMap;
+
+use kube::ResourceExt as _;
+use serde::Serialize;
+use serde_json::Value;
+
+use super::PreviewError;
+use crate::api::credentials::AuthRef;
+use crate::api::{Notification, TransitionType};
+use crate::config::{Address, Given, Sending, resolve};
+use crate::render::{Data, Scene};
+
+/// Stands for what is secret.
+const MASK: &str = "***";
+
+/// What would be sent for one transition.
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Preview {
+    /// Name of the notification.
+    pub notification: String,
+    /// The transition.
+    pub trigger: TransitionType,
+    /// HTTP method.
+    pub method: &'static str,
+    /// The URL, or `***` where all of it is secret.
+    pub url: String,
+    /// Headers in lower case; what is or may be a credential is `***`.
+    pub headers: BTreeMap<String, String>,
+    /// The body, exactly as it would be sent.
+    pub body: String,
+}
+
+/// What a notification would send of a scene: for these transitions, or for those that it reports.
+pub fn previews(
+    notification: &Notification,
+    wanted: &[TransitionType],
+    given: &Given<'_>,
+    scene: &Scene,
+) -> Result<Vec<Preview>, PreviewError> {
+    let name = notification.name_any();
+    let wrong = |problem| PreviewError::Notification { name: name.clone(), problem };
+    let effective = resolve(notification, given);
+    effective.intake.map_err(wrong)?;
+    let sending = effective.sending.map_err(wrong)?;
+    let reported: Vec<_> = notification.spec.triggers.iter().flatten().map(|t| t.type_).collect();
+    let chosen = if wanted.is_empty() { &reported } else { wanted };
+    let in_order = TransitionType::ALL.into_iter().filter(|type_| chosen.contains(type_));
+    in_order.map(|type_| preview(&name, &sending, &scene.transition(type_)).map_err(wrong)).collect()
+}
+
+fn preview(name: &str, sending: &Sending, data: &Data) -> Result<Preview, crate::config::Problem> {
+    let rendered = sending.render(data)?;
+    let mut headers = BTreeMap::new();
+    for (name, value) in &rendered.headers {
+        let shown = if may_be_credential(name.as_str()) { MASK } else { value };
+        headers.insert(name.as_str().to_owned(), shown.to_owned());
+    }
+    for (name, value) in [
+        ("content-type", sending.body.content_type()),
+        ("user-agent", concat!("pennant/", env!("CARGO_PKG_VERSION"))),
+        ("webhook-id", &data.id),
+        ("webhook-timestamp", &data.time.as_second().to_string()),
+    ] {
+        headers.insert(name.to_owned(), value.to_owned());
+    }
+    match &sending.auth {
+        Some(AuthRef::Basic { .. }) => _ = headers.insert("authorization".to_owned(), format!("Basic {MASK}")),
+        Some(AuthRef::Token { header, scheme, .. }) => {
+            let value = if scheme.is_empty() { MASK.to_owned() } else { format!("{scheme} {MASK}") };
+            headers.insert(header.as_str().to_owned(), value);
+        }
+        None => {}
+    }
+    let url = match &rendered.address {
+        Address::Url(url) => url.to_string(),
+        Address::Secret(_) => MASK.to_owned(),
+    };
+    let notification = name.to_owned();
+    Ok(Preview { notification, trigger: data.type_, method: sending.method.as_str(), url, headers, body: rendered.body })
+}
+
+/// Whether a header of this name usually carries a credential.
+fn may_be_credential(name: &str) -> bool {
+    ["auth", "cookie", "token", "secret", "key", "password"].iter().any(|word| name.contains(word))
+}
+
+impl Preview {
+    /// As a person reads it: request line, headers, and the body with JSON pretty-printed.
+    #[must_use]
+    pub fn text(&self) -> String {
+        let headers: String = self.headers.iter().flat_map(|(name, value)| [name, ": ", value, "\n"]).collect();
+        format!("{} {}\n{headers}\n{}\n", self.method, self.url, self.pretty_body())
+    }
+
+    /// The body, with JSON pretty-printed.
+    #[must_use]
+    pub fn pretty_body(&self) -> String {
+        let json: Option<Value> = serde_json::from_str(&self.body).ok();
+        json.and_then(|json| serde_json::to_string_pretty(&json).ok()).unwrap_or_else(|| self.body.clone())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn notification(spec: &Value) -> Notification {
+        let object = serde_json::json!({
+            "apiVersion": "pennant.dev/v1alpha1", "kind": "Notification",
+            "metadata": {"name": "deploys", "namespace": "team-a"}, "spec": spec,
+        });
+        serde_json::from_value(object).unwrap()
+    }
+
+    fn sample() -> Scene {
+        Scene::sample(("deploys".to_owned(), "team-a".to_owned()))
+    }
+
+    #[test]
+    fn what_may_be_secret_is_masked() {
+        let spec = serde_json::json!({
+            "triggers": [{"type": "Failed"}, {"type": "Deployed"}],
+            "endpoint": {
+                "url": "https://example.com/{{environment}}", "method": "PUT",
+                "headers": {"X-Team": "a", "X-Gitlab-Token": "s3cr3t", "Cookie": "s3cr3t"},
+                "auth": {"token": {"secretKeyRef": {"name": "s", "key": "k"}}},
+            },
+            "template": {"inline": {"body": "{\"type\":\"{{type}}\"}"}},
+        });
+        let shown = previews(&notification(&spec), &[], &Given::nothing(), &sample()).unwrap();
+        assert_eq!(shown.iter().map(|p| p.trigger).collect::<Vec<_>>(), [TransitionType::Deployed, TransitionType::Failed]);
+        let text = shown[0].text();
+        assert!(text.starts_with("PUT https://example.com/prod\nauthorization: Bearer ***\n"), "{text}");
+        assert!(text.contains("\nx-team: a\n") && text.ends_with("\n\n{\n  \"type\": \"Deployed\"\n}\n"), "{text}");
+        assert!(!text.contains("s3cr3t"));
+    }
+
+    #[test]
+    fn a_secret_url_is_masked_and_a_problem_is_told() {
+        let spec = serde_json::json!({
+            "triggers": [],
+            "endpoint": {"urlFrom": {"secretKeyRef": {"name": "s", "key": "k"}}},
+            "template": {"inline": {"contentType": "text/plain", "body": "{{type}}"}},
+        });
+        let shown = previews(&notification(&spec), &[TransitionType::Removed], &Given::nothing(), &sample()).unwrap();
+        assert_eq!((shown.len(), shown[0].url.as_str(), shown[0].body.as_str()), (1, "***", "Removed"));
+        let spec = serde_json::json!({"triggers": []});
+        let problem = previews(&notification(&spec), &[], &Given::nothing(), &sample()).unwrap_err().to_string();
+        assert_eq!(problem, "Notification deploys: spec.endpoint is missing: set it");
+    }
+}
