@@ -4,6 +4,8 @@ use std::fmt;
 
 use http::HeaderName;
 
+use super::refs::ObjectName;
+
 /// Keys of a Secret for HTTP Basic.
 pub const USERNAME: &str = "username";
 /// See [`USERNAME`].
@@ -30,14 +32,8 @@ pub enum AuthRef {
     },
 }
 
-/// A Secret. Shown as `namespace/name`.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct SecretName {
-    /// Namespace.
-    pub namespace: String,
-    /// Name.
-    pub name: String,
-}
+/// A Secret.
+pub type SecretName = ObjectName;
 
 /// One key of a Secret. Shown as `namespace/name, key k`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -72,12 +68,6 @@ impl SecretKey {
     #[must_use]
     pub fn secret(&self) -> SecretName {
         SecretName { namespace: self.namespace.clone(), name: self.name.clone() }
-    }
-}
-
-impl fmt::Display for SecretName {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}/{}", self.namespace, self.name)
     }
 }
 

@@ -11,6 +11,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::Time;
+pub use super::builtin::Builtin;
 use super::conditions::Condition;
 use super::delivery::TransitionType;
 use super::refs::{SecretKeyRef, SecretRef};
@@ -102,8 +103,8 @@ pub struct Endpoint {
         {"rule": "self.all(k, k.matches('^[A-Za-z0-9-]{1,128}$'))",
          "message": "header names are letters, digits and dashes"},
         {"rule": "self.all(k, !(k.lowerAscii() in ['host', 'content-length', 'content-type', 'transfer-encoding', 'connection', 'user-agent', 'webhook-id', 'webhook-timestamp', 'webhook-signature']))",
-         "message": "host, content-length, content-type, transfer-encoding, connection, user-agent and webhook-* are set by Pennant; the content type is template.inline.contentType"},
-    ]), schema_with = "header_values")]
+         "message": "host, content-length, content-type, transfer-encoding, connection, user-agent and webhook-* are set by Pennant; the content type is that of the template"},
+    ]), schema_with = "texts")]
     pub headers: Option<BTreeMap<String, String>>,
     /// Credentials; at most one kind.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -124,7 +125,8 @@ pub struct Endpoint {
     pub connect_timeout: Option<String>,
 }
 
-fn header_values(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+/// Values of at most 4096 characters by name.
+fn texts(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
     schemars::json_schema!({
         "type": "object",
         "nullable": true,
@@ -196,12 +198,42 @@ pub struct TokenAuth {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[schemars(extend("x-kubernetes-validations" = [
-    {"rule": "has(self.inline)", "message": "set inline"},
+    {"rule": "[has(self.builtin), has(self.inline), has(self.configMapKeyRef)].filter(set, set).size() == 1",
+     "message": "set exactly one of builtin, inline and configMapKeyRef"},
 ]))]
 pub struct Template {
+    /// A template that comes with Pennant. It also gives method, headers and, where the URL has no path, the path.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub builtin: Option<Builtin>,
     /// A template written here.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub inline: Option<InlineTemplate>,
+    /// A template in a ConfigMap of this namespace.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub config_map_key_ref: Option<ConfigMapTemplate>,
+    /// Values that the template names as `parameters.NAME`; each is a template itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("maxProperties" = 32, "x-kubernetes-map-type" = "atomic", "x-kubernetes-validations" = [
+        {"rule": "self.all(k, k.matches('^[A-Za-z][A-Za-z0-9_]{0,62}$'))",
+         "message": "names of parameters are letters, digits and underscores, beginning with a letter; at most 63"},
+    ]), schema_with = "texts")]
+    pub parameters: Option<BTreeMap<String, String>>,
+}
+
+/// A template in a ConfigMap.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ConfigMapTemplate {
+    /// Name of the ConfigMap.
+    #[schemars(length(min = 1, max = 253))]
+    pub name: String,
+    /// Key within its data.
+    #[schemars(length(min = 1, max = 253))]
+    pub key: String,
+    /// Media type of the body, which also decides how values are escaped; default `application/json`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 3, max = 255), regex(pattern = r"^[A-Za-z0-9!#$&^_.+-]+/[A-Za-z0-9!#$&^_.+-]+( *;[ -~]*)?$"))]
+    pub content_type: Option<String>,
 }
 
 /// A template written into the Notification.

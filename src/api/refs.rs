@@ -24,6 +24,46 @@ pub struct SecretKeyRef {
     pub key: String,
 }
 
+/// An object of a namespace, once it is known in which. Shown as `namespace/name`.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ObjectName {
+    /// Namespace.
+    pub namespace: String,
+    /// Name.
+    pub name: String,
+}
+
+impl std::fmt::Display for ObjectName {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}/{}", self.namespace, self.name)
+    }
+}
+
+/// One key of a ConfigMap, once it is known in which namespace a reference resolves. Shown as `namespace/name, key k`.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ConfigMapKey {
+    /// Namespace of the ConfigMap.
+    pub namespace: String,
+    /// Name of the ConfigMap.
+    pub name: String,
+    /// Key within its data.
+    pub key: String,
+}
+
+impl ConfigMapKey {
+    /// The ConfigMap that it is a key of.
+    #[must_use]
+    pub fn object(&self) -> ObjectName {
+        ObjectName { namespace: self.namespace.clone(), name: self.name.clone() }
+    }
+}
+
+impl std::fmt::Display for ConfigMapKey {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}/{}, key {}", self.namespace, self.name, self.key)
+    }
+}
+
 /// An object of any kind; what a target overrides of the pipeline's `appRef` is given here and the rest left out.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]

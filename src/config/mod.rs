@@ -11,7 +11,11 @@
 pub mod effective;
 mod problem;
 mod selector;
+mod sending;
+mod template;
 
-pub use effective::{Destination, EffectiveNotification, Intake, Retry, Sending, resolve};
+pub use effective::{EffectiveNotification, Given, Intake, Retry, resolve};
 pub use problem::Problem;
 pub use selector::{PipelineSelector, SelectorError};
+pub use sending::{Address, Destination, Rendered, Sending};
+pub use template::Text;

@@ -3,6 +3,7 @@
 use thiserror::Error;
 
 use super::selector::SelectorError;
+use crate::api::refs::ConfigMapKey;
 use crate::render::RenderError;
 use crate::trigger::TriggerError;
 
@@ -15,6 +16,24 @@ pub enum Problem {
         /// The missing field.
         field: &'static str,
     },
+    /// A built-in template needs a parameter; found where it is used, and told with all others as `ParametersMissing`.
+    #[error("spec.template.parameters.{0} is missing: set it")]
+    ParameterMissing(String),
+    /// Parameters that a built-in template needs.
+    #[error("missing: {0}: set what the built-in template needs")]
+    ParametersMissing(String),
+    /// The ConfigMap that holds the template has not been read yet.
+    #[error("ConfigMap {0} has not been read yet")]
+    ConfigMapUnknown(ConfigMapKey),
+    /// The ConfigMap that holds the template cannot be read.
+    #[error("spec.template.configMapKeyRef: ConfigMap {}/{} cannot be read; Pennant needs list and watch on configmaps", .0.namespace, .0.name)]
+    ConfigMapUnreadable(ConfigMapKey),
+    /// There is no ConfigMap that holds the template.
+    #[error("spec.template.configMapKeyRef: ConfigMap {}/{} does not exist; create it", .0.namespace, .0.name)]
+    ConfigMapMissing(ConfigMapKey),
+    /// It has no such key.
+    #[error("spec.template.configMapKeyRef: ConfigMap {}/{} has no key {}; add it to its data", .0.namespace, .0.name, .0.key)]
+    ConfigMapKeyMissing(ConfigMapKey),
     /// A value that the schema could not refuse.
     #[error("{field}: {message}")]
     InvalidSpec {
@@ -50,7 +69,10 @@ impl Problem {
     #[must_use]
     pub const fn reason(&self) -> &'static str {
         match self {
-            Self::Incomplete { .. } => "Incomplete",
+            Self::Incomplete { .. } | Self::ParameterMissing(_) | Self::ParametersMissing(_) => "Incomplete",
+            Self::ConfigMapUnknown(_) => "ConfigMapUnknown",
+            Self::ConfigMapUnreadable(_) => "ConfigMapUnreadable",
+            Self::ConfigMapMissing(_) | Self::ConfigMapKeyMissing(_) => "ConfigMapMissing",
             Self::InvalidSpec { .. } | Self::Selector(_) | Self::Trigger(_) => "InvalidSpec",
             Self::Template { .. } => "TemplateInvalid",
             Self::InsecureScheme { .. } => "InsecureScheme",
@@ -62,7 +84,24 @@ impl Problem {
     }
 
     pub(super) fn template(field: impl Into<String>, error: &RenderError) -> Self {
-        Self::Template { field: field.into(), message: error.to_string() }
+        match error {
+            RenderError::ParameterMissing { name, .. } => Self::ParameterMissing(name.clone()),
+            error => Self::Template { field: field.into(), message: error.to_string() },
+        }
+    }
+
+    /// Whether it is only that something has not been read yet, which the next moment will tell.
+    #[must_use]
+    pub const fn is_unknown(&self) -> bool {
+        matches!(self, Self::ConfigMapUnknown(_))
+    }
+
+    /// The same, with a word on what a template was tried with.
+    pub(super) fn tried(self, with: &str) -> Self {
+        match self {
+            Self::Template { field, message } => Self::Template { field: format!("{field} ({with})"), message },
+            other => other,
+        }
     }
 }
 

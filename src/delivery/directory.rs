@@ -215,6 +215,7 @@ fn judge(notification: Arc<EffectiveNotification>, facts: Arc<PipelineFacts>) ->
     }
     match &notification.sending {
         Ok(_) => Answer::Send(notification, facts),
+        Err(problem) if problem.is_unknown() => Answer::NotYet,
         Err(problem) => {
             Answer::Wait { reason: problem.reason(), message: problem.to_string(), until: Some(notification.retry) }
         }

@@ -9,24 +9,19 @@ use thiserror::Error;
 
 use super::directory::PipelineFacts;
 use super::record::{Record, webhook_id};
-use crate::config::{Destination, Sending};
-use crate::render::{Data, RenderError};
+use crate::config::{Address, Problem, Sending};
+use crate::render::Data;
 use crate::send::{self, Outgoing};
 
 /// Why no request could be made of a delivery.
 #[derive(Debug, Error)]
 pub enum RequestError {
     /// A template failed on these values, though it did not on the samples.
-    #[error("{field}: {source}")]
-    Render {
-        /// The field that holds the template.
-        field: String,
-        /// What went wrong.
-        source: RenderError,
-    },
+    #[error(transparent)]
+    Render(#[from] Problem),
     /// A header cannot be sent.
     #[error("header {0} is not a valid header")]
-    Header(String),
+    Header(HeaderName),
 }
 
 /// Renders URL, headers and body. `until`: the end of the attempt, by [`crate::api::since_boot`].
@@ -34,27 +29,20 @@ pub fn build(record: &Record, sending: &Sending, facts: &PipelineFacts, until: D
     let spec = &record.spec;
     let id = webhook_id(spec);
     let data = Data::new(&id, spec, &facts.labels, &facts.annotations, &facts.namespace);
-    let render = |field: &str| {
-        let field = field.to_owned();
-        |source| RequestError::Render { field, source }
+    let rendered = sending.render(&data)?;
+    let destination = match rendered.address {
+        Address::Url(url) => send::Destination::Url(url),
+        Address::Secret(key) => send::Destination::Secret(key),
     };
-    let destination = match &sending.destination {
-        Destination::Url(url) => send::Destination::Url(url.render(&data).map_err(render("spec.endpoint.url"))?),
-        Destination::Secret(key) => send::Destination::Secret(key.clone()),
-    };
-    let mut headers = vec![(header::CONTENT_TYPE, value("content-type", sending.body.content_type())?)];
-    for template in &sending.headers {
-        let field = format!("spec.endpoint.headers[{}]", template.name());
-        let text = template.render(&data).map_err(render(&field))?;
-        let name = HeaderName::try_from(template.name()).map_err(|_| RequestError::Header(template.name().to_owned()))?;
-        headers.push((name, value(template.name(), &text)?));
+    let mut headers = vec![(header::CONTENT_TYPE, value(header::CONTENT_TYPE, sending.body.content_type())?)];
+    for (name, text) in rendered.headers {
+        headers.push((name.clone(), value(name, &text)?));
     }
-    let body = sending.body.render(&data).map_err(render("spec.template.inline.body"))?;
     Ok(Outgoing {
         destination,
         method: sending.method,
         headers,
-        body: Bytes::from(body),
+        body: Bytes::from(rendered.body),
         id,
         auth: sending.auth.clone(),
         timeout: sending.timeout,
@@ -63,6 +51,6 @@ pub fn build(record: &Record, sending: &Sending, facts: &PipelineFacts, until: D
     })
 }
 
-fn value(name: &str, text: &str) -> Result<HeaderValue, RequestError> {
-    HeaderValue::from_str(text).map_err(|_| RequestError::Header(name.to_owned()))
+fn value(name: HeaderName, text: &str) -> Result<HeaderValue, RequestError> {
+    HeaderValue::from_str(text).map_err(|_| RequestError::Header(name))
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::record::{Record, RecordId, name};
 use crate::api::delivery::{PipelineRef, Subject};
 use crate::api::{DeliverySpec, DeliveryStatus, Notification, Time, TransitionType};
-use crate::config::{EffectiveNotification, resolve};
+use crate::config::{EffectiveNotification, Given, resolve};
 
 /// A transition of pipeline `p1`, notification `deploys`, target `prod/in-cluster/podinfo`.
 pub(crate) fn spec(serial: i64) -> DeliverySpec {
@@ -52,5 +52,5 @@ pub(crate) fn notification(uid: &str) -> EffectiveNotification {
     }))
     .unwrap();
     object.metadata.uid = Some(uid.to_owned());
-    resolve(&object, false)
+    resolve(&object, &Given::nothing())
 }

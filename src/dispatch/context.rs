@@ -8,7 +8,8 @@ use kube::Client;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use super::notifications::{self, Written};
+use super::config_maps::ConfigMaps;
+use super::notifications::{self, Understood, Written};
 use super::refused::Refused;
 use super::standing::Standing;
 use crate::delivery::{Deliveries, Wakes};
@@ -70,6 +71,8 @@ pub struct Context {
     pub(super) allow_http: bool,
     pub(super) deliveries: Deliveries,
     pub(super) secrets: SecretWatches,
+    pub(super) config_maps: ConfigMaps,
+    pub(super) understood: Understood,
     pub(super) events: Events,
     pub(super) metrics: Metrics,
     pub(super) refused: Refused,
@@ -85,6 +88,8 @@ pub struct Context {
 impl Context {
     pub(super) fn new(given: Given, stop: CancellationToken) -> Self {
         Self {
+            config_maps: ConfigMaps::new(given.client.clone(), given.metrics.clone()),
+            understood: Understood::default(),
             client: given.client,
             lease: given.lease,
             cluster_name: given.cluster_name,

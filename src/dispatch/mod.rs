@@ -1,12 +1,13 @@
 //! The dispatcher: takes the changes of every pipeline's log and turns them into recorded deliveries.
 //!
-//! In: Pipelines (spec, labels, status) and Notifications, by watch. Out: deliveries, recorded through `delivery`; cursors and
+//! In: Pipelines (spec, labels, status), Notifications, and the ConfigMaps that hold templates, by watch. Out: deliveries, recorded through `delivery`; cursors and
 //! times in `Pipeline.status.dispatched`, which it alone writes; `Notification.status`; Events.
 //!
 //! It shares no memory with the pipeline controller and could run in another process. The way of one change: `pass` plans the
 //! cursors ([`cursors`]), derives deliveries ([`mod@derive`]), has them recorded, moves the cursors, and persists them
 //! (`persist`). What a change means and who wants it are pure functions of values.
 
+mod config_maps;
 mod context;
 pub mod cursors;
 pub mod derive;

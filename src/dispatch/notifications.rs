@@ -1,6 +1,6 @@
 //! Notifications: understood when they change, and told what became of them.
 //!
-//! In: watch events, figures, Secrets that changed. Out: the directory's entries, which Secrets are watched, and
+//! In: watch events, figures, Secrets and ConfigMaps that changed. Out: the directory's entries, which of those are watched, and
 //! `Notification.status`, written at once when people wait for it and else at most once a second.
 
 use std::collections::{BTreeSet, HashMap};
@@ -17,8 +17,9 @@ use super::figures::{self, Known};
 use super::follow::Followed;
 use crate::api::conditions::{ConditionStatus, READY, get};
 use crate::api::credentials::SecretName;
+use crate::api::refs::{ConfigMapKey, ObjectName};
 use crate::api::{self, Notification, NotificationStatus, now};
-use crate::config::{EffectiveNotification, resolve};
+use crate::config::{EffectiveNotification, Given, resolve};
 use crate::delivery::Scope;
 use crate::report::status::{self, StatusError};
 use crate::telemetry::metrics::Watch;
@@ -49,14 +50,14 @@ impl Followed for Notification {
                     Some(&k.uid) == n.metadata.uid.as_ref() && k.generation == n.metadata.generation
                 };
                 if !known.is_some_and(|k| same(&k)) {
-                    let effective = resolve(n, ctx.allow_http);
-                    ctx.deliveries.directory.put_notification(&namespace, &name, effective);
+                    ctx.understood.understand(ctx, n);
                     changed(ctx, &namespace, &name).await;
                 }
             }
             Event::Delete(n) => {
                 let (namespace, name) = place(n);
                 ctx.written.forget(&n.uid().unwrap_or_default());
+                ctx.understood.forget(&namespace, &name);
                 if ctx.deliveries.directory.remove_notification(&namespace, &name) {
                     changed(ctx, &namespace, &name).await;
                 }
@@ -73,6 +74,7 @@ impl Followed for Notification {
                 && !there.contains(&(ns.clone(), name.clone()))
                 && ctx.deliveries.directory.remove_notification(&ns, &name)
             {
+                ctx.understood.forget(&ns, &name);
                 changed(ctx, &ns, &name).await;
             }
         }
@@ -83,7 +85,62 @@ fn place(notification: &Notification) -> (String, String) {
     (notification.namespace().unwrap_or_default(), notification.name_any())
 }
 
+/// Notifications whose template is in a ConfigMap, to be understood again when that changes.
+#[derive(Default)]
+pub struct Understood(Mutex<HashMap<(String, String), Notification>>);
+
+impl Understood {
+    /// Takes a notification as it is now, and puts what it means into the directory.
+    fn understand(&self, ctx: &Context, notification: &Notification) {
+        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let place = place(notification);
+        if put(ctx, notification) {
+            kept.insert(place, notification.clone());
+        } else {
+            kept.remove(&place);
+        }
+    }
+
+    /// Understands again those that refer to a ConfigMap; gives their places.
+    fn again(&self, ctx: &Context, config_map: &ObjectName) -> Vec<(String, String)> {
+        let kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let refers = |n: &Notification| {
+            let template = n.spec.template.as_ref().and_then(|t| t.config_map_key_ref.as_ref());
+            template.is_some_and(|t| t.name == config_map.name)
+        };
+        let those = kept.iter().filter(|((namespace, _), n)| *namespace == config_map.namespace && refers(n));
+        those.map(|(place, n)| (put(ctx, n), place.clone()).1).collect()
+    }
+
+    fn forget(&self, namespace: &str, name: &str) {
+        let place = (namespace.to_owned(), name.to_owned());
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(&place);
+    }
+}
+
+/// Puts what a notification means into the directory; `true` if that depends on a ConfigMap.
+fn put(ctx: &Context, notification: &Notification) -> bool {
+    let (namespace, name) = place(notification);
+    let given = Given { allow_http: ctx.allow_http, text: &|key| ctx.config_maps.text(key) };
+    let effective = resolve(notification, &given);
+    let depends = effective.config_map.is_some();
+    ctx.deliveries.directory.put_notification(&namespace, &name, effective);
+    depends
+}
+
+/// A ConfigMap has changed, or is known now: whoever has its template there is understood again.
+pub async fn config_map_changed(ctx: &Context, config_map: &ObjectName) {
+    for (namespace, name) in ctx.understood.again(ctx, config_map) {
+        changed(ctx, &namespace, &name).await;
+        ctx.wake_notification(&namespace, &name);
+    }
+}
+
 async fn changed(ctx: &Context, namespace: &str, name: &str) {
+    ctx.config_maps.set_wanted(|| {
+        let all = ctx.deliveries.directory.notifications();
+        all.iter().filter_map(|n| n.config_map.as_ref()).map(ConfigMapKey::object).collect()
+    });
     ctx.secrets.set_wanted(|| {
         let all = ctx.deliveries.directory.notifications();
         let sending = all.iter().filter_map(|n| n.sending.as_ref().ok());
@@ -132,6 +189,10 @@ pub async fn tell(notification: &Notification, ctx: &Context, last_time: bool) -
     let Some(effective) = ctx.deliveries.directory.notification(&namespace, &name) else {
         return Ok(Action::await_change());
     };
+    // The watch of its ConfigMap will say so in a moment, and this is looked at again.
+    if effective.sending.as_ref().is_err_and(crate::config::Problem::is_unknown) {
+        return Ok(Action::await_change());
+    }
     let uid = notification.uid().unwrap_or_default();
     let mut last = ctx.written.last(notification);
     let new = compute(ctx, notification, &effective, &namespace, &name, &last.status);

@@ -53,7 +53,8 @@ pub fn start(
         "the start of the dispatcher"
     });
     tasks.spawn(pass_on(ctx.clone(), notes, stop.clone()));
-    tasks.spawn(follow_secrets(ctx, stop.clone()));
+    tasks.spawn(follow_secrets(ctx.clone(), stop.clone()));
+    tasks.spawn(follow_config_maps(ctx, stop.clone()));
 }
 
 /// Waits in each turn for the list of every watch; from then on, what is not known is not there.
@@ -225,6 +226,15 @@ async fn follow_secrets(ctx: Arc<Context>, stop: CancellationToken) -> &'static 
     }
     ctx.secrets.shutdown().await;
     "the dispatcher's secrets"
+}
+
+async fn follow_config_maps(ctx: Arc<Context>, stop: CancellationToken) -> &'static str {
+    let mut changes = Box::pin(ctx.config_maps.changed.stream());
+    while let Some(Some(name)) = stop.run_until_cancelled(changes.next()).await {
+        notifications::config_map_changed(&ctx, &name).await;
+    }
+    ctx.config_maps.shutdown().await;
+    "the dispatcher's templates"
 }
 
 /// After so many failures in a row: from a fifth of a second to half a minute, spread so that a thousand do not come at once.

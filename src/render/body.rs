@@ -7,7 +7,7 @@ use serde_json::Value;
 use super::error::RenderError;
 use super::eval::Program;
 use super::place::Place;
-use super::{Data, MAX_BODY, lower};
+use super::{MAX_BODY, Parameters, Values, lower};
 
 /// The template of a body, compiled. Values are escaped for the content type; what is JSON by its content type is JSON.
 #[derive(Clone, Debug)]
@@ -22,10 +22,10 @@ struct Inner {
 
 impl Body {
     /// Compiles a template. `content_type` is the header's value, parameters included.
-    pub fn compile(content_type: &str, source: &str) -> Result<Self, RenderError> {
+    pub fn compile(content_type: &str, source: &str, parameters: &Parameters) -> Result<Self, RenderError> {
         let is_one_line = content_type.chars().all(|c| matches!(c, ' '..='~'));
         let place = Place::of_content_type(content_type).filter(|_| is_one_line).ok_or(RenderError::ContentType)?;
-        let program = lower::compile(source, place)?;
+        let program = lower::compile(source, place, parameters)?;
         let is_json = matches!(place, Place::Json(_));
         Ok(Self(Arc::new(Inner { content_type: content_type.to_owned(), is_json, program })))
     }
@@ -37,8 +37,8 @@ impl Body {
     }
 
     /// The body for one transition, at most [`MAX_BODY`] bytes.
-    pub fn render(&self, data: &Data) -> Result<String, RenderError> {
-        let body = self.0.program.run(data, MAX_BODY)?.text;
+    pub fn render(&self, values: &Values) -> Result<String, RenderError> {
+        let body = self.0.program.run(values, MAX_BODY)?.text;
         if self.0.is_json {
             serde_json::from_str::<Value>(&body).map_err(RenderError::NotJson)?;
         }
@@ -52,11 +52,12 @@ mod tests {
 
     use super::*;
     use crate::api::TransitionType;
+    use crate::render::Data;
 
     fn render(content_type: &str, source: &str, message: &str) -> Result<String, RenderError> {
         let mut data = Data::sample(TransitionType::Failed);
         message.clone_into(&mut data.message);
-        Body::compile(content_type, source)?.render(&data)
+        Body::compile(content_type, source, &Parameters::default())?.render(&data.values())
     }
 
     #[test]
@@ -111,12 +112,14 @@ mod tests {
 
     #[test]
     fn the_body_is_shared_between_threads() {
-        let body = Body::compile("application/json", r#"{"type":"{{type}}"}"#).unwrap();
+        let body = Body::compile("application/json", r#"{"type":"{{type}}"}"#, &Parameters::default()).unwrap();
         assert_eq!(body.content_type(), "application/json");
         let threads: Vec<_> = Data::samples()
             .map(|data| {
                 let body = body.clone();
-                std::thread::spawn(move || (body.render(&data).unwrap(), format!(r#"{{"type":"{}"}}"#, data.type_.as_str())))
+                std::thread::spawn(move || {
+                    (body.render(&data.values()).unwrap(), format!(r#"{{"type":"{}"}}"#, data.type_.as_str()))
+                })
             })
             .collect();
         for thread in threads {

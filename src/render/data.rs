@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 
 use serde::Serialize;
+use serde_json::Value;
 
+use super::{Parameters, RenderError};
 use crate::api::delivery::AppObject;
 use crate::api::{DeliverySpec, Status, Time, TransitionType};
 
@@ -122,6 +124,28 @@ pub struct NotificationData {
     pub namespace: String,
 }
 
+/// The data of one transition with the parameters of one notification, made ready once for all templates of a request.
+#[derive(Clone, Debug)]
+pub struct Values(Value);
+
+impl Values {
+    /// Renders the parameters over the data. The error says which parameter could not be.
+    pub fn new(data: &Data, parameters: &Parameters) -> Result<Self, (String, RenderError)> {
+        let json = serde_json::to_value(data).map_err(|e| (String::new(), RenderError::Data(e)))?;
+        let mut values = Self(json);
+        let parameters = parameters.render(&values)?;
+        if let Some(fields) = values.0.as_object_mut() {
+            fields.insert("parameters".to_owned(), parameters);
+        }
+        Ok(values)
+    }
+
+    /// As an object.
+    pub(super) fn json(&self) -> &Value {
+        &self.0
+    }
+}
+
 impl Data {
     /// The data of a recorded transition. `id` is its `webhook-id`; `labels` and `annotations` are the pipeline's.
     #[must_use]
@@ -164,6 +188,14 @@ impl Data {
             coalesced: spec.coalesced,
             notification: NotificationData { name: spec.notification.clone(), namespace: notification_namespace.to_owned() },
         }
+    }
+}
+
+#[cfg(test)]
+impl Data {
+    /// With no parameters.
+    pub(super) fn values(&self) -> Values {
+        Values::new(self, &Parameters::default()).unwrap()
     }
 }
 

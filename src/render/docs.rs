@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use super::functions::Function;
 use super::shape::{ROOT, Shape};
-use super::{Body, Data, RenderError};
+use super::{Body, Data, Parameters, RenderError};
 use crate::api::TransitionType;
 
 const DOCS: &str = include_str!("../../docs/templates.md");
@@ -29,7 +29,7 @@ fn rows<const N: usize>(columns: [&str; N]) -> Vec<[String; N]> {
 }
 
 fn render(content_type: &str, source: &str) -> Result<String, RenderError> {
-    Body::compile(content_type, source)?.render(&Data::sample(TransitionType::Deployed))
+    Body::compile(content_type, source, &Parameters::default())?.render(&Data::sample(TransitionType::Deployed).values())
 }
 
 fn leaves(shape: &Shape, path: &str, found: &mut Vec<String>) {

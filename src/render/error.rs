@@ -66,6 +66,14 @@ pub enum RenderError {
         /// The fields there, or what else to write.
         known: String,
     },
+    /// A parameter that the template declares, and nobody set.
+    #[error("{at}: `parameters.{name}` has no value; set spec.template.parameters.{name}")]
+    ParameterMissing {
+        /// Where.
+        at: Position,
+        /// Its name.
+        name: String,
+    },
     /// A label or annotation that an object need not have.
     #[error("{at}: `{field}` may be missing; say what stands for it then: (default {field} \"...\")")]
     MayBeMissing {

@@ -8,7 +8,7 @@ use std::fmt;
 
 use serde_json::Value;
 
-use super::Data;
+use super::Values;
 use super::error::{Position, RenderError, shown};
 use super::functions::{Function, is_true, text};
 use super::place::Escape;
@@ -108,10 +108,8 @@ pub(super) struct Output {
 
 impl Program {
     /// Runs over data, to at most `max` bytes.
-    pub(super) fn run(&self, data: &Data, max: usize) -> Result<Output, RenderError> {
-        let is_literal = self.nodes.iter().all(|node| matches!(node, Node::Text(_)));
-        let data = if is_literal { Value::Null } else { serde_json::to_value(data).map_err(RenderError::Data)? };
-        let mut run = Run { data: &data, entries: Vec::new(), output: Output::default(), max, budget: BUDGET };
+    pub(super) fn run(&self, values: &Values, max: usize) -> Result<Output, RenderError> {
+        let mut run = Run { data: values.json(), entries: Vec::new(), output: Output::default(), max, budget: BUDGET };
         run.nodes(&self.nodes)?;
         Ok(run.output)
     }

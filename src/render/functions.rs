@@ -7,8 +7,10 @@ use std::borrow::Cow;
 use std::ops::RangeInclusive;
 
 use serde_json::Value;
+use sha2::{Digest as _, Sha256};
 
 use super::MAX_BODY;
+use super::markup::Markup;
 use crate::api::Time;
 
 /// A date format has at most so many bytes: each directive can be padded to many times its length.
@@ -45,6 +47,18 @@ pub(super) enum Function {
     Date,
     /// `commit a`: the hash in a revision such as `main@sha1:…`: `{{commit "main@sha1:5f3d…"}}` → `5f3d…`, in full.
     Commit,
+    /// `mrkdwn a n`: a as text in Slack's markup, at most n characters of it: `{{mrkdwn "<!here>"}}` → `&lt;!here&gt;`.
+    Mrkdwn,
+    /// `markdown a n`: a as text in Markdown, at most n characters of it: `{{markdown "*a*"}}` → `\*a\*`.
+    Markdown,
+    /// `html a n`: a as text in HTML, at most n characters of it: `{{html "<b>"}}` → `&lt;b&gt;`.
+    Html,
+    /// `sha256 a`: 64 hexadecimal digits that stand for a, where a name is too long to be a key.
+    Sha256,
+    /// `unix a`: a time as seconds since 1970, a number: `{{unix time}}` → `1763711234`.
+    Unix,
+    /// `unixMilli a`: a time as milliseconds since 1970, a number: `{{unixMilli time}}` → `1763711234567`.
+    UnixMilli,
     /// `short a`: the first seven characters of the hash in a, or of a itself: `{{short revision}}` → `5f3d2c1`.
     Short,
 }
@@ -53,7 +67,7 @@ pub(super) enum Function {
 pub(super) type Problem = Cow<'static, str>;
 
 impl Function {
-    const ALL: [Self; 14] = [
+    const ALL: [Self; 20] = [
         Self::And,
         Self::Or,
         Self::Not,
@@ -68,6 +82,12 @@ impl Function {
         Self::Date,
         Self::Commit,
         Self::Short,
+        Self::Mrkdwn,
+        Self::Markdown,
+        Self::Html,
+        Self::Sha256,
+        Self::Unix,
+        Self::UnixMilli,
     ];
 
     /// The helper of this name.
@@ -97,6 +117,12 @@ impl Function {
             Self::Date => "date",
             Self::Commit => "commit",
             Self::Short => "short",
+            Self::Mrkdwn => "mrkdwn",
+            Self::Markdown => "markdown",
+            Self::Html => "html",
+            Self::Sha256 => "sha256",
+            Self::Unix => "unix",
+            Self::UnixMilli => "unixMilli",
         }
     }
 
@@ -104,11 +130,19 @@ impl Function {
     pub(super) const fn arity(self) -> RangeInclusive<usize> {
         match self {
             Self::And | Self::Or => 2..=16,
-            Self::Not | Self::Json | Self::Upper | Self::Lower | Self::Commit | Self::Short => 1..=1,
+            Self::Not
+            | Self::Json
+            | Self::Upper
+            | Self::Lower
+            | Self::Commit
+            | Self::Short
+            | Self::Sha256
+            | Self::Unix
+            | Self::UnixMilli => 1..=1,
             Self::Eq | Self::Default | Self::Lookup => 2..=2,
             Self::Truncate => 2..=3,
             Self::Replace => 3..=3,
-            Self::Date => 1..=2,
+            Self::Date | Self::Mrkdwn | Self::Markdown | Self::Html => 1..=2,
         }
     }
 
@@ -130,6 +164,12 @@ impl Function {
                 None => Err(format!("finds no commit hash in `{}`", super::error::shown(&text(arg(0)))).into()),
             },
             Self::Short => Ok(Value::String(short(&text(arg(0))).to_owned())),
+            Self::Mrkdwn => marked(Markup::Mrkdwn, &text(arg(0)), args.get(1).map(AsRef::as_ref)),
+            Self::Markdown => marked(Markup::Markdown, &text(arg(0)), args.get(1).map(AsRef::as_ref)),
+            Self::Html => marked(Markup::Html, &text(arg(0)), args.get(1).map(AsRef::as_ref)),
+            Self::Sha256 => Ok(Value::String(hex::encode(Sha256::digest(text(arg(0)).as_bytes())))),
+            Self::Unix => instant(&text(arg(0))).map(|time| time.as_second().into()),
+            Self::UnixMilli => instant(&text(arg(0))).map(|time| time.as_millisecond().into()),
             Self::And | Self::Or | Self::Default | Self::Lookup => Err("cannot be called here".into()),
         }
     }
@@ -180,10 +220,22 @@ fn replace(text: &str, from: &str, to: &str) -> Result<String, Problem> {
     Ok(text.replace(from, to))
 }
 
-fn date(time: &str, format: Option<&str>) -> Result<String, Problem> {
-    let Ok(time) = time.parse::<Time>() else {
-        return Err("takes a time, as in (date time)".into());
+/// A value as text of a markup, cut to so many characters.
+fn marked(markup: Markup, text: &str, length: Option<&Value>) -> Result<Value, Problem> {
+    let most = match length.map(|length| length.as_u64().and_then(|n| usize::try_from(n).ok()).filter(|n| *n > 0)) {
+        None => usize::MAX,
+        Some(Some(most)) => most,
+        Some(None) => return Err("takes a length of at least 1, as in (markdown message 100)".into()),
     };
+    Ok(Value::String(markup.escape(text, most)))
+}
+
+fn instant(time: &str) -> Result<Time, Problem> {
+    time.parse::<Time>().map_err(|_| "takes a time, as in (date time)".into())
+}
+
+fn date(time: &str, format: Option<&str>) -> Result<String, Problem> {
+    let time = instant(time)?;
     match format {
         None => Ok(time.to_string()),
         Some(format) if format.len() > MAX_DATE_FORMAT => Err("takes a shorter format".into()),
@@ -248,6 +300,12 @@ mod tests {
             (Function::Short, json!([format!("main@sha1:{sha1}")]), json!("5f3d2c1")),
             (Function::Short, json!(["6.5.0"]), json!("6.5.0")),
             (Function::Short, json!(["äöüßäöüß"]), json!("äöüßäöü")),
+            (Function::Mrkdwn, json!(["<!here> & co"]), json!("&lt;!here&gt; &amp; co")),
+            (Function::Markdown, json!(["*a* b", 4]), json!("\\*a…")),
+            (Function::Html, json!(["<b>", 5]), json!("&lt;…")),
+            (Function::Sha256, json!(["abc"]), json!("ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad")),
+            (Function::Unix, json!(["2025-11-21T07:47:14.567Z"]), json!(1_763_711_234)),
+            (Function::UnixMilli, json!(["2025-11-21T07:47:14.567Z"]), json!(1_763_711_234_567_i64)),
         ] {
             assert_eq!(call(function, args.as_array().unwrap()), Ok(expected), "{function:?} {args}");
         }
@@ -261,6 +319,8 @@ mod tests {
             (Function::Truncate, json!(["a", "x"]), "length"),
             (Function::Truncate, json!(["a", -1]), "length"),
             (Function::Truncate, json!(["a", 2, "..."]), "length"),
+            (Function::Html, json!(["a", 0]), "length"),
+            (Function::Unix, json!(["now"]), "time"),
             (Function::Replace, json!(["a", "", "b"]), "empty"),
             (Function::Replace, json!(["a".repeat(2000), "a", "b".repeat(2000)]), "too long"),
             (Function::Date, json!(["yesterday"]), "time"),

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::error::RenderError;
 use super::eval::Program;
 use super::place::Place;
-use super::{Data, MAX_LINE, lower};
+use super::{MAX_LINE, Parameters, Values, lower};
 
 /// The template of a header's value, compiled. What it renders to is one line of visible ASCII, spaces and tabs.
 #[derive(Clone)]
@@ -19,9 +19,9 @@ struct Inner {
 
 impl HeaderTemplate {
     /// Compiles the value of the header of this name.
-    pub fn compile(name: &str, source: &str) -> Result<Self, RenderError> {
+    pub fn compile(name: &str, source: &str, parameters: &Parameters) -> Result<Self, RenderError> {
         http::HeaderName::from_bytes(name.as_bytes()).map_err(|_| RenderError::HeaderName)?;
-        let program = lower::compile(source, Place::Header)?;
+        let program = lower::compile(source, Place::Header, parameters)?;
         Ok(Self(Arc::new(Inner { name: name.to_owned(), program })))
     }
 
@@ -32,8 +32,8 @@ impl HeaderTemplate {
     }
 
     /// The value for one transition, at most [`MAX_LINE`] bytes.
-    pub fn render(&self, data: &Data) -> Result<String, RenderError> {
-        Ok(self.0.program.run(data, MAX_LINE)?.text)
+    pub fn render(&self, values: &Values) -> Result<String, RenderError> {
+        Ok(self.0.program.run(values, MAX_LINE)?.text)
     }
 }
 
@@ -48,9 +48,10 @@ impl fmt::Debug for HeaderTemplate {
 mod tests {
     use super::*;
     use crate::api::TransitionType;
+    use crate::render::Data;
 
     fn render(name: &str, source: &str) -> Result<String, RenderError> {
-        HeaderTemplate::compile(name, source)?.render(&Data::sample(TransitionType::Failed))
+        HeaderTemplate::compile(name, source, &Parameters::default())?.render(&Data::sample(TransitionType::Failed).values())
     }
 
     #[test]
@@ -87,7 +88,7 @@ mod tests {
 
     #[test]
     fn the_value_is_not_shown() {
-        let header = HeaderTemplate::compile("Authorization", "Bearer secret").unwrap();
+        let header = HeaderTemplate::compile("Authorization", "Bearer secret", &Parameters::default()).unwrap();
         assert_eq!(header.name(), "Authorization");
         assert!(!format!("{header:?}").contains("secret"));
     }

@@ -13,12 +13,13 @@ use serde_json::Value;
 use super::error::{Position, RenderError, shown};
 use super::eval::{Arm, Expr, Node, Program};
 use super::functions::Function;
+use super::parameters::Parameters;
 use super::place::Place;
 use super::scan::{Outline, scan};
-use super::scope::{Kind, Scopes};
+use super::scope::{Kind, Scopes, Unresolved};
 
 /// Compiles a source whose output begins at `place`.
-pub(super) fn compile(source: &str, place: Place) -> Result<Program, RenderError> {
+pub(super) fn compile(source: &str, place: Place, parameters: &Parameters) -> Result<Program, RenderError> {
     let outline = scan(source)?;
     let template = Template::compile(source).map_err(|e| {
         let at = e.pos().map_or(Position { line: 1, column: 1 }, |(line, column)| Position { line, column });
@@ -27,7 +28,7 @@ pub(super) fn compile(source: &str, place: Place) -> Result<Program, RenderError
             problem: "this is not a tag of Handlebars; check names, quotes and parentheses".to_owned(),
         }
     })?;
-    let mut lowering = Lowering { outline: &outline, blocks: 0, scopes: Scopes::new(), place };
+    let mut lowering = Lowering { outline: &outline, blocks: 0, scopes: Scopes::new(parameters), place };
     let nodes = lowering.nodes(&template, Position { line: 1, column: 1 })?;
     let at = Position::of(source, source.len());
     lowering.place.end().map_err(|problem| RenderError::Place { at, problem: problem.to_owned() })?;
@@ -38,7 +39,7 @@ struct Lowering<'a> {
     outline: &'a Outline,
     /// Blocks that were begun; the number of the next one in the outline.
     blocks: usize,
-    scopes: Scopes,
+    scopes: Scopes<'a>,
     place: Place,
 }
 
@@ -225,7 +226,10 @@ impl Lowering<'_> {
     fn parameter(&self, parameter: &Parameter, at: Position) -> Result<(Expr, Kind), RenderError> {
         match parameter {
             Parameter::Path(Path::Relative((_, raw)) | Path::Local((_, _, raw))) | Parameter::Name(raw) => {
-                self.scopes.resolve(raw).map_err(|known| RenderError::UnknownField { at, field: shown(raw), known })
+                self.scopes.resolve(raw).map_err(|unresolved| match unresolved {
+                    Unresolved::Unknown(known) => RenderError::UnknownField { at, field: shown(raw), known },
+                    Unresolved::Unset(name) => RenderError::ParameterMissing { at, name },
+                })
             }
             Parameter::Literal(value @ (Value::String(_) | Value::Number(_) | Value::Bool(_))) => {
                 Ok((Expr::Literal(value.clone()), Kind::Text))
@@ -264,7 +268,7 @@ fn syntax<T>(at: Position, problem: &str) -> Result<T, RenderError> {
 mod tests {
     use super::*;
     use crate::api::TransitionType;
-    use crate::render::{Data, MAX_BODY};
+    use crate::render::{Data, MAX_BODY, Values};
 
     fn data() -> Data {
         let mut data = Data::sample(TransitionType::Failed);
@@ -274,7 +278,9 @@ mod tests {
     }
 
     fn plain(source: &str) -> Result<String, RenderError> {
-        compile(source, Place::Plain)?.run(&data(), MAX_BODY).map(|output| output.text)
+        let parameters = Parameters::compile([("channel", Some("#{{upper environment}}"))]).unwrap();
+        let values = Values::new(&data(), &parameters).unwrap();
+        compile(source, Place::Plain, &parameters)?.run(&values, MAX_BODY).map(|output| output.text)
     }
 
     #[test]
@@ -319,6 +325,8 @@ mod tests {
                 "{{json target.app}}",
                 r#"{"apiVersion":"kustomize.toolkit.fluxcd.io/v1","kind":"Kustomization","name":"podinfo"}"#,
             ),
+            ("{{parameters.channel}} {{json parameters}}", r##"#PROD {"channel":"#PROD"}"##),
+            ("{{#each parameters}}{{@key}}{{/each}}{{default (lookup parameters \"x\") \"-\"}}", "channel-"),
             ("{{(upper status)}} {{upper (truncate (lower status) 3 '')}}", "FAILED FAI"),
             ("{{eq drifted false}}{{eq serial 1}}", "truefalse"),
             ("a {{~status~}} b\n  {{! gone }}\n{{#if status}}\nc\n{{/if}}\n", "aFailedb\nc\n"),
@@ -344,7 +352,8 @@ mod tests {
             ("{{#each pipeline.labels}}{{typo}}{{/each}}", "line 1, column 26", "../"),
             ("{{#each typo}}{{else}}{{/each}}", "line 1, column 1", "`typo`"),
             ("{{#with typo}}{{/with}}", "line 1, column 1", "`typo`"),
-            ("{{parameters.channel}}", "line 1, column 1", "`parameters.channel`"),
+            ("{{parameters.chanel}}", "line 1, column 1", "`parameters.chanel`; there are channel"),
+            ("{{parameters}}", "line 1, column 1", "`json`"),
             ("{{pipeline}}", "line 1, column 1", "name one of its fields"),
             ("{{pipeline.labels}}", "line 1, column 1", "`json`"),
             ("{{pipeline.labels.team}}", "line 1, column 1", "(default pipeline.labels.team \"...\")"),
@@ -393,7 +402,8 @@ mod tests {
 
     #[test]
     fn branches_end_where_they_began_or_all_elsewhere() {
-        let json = |source: &str| compile(source, Place::of_content_type("application/json").unwrap());
+        let json =
+            |source: &str| compile(source, Place::of_content_type("application/json").unwrap(), &Parameters::default());
         for source in [
             r#"{"a":{{#if drifted}}"b{{else}}"c{{/if}}{{id}}"}"#,
             r#"{"a":"{{#if drifted}}b{{/if}}"}"#,

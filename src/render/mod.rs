@@ -10,6 +10,7 @@
 //! missing field only in the branch that a transition happens to take, lets `{{#if typo}}` pass, and runs without bounds.
 
 mod body;
+mod builtin;
 mod data;
 #[cfg(test)]
 mod docs;
@@ -18,6 +19,8 @@ mod eval;
 mod functions;
 mod header;
 mod lower;
+mod markup;
+mod parameters;
 mod place;
 #[cfg(test)]
 mod properties;
@@ -28,9 +31,11 @@ mod shape;
 mod url;
 
 pub use body::Body;
-pub use data::{ClusterData, Data, NotificationData, PipelineData, Severity, TargetData};
+pub use builtin::{BuiltinTemplate, Credentials, CredentialsKind, Declared, Example, Limit, Metadata, builtin};
+pub use data::{ClusterData, Data, NotificationData, PipelineData, Severity, TargetData, Values};
 pub use error::{Position, RenderError};
 pub use header::HeaderTemplate;
+pub use parameters::Parameters;
 pub use url::UrlTemplate;
 
 /// A template source has at most so many bytes.

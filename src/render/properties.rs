@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use proptest::sample::select;
 use serde_json::Value;
 
-use super::{Body, Data, HeaderTemplate, MAX_BODY, MAX_NESTING, MAX_SOURCE, MAX_TAGS, RenderError, UrlTemplate};
+use super::{Body, Data, HeaderTemplate, MAX_BODY, MAX_NESTING, MAX_SOURCE, MAX_TAGS, Parameters, RenderError, UrlTemplate};
 use crate::api::TransitionType;
 
 /// Data whose free texts are all this one.
@@ -141,14 +141,14 @@ proptest! {
         let data = data("a \"b\"");
         on_small_stack(|| {
             for content_type in ["application/json", "text/plain", "text/html"] {
-                let rendered = Body::compile(content_type, &source).and_then(|body| body.render(&data));
+                let rendered = Body::compile(content_type, &source, &Parameters::default()).and_then(|body| body.render(&data.values()));
                 if let Err(e) = rendered {
                     assert!(!e.to_string().contains('\n'), "{e}");
                 }
             }
-            let _ = HeaderTemplate::compile("X", &source).map(|header| header.render(&data));
-            let _ = UrlTemplate::compile(&format!("https://example.com/{source}")).map(|url| url.render(&data));
-            let _ = UrlTemplate::compile(&source).map(|url| url.render(&data));
+            let _ = HeaderTemplate::compile("X", &source, &Parameters::default()).map(|header| header.render(&data.values()));
+            let _ = UrlTemplate::compile(&format!("https://example.com/{source}"), &Parameters::default()).map(|url| url.render(&data.values()));
+            let _ = UrlTemplate::compile(&source, &Parameters::default()).map(|url| url.render(&data.values()));
         });
     }
 
@@ -159,7 +159,7 @@ proptest! {
         handlebars.set_strict_mode(true);
         handlebars.register_escape_fn(handlebars::no_escape);
         let expected = handlebars.render_template(&source, &data);
-        match Body::compile("text/plain", &source).and_then(|body| body.render(&data)) {
+        match Body::compile("text/plain", &source, &Parameters::default()).and_then(|body| body.render(&data.values())) {
             Ok(text) => prop_assert_eq!(text, expected.unwrap()),
             Err(e) => prop_assert!(["nested", "tags", "is an object"].iter().any(|word| e.to_string().contains(word)), "{e}"),
         }
@@ -167,8 +167,8 @@ proptest! {
 
     #[test]
     fn any_value_in_a_json_string_comes_back(text in text()) {
-        let body = Body::compile("application/json", r#"{"{{message}}":["{{revision}}","a {{default pipeline.labels.team ""}} b",{{json message}}]}"#);
-        let body = body.unwrap().render(&data(&text)).unwrap();
+        let body = Body::compile("application/json", r#"{"{{message}}":["{{revision}}","a {{default pipeline.labels.team ""}} b",{{json message}}]}"#, &Parameters::default());
+        let body = body.unwrap().render(&data(&text).values()).unwrap();
         let parsed: Value = serde_json::from_str(&body).unwrap();
         let expected = serde_json::json!({ text.clone(): [text, format!("a {text} b"), text] });
         prop_assert_eq!(parsed, expected);
@@ -179,14 +179,14 @@ proptest! {
         let mut data = data("");
         data.pipeline.labels = labels.clone();
         let source = r#"{ {{#each pipeline.labels}}"{{@key}}":"{{this}}"{{#unless @last}},{{/unless}}{{/each}} }"#;
-        let body = Body::compile("application/json", source).unwrap().render(&data).unwrap();
+        let body = Body::compile("application/json", source, &Parameters::default()).unwrap().render(&data.values()).unwrap();
         prop_assert_eq!(serde_json::from_str::<BTreeMap<String, String>>(&body).unwrap(), labels);
     }
 
     #[test]
     fn any_form_value_comes_back(text in text()) {
-        let body = Body::compile("application/x-www-form-urlencoded", "a=1&m={{message}}&b={{revision}}").unwrap();
-        let body = body.render(&data(&text)).unwrap();
+        let body = Body::compile("application/x-www-form-urlencoded", "a=1&m={{message}}&b={{revision}}", &Parameters::default()).unwrap();
+        let body = body.render(&data(&text).values()).unwrap();
         let pairs: Vec<(String, String)> = ::url::form_urlencoded::parse(body.as_bytes()).into_owned().collect();
         let expected = [("a", "1"), ("m", &text), ("b", &text)].map(|(k, v)| (k.to_owned(), v.to_owned()));
         prop_assert_eq!(pairs, expected);
@@ -194,14 +194,14 @@ proptest! {
 
     #[test]
     fn no_value_ends_an_attribute_or_a_text(text in text()) {
-        let body = Body::compile("text/html", "{{message}}").unwrap().render(&data(&text)).unwrap();
+        let body = Body::compile("text/html", "{{message}}", &Parameters::default()).unwrap().render(&data(&text).values()).unwrap();
         prop_assert!(!body.contains(['<', '>', '"', '\'', '`', '=', '\0']));
     }
 
     #[test]
     fn no_value_changes_the_shape_of_a_url(text in text()) {
-        let url = UrlTemplate::compile("https://example.com:8443/a/{{message}}/b{{revision}}/c?d={{message}}&{{revision}}=e&f").unwrap();
-        match url.render(&data(&text)) {
+        let url = UrlTemplate::compile("https://example.com:8443/a/{{message}}/b{{revision}}/c?d={{message}}&{{revision}}=e&f", &Parameters::default()).unwrap();
+        match url.render(&data(&text).values()) {
             Ok(rendered) => {
                 prop_assert_eq!(rendered.origin().ascii_serialization(), url.origin());
                 prop_assert_eq!(rendered.path_segments().unwrap().count(), 4);
@@ -219,8 +219,8 @@ proptest! {
 
     #[test]
     fn no_value_adds_a_line_to_a_header(text in text()) {
-        let header = HeaderTemplate::compile("X-Title", "a {{message}} {{json revision}}").unwrap();
-        match header.render(&data(&text)) {
+        let header = HeaderTemplate::compile("X-Title", "a {{message}} {{json revision}}", &Parameters::default()).unwrap();
+        match header.render(&data(&text).values()) {
             Ok(value) => prop_assert!(value.bytes().all(|b| b == b'\t' || (b' '..=b'~').contains(&b))),
             Err(e) => prop_assert!(text.chars().any(|c| !matches!(c, '\t' | ' '..='~')), "{text:?}: {e}"),
         }
@@ -260,8 +260,8 @@ fn depth_does_not_overflow_the_stack() {
     for source in deep {
         on_small_stack(|| {
             let start: String = source.chars().take(40).collect();
-            match Body::compile("text/plain", &source) {
-                Ok(body) => assert!(body.render(&many_labels(2)).is_ok(), "{start}"),
+            match Body::compile("text/plain", &source, &Parameters::default()) {
+                Ok(body) => assert!(body.render(&many_labels(2).values()).is_ok(), "{start}"),
                 Err(e) => assert!(e.to_string().len() < 400, "{start}: {e}"),
             }
         });
@@ -281,9 +281,9 @@ fn work_is_bounded() {
         format!("{{{{json {grow}}}}}"),
         "{{json pipeline.labels}}".repeat(MAX_TAGS),
     ] {
-        let body = Body::compile("text/plain", &source).unwrap();
+        let body = Body::compile("text/plain", &source, &Parameters::default()).unwrap();
         let start = std::time::Instant::now();
-        let error = body.render(&many_labels(500)).unwrap_err();
+        let error = body.render(&many_labels(500).values()).unwrap_err();
         let named = matches!(
             error,
             RenderError::TooMuchWork { .. } | RenderError::OutputTooLong(MAX_BODY) | RenderError::Helper { .. }
@@ -310,7 +310,7 @@ fn compiling_is_not_quadratic() {
         tags("{{! -- --}}"),
     ] {
         let start = std::time::Instant::now();
-        let _ = Body::compile("text/plain", &source);
+        let _ = Body::compile("text/plain", &source, &Parameters::default());
         assert!(start.elapsed().as_secs() < 10, "{:?}: {:?}", &source[..9], start.elapsed());
     }
 }

@@ -1,6 +1,7 @@
 //! What a name in a template means: paths are resolved here, within the `with` and `each` around them.
 
 use super::eval::{EntryPart, Expr};
+use super::parameters::{Parameter, Parameters};
 use super::shape::{ROOT, Shape};
 
 /// What an expression yields.
@@ -10,15 +11,33 @@ pub(super) enum Kind {
     Text,
     /// A label or annotation.
     MayBeMissing,
-    /// All labels or annotations.
+    /// All labels, annotations or parameters.
     Map,
     /// An object of fields.
     Object,
 }
 
+/// Why a name means nothing.
+#[derive(Debug)]
+pub(super) enum Unresolved {
+    /// There is no such field; what could be written instead.
+    Unknown(String),
+    /// The parameter of this name was not given.
+    Unset(String),
+}
+
+impl From<String> for Unresolved {
+    fn from(known: String) -> Self {
+        Self::Unknown(known)
+    }
+}
+
 /// The blocks around a tag that say what names mean, outermost first.
 #[derive(Debug)]
-pub(super) struct Scopes(Vec<Scope>);
+pub(super) struct Scopes<'a> {
+    blocks: Vec<Scope>,
+    parameters: &'a Parameters,
+}
 
 /// What `this` is.
 #[derive(Debug)]
@@ -29,49 +48,66 @@ enum Scope {
     Entry(usize),
 }
 
-impl Scopes {
+impl<'a> Scopes<'a> {
     /// Outside of all blocks.
-    pub(super) fn new() -> Self {
-        Self(vec![Scope::Fields(Vec::new())])
+    pub(super) fn new(parameters: &'a Parameters) -> Self {
+        Self { blocks: vec![Scope::Fields(Vec::new())], parameters }
     }
 
     /// Enters a `with` over a path from the root.
     pub(super) fn enter(&mut self, path: Vec<String>) {
-        self.0.push(Scope::Fields(path));
+        self.blocks.push(Scope::Fields(path));
     }
 
     /// Enters an `each`.
     pub(super) fn enter_loop(&mut self) {
-        self.0.push(Scope::Entry(self.loops()));
+        self.blocks.push(Scope::Entry(self.loops()));
     }
 
     /// Leaves what was entered last.
     pub(super) fn leave(&mut self) {
-        self.0.pop();
+        self.blocks.pop();
     }
 
     fn loops(&self) -> usize {
-        self.0.iter().filter(|scope| matches!(scope, Scope::Entry(_))).count()
+        self.blocks.iter().filter(|scope| matches!(scope, Scope::Entry(_))).count()
     }
 
     /// Resolves a path as written and accepted by the parser: `a.b`, `a/b`, `this`, `../a`, `@root.a`, `a.[b.c]`, `@key`. The
     /// error lists what could be written instead.
-    pub(super) fn resolve(&self, raw: &str) -> Result<(Expr, Kind), String> {
+    pub(super) fn resolve(&self, raw: &str) -> Result<(Expr, Kind), Unresolved> {
         let (up, rest) = match raw.strip_prefix("@root") {
-            Some(rest) => (self.0.len() - 1, after_separator(rest)),
-            None if raw.starts_with('@') => return self.entry_part(raw),
+            Some(rest) => (self.blocks.len() - 1, after_separator(rest)),
+            None if raw.starts_with('@') => return Ok(self.entry_part(raw)?),
             None => ascend(raw.strip_prefix("./").unwrap_or(raw)),
         };
         let names = names(rest);
-        match self.0.iter().rev().nth(up) {
-            None => Err("fewer levels above this one".to_owned()),
+        match self.blocks.iter().rev().nth(up) {
+            None => Err("fewer levels above this one".to_owned().into()),
             Some(Scope::Entry(depth)) if names.is_empty() => Ok((Expr::Entry(*depth, EntryPart::Value), Kind::Text)),
-            Some(Scope::Entry(_)) => Err("this, @key, and ../ before what is outside of `each`".to_owned()),
+            Some(Scope::Entry(_)) => Err("this, @key, and ../ before what is outside of `each`".to_owned().into()),
             Some(Scope::Fields(base)) => {
                 let path: Vec<String> = base.iter().cloned().chain(names).collect();
-                let kind = kind(&path)?;
+                let kind = if path.first().is_some_and(|name| name == "parameters") {
+                    self.parameter(&path[1..])?
+                } else {
+                    kind(&path)?
+                };
                 Ok((Expr::Path(path), kind))
             }
+        }
+    }
+
+    /// What stands below `parameters`.
+    fn parameter(&self, path: &[String]) -> Result<Kind, Unresolved> {
+        match path {
+            [] => Ok(Kind::Map),
+            [name] => match self.parameters.get(name) {
+                Parameter::Set => Ok(Kind::Text),
+                Parameter::Unset => Err(Unresolved::Unset(name.clone())),
+                Parameter::Unknown => Err(self.parameters.names().into()),
+            },
+            _ => Err("none below a parameter".to_owned().into()),
         }
     }
 
@@ -149,9 +185,17 @@ mod tests {
         names.iter().map(|name| (*name).to_owned()).collect()
     }
 
+    fn unknown(scopes: &Scopes<'_>, raw: &str) -> String {
+        match scopes.resolve(raw).unwrap_err() {
+            Unresolved::Unknown(known) => known,
+            Unresolved::Unset(name) => panic!("{raw}: {name}"),
+        }
+    }
+
     #[test]
     fn paths_are_resolved_within_their_blocks() {
-        let mut scopes = Scopes::new();
+        let none = Parameters::default();
+        let mut scopes = Scopes::new(&none);
         scopes.enter(path(&["target"]));
         scopes.enter(path(&["target", "app"]));
         for (raw, expected, kind) in [
@@ -179,14 +223,15 @@ mod tests {
             ("@key", "within `each`"),
             ("@../key", "within `each`"),
         ] {
-            let message = scopes.resolve(raw).unwrap_err();
+            let message = unknown(&scopes, raw);
             assert!(message.contains(known), "{raw}: {message}");
         }
     }
 
     #[test]
     fn within_a_loop_this_is_the_entry() {
-        let mut scopes = Scopes::new();
+        let none = Parameters::default();
+        let mut scopes = Scopes::new(&none);
         scopes.enter_loop();
         scopes.enter_loop();
         for (raw, depth, part) in [
@@ -198,9 +243,24 @@ mod tests {
             let (expr, _) = scopes.resolve(raw).unwrap();
             assert!(matches!(expr, Expr::Entry(d, p) if d == depth && p == part), "{raw}: {expr:?}");
         }
-        assert!(scopes.resolve("status").unwrap_err().contains("../"));
+        assert!(unknown(&scopes, "status").contains("../"));
         assert!(scopes.resolve("../../status").is_ok());
         scopes.leave();
         assert!(matches!(scopes.resolve("@index"), Ok((Expr::Entry(0, EntryPart::Index), _))));
+    }
+
+    #[test]
+    fn parameters_are_those_that_were_given() {
+        let parameters = Parameters::compile([("channel", Some("#deploys")), ("owner", None)]).unwrap();
+        let mut scopes = Scopes::new(&parameters);
+        assert!(matches!(scopes.resolve("parameters"), Ok((_, Kind::Map))));
+        assert!(matches!(scopes.resolve("parameters.channel"), Ok((_, Kind::Text))));
+        assert!(matches!(scopes.resolve("parameters.owner"), Err(Unresolved::Unset(name)) if name == "owner"));
+        assert_eq!(unknown(&scopes, "parameters.chanel"), "channel, owner");
+        assert!(unknown(&scopes, "parameters.channel.x").contains("below"));
+        scopes.enter(path(&["parameters"]));
+        assert!(matches!(scopes.resolve("channel"), Ok((_, Kind::Text))));
+        let none = Parameters::default();
+        assert!(unknown(&Scopes::new(&none), "parameters.channel").contains("spec.template.parameters"));
     }
 }

@@ -40,6 +40,7 @@ pub(super) static ROOT: Shape = Object(&[
     ("message", Leaf),
     ("drifted", Leaf),
     ("coalesced", Leaf),
+    ("parameters", Map),
     ("notification", Object(&[("name", Leaf), ("namespace", Leaf)])),
 ]);
 
@@ -67,7 +68,7 @@ mod tests {
     use serde_json::Value;
 
     use super::*;
-    use crate::render::Data;
+    use crate::render::{Data, Parameters, Values};
 
     fn same(shape: &Shape, value: &Value, path: &str) {
         match (shape, value) {
@@ -88,7 +89,7 @@ mod tests {
     #[test]
     fn the_shape_is_that_of_the_data() {
         for sample in Data::samples() {
-            same(&ROOT, &serde_json::to_value(&sample).unwrap(), "");
+            same(&ROOT, Values::new(&sample, &Parameters::default()).unwrap().json(), "");
         }
     }
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::error::{Position, RenderError};
 use super::eval::{Output, Program};
 use super::place::Place;
-use super::{Data, MAX_LINE, lower};
+use super::{MAX_LINE, Parameters, Values, lower};
 
 /// The template of a URL, compiled. Scheme, host and port are literal, so the origin is known before any data is; a value can
 /// neither change it nor add or take away a segment of the path or a pair of the query.
@@ -22,7 +22,7 @@ struct Inner {
 
 impl UrlTemplate {
     /// Compiles a URL: http or https, without user info, with templates in path and query only.
-    pub fn compile(source: &str) -> Result<Self, RenderError> {
+    pub fn compile(source: &str, parameters: &Parameters) -> Result<Self, RenderError> {
         let authority_at =
             ["https://", "http://"].iter().find(|scheme| source.starts_with(**scheme)).map(|scheme| scheme.len());
         let authority_at = authority_at.ok_or(RenderError::Url("must begin with https:// or http://"))?;
@@ -35,7 +35,7 @@ impl UrlTemplate {
         if authority.contains('@') {
             return Err(RenderError::Url("must not carry user info; put credentials into auth.basic or auth.token"));
         }
-        let program = lower::compile(source, Place::URL)?;
+        let program = lower::compile(source, Place::URL, parameters)?;
         let prefix = parse(&source[..authority_at + length])?;
         let host = prefix.host_str().filter(|_| !authority.is_empty()).ok_or(RenderError::Url("must name a host"))?;
         let (scheme, host) = (prefix.scheme().to_owned(), host.to_owned());
@@ -61,8 +61,8 @@ impl UrlTemplate {
     }
 
     /// The URL for one transition, at most [`MAX_LINE`] bytes.
-    pub fn render(&self, data: &Data) -> Result<::url::Url, RenderError> {
-        let output = self.0.program.run(data, MAX_LINE)?;
+    pub fn render(&self, values: &Values) -> Result<::url::Url, RenderError> {
+        let output = self.0.program.run(values, MAX_LINE)?;
         check_parts(&output)?;
         let url = parse(&output.text)?;
         if origin(&url) == self.0.origin {
@@ -122,9 +122,12 @@ fn any_by_value(output: &Output, start: usize, end: usize, separator: char, is_s
 mod tests {
     use super::*;
     use crate::api::TransitionType;
+    use crate::render::Data;
 
     fn render(source: &str) -> Result<String, RenderError> {
-        UrlTemplate::compile(source)?.render(&Data::sample(TransitionType::Removed)).map(String::from)
+        UrlTemplate::compile(source, &Parameters::default())?
+            .render(&Data::sample(TransitionType::Removed).values())
+            .map(String::from)
     }
 
     #[test]
@@ -192,7 +195,7 @@ mod tests {
             ("http://0x7f.1/", "http://127.0.0.1:80", "127.0.0.1"),
             ("https://bücher.example/", "https://xn--bcher-kva.example:443", "xn--bcher-kva.example"),
         ] {
-            let url = UrlTemplate::compile(source).unwrap();
+            let url = UrlTemplate::compile(source, &Parameters::default()).unwrap();
             assert_eq!((url.origin(), url.host()), (origin, host));
             assert!(origin.starts_with(url.scheme()));
         }
@@ -206,7 +209,7 @@ mod tests {
 
     #[test]
     fn nothing_secret_is_shown() {
-        let url = UrlTemplate::compile("https://example.com/secret?token=secret").unwrap();
+        let url = UrlTemplate::compile("https://example.com/secret?token=secret", &Parameters::default()).unwrap();
         assert_eq!(format!("{url:?}"), "UrlTemplate(\"https://example.com:443\", ..)");
     }
 }

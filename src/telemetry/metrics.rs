@@ -135,6 +135,8 @@ label_value! {
         ApplicationObjects => "application_objects",
         /// Secrets that are referred to.
         Secrets => "secrets",
+        /// ConfigMaps that hold templates.
+        ConfigMaps => "config_maps",
     }
 }
 

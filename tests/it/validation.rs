@@ -119,7 +119,7 @@ fn bad_endpoints() -> Vec<Bad> {
         (
             "a reserved header",
             endpoint(json!({"headers": {"Content-Type": "text/plain"}})),
-            "the content type is template.inline.contentType",
+            "the content type is that of the template",
         ),
         ("a header of ours", endpoint(json!({"headers": {"webhook-id": "1"}})), "are set by Pennant"),
         ("a header that is no name", endpoint(json!({"headers": {"X Team": "a"}})), "letters, digits and dashes"),

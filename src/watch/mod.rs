@@ -6,6 +6,8 @@
 //! With each new turn the watch is begun anew, and so with a list of what the API server holds now: whoever acted in the turn
 //! before may have written what this watch would tell too late.
 
+mod named;
+
 use std::fmt::Debug;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -19,6 +21,10 @@ use kube::{Api, Resource};
 use serde::de::DeserializeOwned;
 use tokio::sync::watch::Receiver;
 use tokio::time::timeout;
+
+#[cfg(test)]
+pub(crate) use named::follow;
+pub use named::{NamedWatches, Seen};
 
 /// The next part of a list takes no longer.
 const DEADLINE: Duration = Duration::from_secs(30);

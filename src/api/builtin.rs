@@ -1,0 +1,150 @@
+//! The names of the built-in templates, as they stand in `spec.template.builtin`.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// A template that comes with Pennant. What it sends is in `templates/`, in two files of this name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Builtin {
+    /// A status on a commit at GitHub.
+    GithubCommitStatus,
+    /// A `repository_dispatch` event at GitHub.
+    GithubRepositoryDispatch,
+    /// A status on a commit at GitLab.
+    GitlabCommitStatus,
+    /// A status on a commit at Gitea or Forgejo.
+    GiteaCommitStatus,
+    /// A message in Slack (Block Kit).
+    Slack,
+    /// A card in Microsoft Teams (Workflows).
+    Teams,
+    /// A message in Mattermost.
+    Mattermost,
+    /// A message in Discord.
+    Discord,
+    /// A CloudEvent, structured.
+    Cloudevents,
+    /// All template data as JSON.
+    Generic,
+    /// A comment on an issue or pull request at GitHub.
+    GithubIssueComment,
+    /// A pipeline run at GitLab.
+    GitlabPipelineTrigger,
+    /// A build status on a commit at Bitbucket Cloud.
+    BitbucketBuildStatus,
+    /// A status on a commit at Azure DevOps.
+    AzureDevopsGitStatus,
+    /// A card in Google Chat.
+    GoogleChat,
+    /// A message in Webex.
+    Webex,
+    /// A message in Rocket.Chat.
+    Rocketchat,
+    /// A message in Telegram.
+    Telegram,
+    /// A notice in a Matrix room.
+    Matrix,
+    /// A push message by ntfy.
+    Ntfy,
+    /// An incident at PagerDuty (Events API v2).
+    Pagerduty,
+    /// An alert at Opsgenie.
+    Opsgenie,
+    /// An alert at Prometheus Alertmanager.
+    Alertmanager,
+    /// An annotation in Grafana.
+    GrafanaAnnotation,
+    /// An event at Datadog.
+    DatadogEvent,
+    /// A deploy of a release at Sentry.
+    SentryReleaseDeploy,
+    /// A CDEvent about a service or its environment.
+    Cdevents,
+}
+
+impl Builtin {
+    /// All of them, in the order of the documentation.
+    pub const ALL: [Self; 27] = [
+        Self::GithubCommitStatus,
+        Self::GithubRepositoryDispatch,
+        Self::GitlabCommitStatus,
+        Self::GiteaCommitStatus,
+        Self::Slack,
+        Self::Teams,
+        Self::Mattermost,
+        Self::Discord,
+        Self::Cloudevents,
+        Self::Generic,
+        Self::GithubIssueComment,
+        Self::GitlabPipelineTrigger,
+        Self::BitbucketBuildStatus,
+        Self::AzureDevopsGitStatus,
+        Self::GoogleChat,
+        Self::Webex,
+        Self::Rocketchat,
+        Self::Telegram,
+        Self::Matrix,
+        Self::Ntfy,
+        Self::Pagerduty,
+        Self::Opsgenie,
+        Self::Alertmanager,
+        Self::GrafanaAnnotation,
+        Self::DatadogEvent,
+        Self::SentryReleaseDeploy,
+        Self::Cdevents,
+    ];
+
+    /// The name, as it is written.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::GithubCommitStatus => "github-commit-status",
+            Self::GithubRepositoryDispatch => "github-repository-dispatch",
+            Self::GitlabCommitStatus => "gitlab-commit-status",
+            Self::GiteaCommitStatus => "gitea-commit-status",
+            Self::Slack => "slack",
+            Self::Teams => "teams",
+            Self::Mattermost => "mattermost",
+            Self::Discord => "discord",
+            Self::Cloudevents => "cloudevents",
+            Self::Generic => "generic",
+            Self::GithubIssueComment => "github-issue-comment",
+            Self::GitlabPipelineTrigger => "gitlab-pipeline-trigger",
+            Self::BitbucketBuildStatus => "bitbucket-build-status",
+            Self::AzureDevopsGitStatus => "azure-devops-git-status",
+            Self::GoogleChat => "google-chat",
+            Self::Webex => "webex",
+            Self::Rocketchat => "rocketchat",
+            Self::Telegram => "telegram",
+            Self::Matrix => "matrix",
+            Self::Ntfy => "ntfy",
+            Self::Pagerduty => "pagerduty",
+            Self::Opsgenie => "opsgenie",
+            Self::Alertmanager => "alertmanager",
+            Self::GrafanaAnnotation => "grafana-annotation",
+            Self::DatadogEvent => "datadog-event",
+            Self::SentryReleaseDeploy => "sentry-release-deploy",
+            Self::Cdevents => "cdevents",
+        }
+    }
+
+    /// The one of this name.
+    #[must_use]
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|builtin| builtin.as_str() == name)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_names_are_those_of_the_wire() {
+        for builtin in Builtin::ALL {
+            assert_eq!(serde_json::to_value(builtin).unwrap(), builtin.as_str());
+            assert_eq!(Builtin::named(builtin.as_str()), Some(builtin));
+        }
+    }
+}

@@ -1,0 +1,248 @@
+//! How a delivery becomes a request: URL, method, headers, body, and credentials by reference.
+
+use std::collections::BTreeMap;
+use std::str::FromStr as _;
+use std::time::Duration;
+
+use http::HeaderName;
+use url::Url;
+
+use super::Given;
+use super::effective::duration;
+use super::problem::Problem;
+use super::template::{Chosen, choose};
+use crate::api::credentials::{AuthRef, SecretKey};
+use crate::api::notification::{self as spec, Method};
+use crate::api::refs::{SecretKeyRef, is_service};
+use crate::api::{NotificationSpec, TransitionType};
+use crate::render::{Body, Data, HeaderTemplate, Parameters, RenderError, UrlTemplate, Values};
+
+const TIMEOUT: Duration = Duration::from_secs(15);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// How a delivery becomes a request.
+#[derive(Clone, Debug)]
+pub struct Sending {
+    /// Where to.
+    pub destination: Destination,
+    /// How.
+    pub method: Method,
+    /// Further headers.
+    pub headers: Vec<HeaderTemplate>,
+    /// Credentials, by reference.
+    pub auth: Option<AuthRef>,
+    /// For the whole attempt.
+    pub timeout: Duration,
+    /// For making the connection.
+    pub connect_timeout: Duration,
+    /// What.
+    pub body: Body,
+    /// Texts that the templates may name.
+    pub parameters: Parameters,
+    /// The field that holds the template of the body, for messages.
+    pub body_field: String,
+}
+
+/// What a transition becomes, without credentials.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rendered {
+    /// Where to.
+    pub address: Address,
+    /// Headers in order, without `content-type`.
+    pub headers: Vec<(HeaderName, String)>,
+    /// What.
+    pub body: String,
+}
+
+/// Where one request goes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Address {
+    /// This URL.
+    Url(Url),
+    /// The URL that is the value of this key.
+    Secret(SecretKey),
+}
+
+/// Where requests go.
+#[derive(Clone, Debug)]
+pub enum Destination {
+    /// A URL with templates in path and query.
+    Url(UrlTemplate),
+    /// The whole URL is a secret.
+    Secret(SecretKey),
+}
+
+impl Sending {
+    /// The keys of Secrets that it needs.
+    #[must_use]
+    pub fn secrets(&self) -> Vec<SecretKey> {
+        let url = match &self.destination {
+            Destination::Secret(key) => Some(key.clone()),
+            Destination::Url(_) => None,
+        };
+        url.into_iter().chain(self.auth.iter().flat_map(AuthRef::keys)).collect()
+    }
+
+    /// What lanes to one receiver share: the origin, or the Secret that hides it.
+    #[must_use]
+    pub fn origin(&self) -> String {
+        match &self.destination {
+            Destination::Url(url) => url.origin().to_owned(),
+            Destination::Secret(key) => format!("secret:{}/{}/{}", key.namespace, key.name, key.key),
+        }
+    }
+
+    /// Renders all templates for one transition. The error names the field.
+    pub fn render(&self, data: &Data) -> Result<Rendered, Problem> {
+        let values = Values::new(data, &self.parameters).map_err(|(name, e)| parameter_problem(&name, &e))?;
+        let address = match &self.destination {
+            Destination::Url(url) => {
+                Address::Url(url.render(&values).map_err(|e| Problem::template("spec.endpoint.url", &e))?)
+            }
+            Destination::Secret(key) => Address::Secret(key.clone()),
+        };
+        let header = |template: &HeaderTemplate| {
+            let problem = |e: RenderError| Problem::template(header_field(template.name()), &e);
+            let value = template.render(&values).map_err(problem)?;
+            let name = HeaderName::try_from(template.name()).map_err(|_| problem(RenderError::HeaderName))?;
+            Ok((name, value))
+        };
+        let headers = self.headers.iter().map(header).collect::<Result<_, Problem>>()?;
+        let body = self.body.render(&values).map_err(|e| Problem::template(&self.body_field, &e))?;
+        Ok(Rendered { address, headers, body })
+    }
+}
+
+/// Understands how it is sent, and tries it with a sample of each transition that is wanted.
+pub(super) fn sending(spec: &NotificationSpec, namespace: &str, given: &Given<'_>) -> Result<Sending, Problem> {
+    let endpoint = spec.endpoint.as_ref().ok_or(Problem::Incomplete { field: "spec.endpoint" })?;
+    let chosen = choose(spec, namespace, given)?;
+    let mut missing = Vec::new();
+    // A parameter is missing only if something that is sent uses it; so each is found by its use, and all are told at once.
+    let sending = loop {
+        let parameters = chosen.parameters(&missing)?;
+        match compile(endpoint, &chosen, parameters, namespace, given.allow_http) {
+            Err(Problem::ParameterMissing(name)) if !missing.contains(&name) => missing.push(name),
+            compiled if missing.is_empty() => break compiled?,
+            _ => return Err(chosen.lacks(&missing)),
+        }
+    };
+    try_samples(&sending, &wanted(spec))?;
+    Ok(sending)
+}
+
+fn compile(
+    endpoint: &spec::Endpoint,
+    chosen: &Chosen,
+    parameters: Parameters,
+    namespace: &str,
+    allow_http: bool,
+) -> Result<Sending, Problem> {
+    let body = Body::compile(&chosen.content_type, &chosen.body, &parameters);
+    Ok(Sending {
+        destination: destination(endpoint, chosen, &parameters, namespace, allow_http)?,
+        method: endpoint.method.unwrap_or(chosen.method),
+        headers: headers(endpoint, chosen, &parameters)?,
+        auth: endpoint.auth.as_ref().map(|a| auth(a, chosen, namespace)).transpose()?.flatten(),
+        timeout: duration("spec.endpoint.timeout", endpoint.timeout.as_deref(), TIMEOUT)?,
+        connect_timeout: duration("spec.endpoint.connectTimeout", endpoint.connect_timeout.as_deref(), CONNECT_TIMEOUT)?,
+        body: body.map_err(|e| Problem::template(&chosen.field, &e))?,
+        parameters,
+        body_field: chosen.field.clone(),
+    })
+}
+
+fn destination(
+    endpoint: &spec::Endpoint,
+    chosen: &Chosen,
+    parameters: &Parameters,
+    namespace: &str,
+    allow_http: bool,
+) -> Result<Destination, Problem> {
+    match (&endpoint.url, &endpoint.url_from) {
+        (Some(url), None) => {
+            let field = "spec.endpoint.url";
+            let path = chosen.path.as_deref().filter(|_| !has_path(url)).unwrap_or_default();
+            let source = if path.is_empty() { url.clone() } else { format!("{}{path}", url.trim_end_matches('/')) };
+            let url = UrlTemplate::compile(&source, parameters).map_err(|e| Problem::template(field, &e))?;
+            if url.scheme() == "http" && !allow_http && !is_service(url.host()) {
+                return Err(Problem::InsecureScheme { field });
+            }
+            Ok(Destination::Url(url))
+        }
+        (None, Some(from)) => Ok(Destination::Secret(secret_key(&from.secret_key_ref, namespace))),
+        (None, None) => Err(Problem::Incomplete { field: "spec.endpoint.url or spec.endpoint.urlFrom" }),
+        (Some(_), Some(_)) => Err(Problem::invalid("spec.endpoint", "set url or urlFrom, not both")),
+    }
+}
+
+/// Whether something other than a slash follows the host.
+fn has_path(url: &str) -> bool {
+    let authority = url.split_once("://").map_or("", |(_, rest)| rest);
+    authority.find(['/', '?', '#']).is_some_and(|end| &authority[end..] != "/")
+}
+
+/// The user's headers, and beneath them those of the template.
+fn headers(endpoint: &spec::Endpoint, chosen: &Chosen, parameters: &Parameters) -> Result<Vec<HeaderTemplate>, Problem> {
+    let mut all: BTreeMap<String, (&str, &str)> = BTreeMap::new();
+    for (name, value) in chosen.headers.iter().chain(endpoint.headers.iter().flatten()) {
+        all.insert(name.to_ascii_lowercase(), (name, value));
+    }
+    let compile = |(name, value): &(&str, &str)| {
+        HeaderTemplate::compile(name, value, parameters).map_err(|e| Problem::template(header_field(name), &e))
+    };
+    all.values().map(compile).collect()
+}
+
+fn header_field(name: &str) -> String {
+    format!("spec.endpoint.headers[{name}]")
+}
+
+fn auth(auth: &spec::Auth, chosen: &Chosen, namespace: &str) -> Result<Option<AuthRef>, Problem> {
+    match (&auth.basic, &auth.token) {
+        (Some(basic), None) => {
+            Ok(Some(AuthRef::Basic { namespace: namespace.to_owned(), name: basic.secret_ref.name.clone() }))
+        }
+        (None, Some(token)) => {
+            let name = token.header.as_deref().or(chosen.token_header.as_deref()).unwrap_or("Authorization");
+            let header = HeaderName::from_str(name).map_err(|_| {
+                Problem::invalid("spec.endpoint.auth.token.header", format!("{name:?} is not a header name"))
+            })?;
+            // The receiver's usual scheme belongs to its usual header.
+            let usual = chosen.token_scheme.as_deref().filter(|_| token.header.is_none());
+            let default = if header == http::header::AUTHORIZATION { "Bearer" } else { "" };
+            Ok(Some(AuthRef::Token {
+                secret: secret_key(&token.secret_key_ref, namespace),
+                header,
+                scheme: token.scheme.as_deref().or(usual).unwrap_or(default).to_owned(),
+            }))
+        }
+        (None, None) => Ok(None),
+        (Some(_), Some(_)) => Err(Problem::invalid("spec.endpoint.auth", "set exactly one of basic and token")),
+    }
+}
+
+/// References resolve in the namespace of the object that wrote them.
+fn secret_key(reference: &SecretKeyRef, namespace: &str) -> SecretKey {
+    SecretKey::new(namespace, &reference.name, &reference.key)
+}
+
+/// The transitions that can occur to this notification; all of them, while it does not say.
+fn wanted(spec: &NotificationSpec) -> Vec<TransitionType> {
+    let Some(triggers) = &spec.triggers else { return TransitionType::ALL.to_vec() };
+    TransitionType::ALL.into_iter().filter(|type_| triggers.iter().any(|t| t.type_ == *type_)).collect()
+}
+
+/// Renders everything against a sample of each transition that is wanted, so that `Ready` tells before the first send.
+fn try_samples(sending: &Sending, wanted: &[TransitionType]) -> Result<(), Problem> {
+    for data in wanted.iter().copied().map(Data::sample) {
+        let type_ = data.type_.as_str();
+        sending.render(&data).map_err(|problem| problem.tried(&format!("tried with a sample of {type_}")))?;
+    }
+    Ok(())
+}
+
+/// What is wrong with a parameter's value.
+pub(super) fn parameter_problem(name: &str, error: &RenderError) -> Problem {
+    Problem::template(format!("spec.template.parameters.{name}"), error)
+}

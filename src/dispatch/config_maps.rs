@@ -1,0 +1,140 @@
+//! The ConfigMaps that hold templates, watched one by one.
+//!
+//! In: the names that notifications refer to. Out: the text of a key, and the names of those that changed.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::Client;
+
+use crate::api::refs::{ConfigMapKey, ObjectName};
+use crate::config::Text;
+use crate::delivery::Wakes;
+use crate::render::MAX_SOURCE;
+use crate::telemetry::Metrics;
+use crate::telemetry::metrics::Watch;
+use crate::watch::{NamedWatches, Seen};
+
+/// The ConfigMaps that are referred to.
+pub(super) struct ConfigMaps {
+    watches: NamedWatches,
+    known: Arc<Mutex<HashMap<ObjectName, Slot>>>,
+    /// Those about which there is news.
+    pub(super) changed: Wakes<ObjectName>,
+}
+
+/// Where a watch puts what it sees. One that is no longer wanted is not in `known`, so that a late word is not heard.
+type Slot = Arc<Mutex<State>>;
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+enum State {
+    #[default]
+    Unknown,
+    Unreadable,
+    Missing,
+    Present(BTreeMap<String, Arc<str>>),
+}
+
+impl ConfigMaps {
+    /// No watch yet. The client needs `list` and `watch` on those that will be wanted.
+    pub(super) fn new(client: Client, metrics: Metrics) -> Self {
+        let watches = NamedWatches::new(client, Watch::ConfigMaps, metrics);
+        Self { watches, known: Arc::default(), changed: Wakes::default() }
+    }
+
+    /// What a key holds, as far as it is known.
+    pub(super) fn text(&self, key: &ConfigMapKey) -> Text {
+        let slot = self.known.lock().unwrap_or_else(PoisonError::into_inner).get(&key.object()).cloned();
+        let Some(slot) = slot else { return Text::Unknown };
+        let state = slot.lock().unwrap_or_else(PoisonError::into_inner);
+        match &*state {
+            State::Unknown => Text::Unknown,
+            State::Unreadable => Text::Unreadable,
+            State::Missing => Text::NoConfigMap,
+            State::Present(data) => data.get(&key.key).map_or(Text::NoKey, |text| Text::Found(Arc::clone(text))),
+        }
+    }
+
+    /// Watches these and no others; see [`NamedWatches::set_wanted`].
+    pub(super) fn set_wanted(&self, wanted: impl FnOnce() -> BTreeSet<ObjectName>) {
+        let known = |name: &ObjectName, slot: Option<Slot>| {
+            let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+            match slot {
+                Some(slot) => known.insert(name.clone(), slot),
+                None => known.remove(name),
+            }
+        };
+        let begin = |name: &ObjectName| {
+            let (name, changed, slot) = (name.clone(), self.changed.clone(), Slot::default());
+            known(&name, Some(Arc::clone(&slot)));
+            move |seen: Seen<ConfigMap>| {
+                if take(&slot, seen) {
+                    changed.wake(name.clone());
+                }
+            }
+        };
+        self.watches.set_wanted(wanted, begin, |name| _ = known(name, None));
+    }
+
+    /// Ends all watches and joins their tasks.
+    pub(super) async fn shutdown(&self) {
+        self.watches.shutdown().await;
+    }
+}
+
+/// Takes what a watch saw; `true` if it is news. After an error what was read stands.
+fn take(slot: &Slot, seen: Seen<ConfigMap>) -> bool {
+    let mut state = slot.lock().unwrap_or_else(PoisonError::into_inner);
+    let new = match seen {
+        Seen::Object(Some(object)) => State::Present(texts(object)),
+        Seen::Object(None) => State::Missing,
+        Seen::Broken if *state == State::Unknown => State::Unreadable,
+        Seen::Broken => return false,
+    };
+    let is_news = *state != new;
+    *state = new;
+    is_news
+}
+
+/// The data. Of what is too long for a template so much is kept that it is seen to be too long.
+fn texts(object: ConfigMap) -> BTreeMap<String, Arc<str>> {
+    let kept = |text: String| Arc::from(&text[..text.floor_char_boundary(MAX_SOURCE + 4)]);
+    object.data.unwrap_or_default().into_iter().map(|(key, text)| (key, kept(text))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn seen(data: &[(&str, &str)]) -> Seen<ConfigMap> {
+        let data = data.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
+        Seen::Object(Some(ConfigMap { data: Some(data), ..ConfigMap::default() }))
+    }
+
+    #[test]
+    fn only_news_is_told_and_an_error_takes_nothing_away() {
+        let slot = Slot::default();
+        for (told, news, state) in [
+            (Seen::Broken, true, "Unreadable"),
+            (Seen::Broken, false, "Unreadable"),
+            (Seen::Object(None), true, "Missing"),
+            (seen(&[("k", "1")]), true, "Present({\"k\": \"1\"})"),
+            (seen(&[("k", "1")]), false, "Present({\"k\": \"1\"})"),
+            (Seen::Broken, false, "Present({\"k\": \"1\"})"),
+            (seen(&[("k", "2")]), true, "Present({\"k\": \"2\"})"),
+            (Seen::Object(None), true, "Missing"),
+        ] {
+            assert_eq!(take(&slot, told), news, "{state}");
+            assert_eq!(format!("{:?}", slot.lock().unwrap()), state);
+        }
+    }
+
+    #[test]
+    fn a_long_text_is_still_too_long() {
+        let long = "é".repeat(MAX_SOURCE);
+        let Seen::Object(Some(object)) = seen(&[("k", &long)]) else { panic!() };
+        let kept = texts(object)["k"].len();
+        assert!(kept > MAX_SOURCE && kept < MAX_SOURCE + 8);
+    }
+}

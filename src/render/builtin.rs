@@ -1,0 +1,247 @@
+//! The templates that come with Pennant: what they send, and what a person must know to use them.
+//!
+//! Each is two files in `templates/`: `NAME.hbs`, the body, and `NAME.yaml`, read into [`Metadata`]. They are compiled like any
+//! other template, with the notification that uses them.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::LazyLock;
+
+use serde::{Deserialize, Serialize};
+
+use crate::api::TransitionType;
+use crate::api::notification::{Builtin, Method};
+
+/// A template that comes with Pennant.
+#[derive(Debug)]
+pub struct BuiltinTemplate {
+    /// Its name.
+    pub name: Builtin,
+    /// What must be known to use it.
+    pub metadata: Metadata,
+    /// Source of the body.
+    pub body: &'static str,
+}
+
+/// What must be known to use a built-in template.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Metadata {
+    /// What it makes, for lists.
+    pub title: String,
+    /// The receiver's own page.
+    pub documentation: String,
+    /// What people see there, and what becomes of each transition.
+    pub description: String,
+    /// HTTP method.
+    #[serde(default)]
+    pub method: Method,
+    /// Path and query, a template; used where the URL has no path of its own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub path: Option<String>,
+    /// Media type of the body.
+    #[serde(default = "json")]
+    pub content_type: String,
+    /// Headers, templates.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub headers: BTreeMap<String, String>,
+    /// The credentials that the receiver wants.
+    pub credentials: Credentials,
+    /// What may be set in `template.parameters`.
+    #[serde(default)]
+    pub parameters: Vec<Declared>,
+    /// What the receiver takes at most.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub limits: Vec<Limit>,
+    /// The worked example.
+    pub example: Example,
+    /// What else is good to know, Markdown.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub notes: Option<String>,
+}
+
+fn json() -> String {
+    "application/json".to_owned()
+}
+
+/// The credentials that a receiver wants.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Credentials {
+    /// How they are given.
+    pub kind: CredentialsKind,
+    /// The header of a token, if it is not `Authorization`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub header: Option<String>,
+    /// The word before a token, if it is not the usual one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub scheme: Option<String>,
+    /// What they must allow.
+    pub description: String,
+}
+
+/// How credentials are given.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum CredentialsKind {
+    /// `endpoint.auth.token`
+    Token,
+    /// `endpoint.auth.basic`
+    Basic,
+    /// The URL is secret: `endpoint.urlFrom`.
+    Url,
+    /// Not at all, or as the receiver's operator wants.
+    None,
+}
+
+/// A parameter that a template declares.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Declared {
+    /// Its name.
+    pub name: String,
+    /// What it is for.
+    pub description: String,
+    /// What stands for it if it is not set, a template; without one it must be set.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub default: Option<String>,
+    /// What it could be.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub example: Option<String>,
+}
+
+/// What a receiver takes at most.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Limit {
+    /// JSON Pointer (RFC 6901) into the body, in which `*` stands for every index; or `body`, for the whole.
+    pub field: String,
+    /// At most so many characters.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub characters: Option<usize>,
+    /// At most so many bytes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bytes: Option<usize>,
+    /// Where the receiver says so.
+    pub documentation: String,
+}
+
+/// The worked example of a template.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Example {
+    /// The URL; the form of it, where it is secret.
+    pub url: String,
+    /// The transitions that one would report.
+    pub triggers: Vec<TransitionType>,
+}
+
+/// The template of this name.
+#[must_use]
+pub fn builtin(name: Builtin) -> &'static BuiltinTemplate {
+    static ALL: LazyLock<HashMap<Builtin, BuiltinTemplate>> =
+        LazyLock::new(|| Builtin::ALL.into_iter().map(|name| (name, read(name))).collect());
+    &ALL[&name]
+}
+
+fn read(name: Builtin) -> BuiltinTemplate {
+    let (body, metadata) = sources(name);
+    #[allow(clippy::expect_used, reason = "it is compiled in, and a test reads them all")]
+    let metadata = serde_saphyr::from_str(metadata).expect("the metadata of a built-in template can be read");
+    BuiltinTemplate { name, metadata, body }
+}
+
+macro_rules! files {
+    ($name:literal) => {
+        (include_str!(concat!("../../templates/", $name, ".hbs")), include_str!(concat!("../../templates/", $name, ".yaml")))
+    };
+}
+
+/// Body and metadata.
+const fn sources(name: Builtin) -> (&'static str, &'static str) {
+    match name {
+        Builtin::GithubCommitStatus => files!("github-commit-status"),
+        Builtin::GithubRepositoryDispatch => files!("github-repository-dispatch"),
+        Builtin::GitlabCommitStatus => files!("gitlab-commit-status"),
+        Builtin::GiteaCommitStatus => files!("gitea-commit-status"),
+        Builtin::Slack => files!("slack"),
+        Builtin::Teams => files!("teams"),
+        Builtin::Mattermost => files!("mattermost"),
+        Builtin::Discord => files!("discord"),
+        Builtin::Cloudevents => files!("cloudevents"),
+        Builtin::Generic => files!("generic"),
+        Builtin::GithubIssueComment => files!("github-issue-comment"),
+        Builtin::GitlabPipelineTrigger => files!("gitlab-pipeline-trigger"),
+        Builtin::BitbucketBuildStatus => files!("bitbucket-build-status"),
+        Builtin::AzureDevopsGitStatus => files!("azure-devops-git-status"),
+        Builtin::GoogleChat => files!("google-chat"),
+        Builtin::Webex => files!("webex"),
+        Builtin::Rocketchat => files!("rocketchat"),
+        Builtin::Telegram => files!("telegram"),
+        Builtin::Matrix => files!("matrix"),
+        Builtin::Ntfy => files!("ntfy"),
+        Builtin::Pagerduty => files!("pagerduty"),
+        Builtin::Opsgenie => files!("opsgenie"),
+        Builtin::Alertmanager => files!("alertmanager"),
+        Builtin::GrafanaAnnotation => files!("grafana-annotation"),
+        Builtin::DatadogEvent => files!("datadog-event"),
+        Builtin::SentryReleaseDeploy => files!("sentry-release-deploy"),
+        Builtin::Cdevents => files!("cdevents"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+    use crate::render::place::Place;
+    use crate::render::{Body, HeaderTemplate, Parameters, UrlTemplate, lower};
+
+    #[test]
+    fn every_file_belongs_to_a_template() {
+        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/templates");
+        let files = std::fs::read_dir(folder).unwrap().map(|file| file.unwrap().file_name().into_string().unwrap());
+        let expected = Builtin::ALL.iter().flat_map(|b| [".hbs", ".yaml"].map(|end| format!("{}{end}", b.as_str())));
+        assert_eq!(files.collect::<BTreeSet<_>>(), expected.collect());
+    }
+
+    #[test]
+    fn every_template_compiles_with_what_it_declares() {
+        for name in Builtin::ALL {
+            let BuiltinTemplate { metadata, body, .. } = builtin(name);
+            let shown = name.as_str();
+            let values = metadata.parameters.iter().map(|p| {
+                let value = p.default.as_deref().or(p.example.as_deref());
+                (
+                    p.name.as_str(),
+                    Some(value.unwrap_or_else(|| panic!("{shown}: {} has neither default nor example", p.name))),
+                )
+            });
+            let parameters = Parameters::compile(values).unwrap_or_else(|(p, e)| panic!("{shown}, parameter {p}: {e}"));
+            Body::compile(&metadata.content_type, body, &parameters).unwrap_or_else(|e| panic!("{shown}.hbs: {e}"));
+            for (header, value) in &metadata.headers {
+                HeaderTemplate::compile(header, value, &parameters).unwrap_or_else(|e| panic!("{shown}, {header}: {e}"));
+            }
+            if let Some(path) = &metadata.path {
+                assert!(path.starts_with('/'), "{shown}: a path begins with a slash");
+                let url = format!("https://example.com{path}");
+                UrlTemplate::compile(&url, &parameters).unwrap_or_else(|e| panic!("{shown}, path: {e}"));
+            }
+        }
+    }
+
+    /// Each parameter is used, or a user would set it for nothing.
+    #[test]
+    fn every_parameter_is_used() {
+        for name in Builtin::ALL {
+            let BuiltinTemplate { metadata, body, .. } = builtin(name);
+            let sources: String =
+                metadata.path.iter().chain(metadata.headers.values()).map(String::as_str).chain([*body]).collect();
+            for Declared { name: parameter, default, .. } in &metadata.parameters {
+                assert!(sources.contains(&format!("parameters.{parameter}")), "{}: {parameter}", name.as_str());
+                let own = default.iter().all(|d| lower::compile(d, Place::Plain, &Parameters::default()).is_ok());
+                assert!(own, "{}: the default of {parameter} names another parameter", name.as_str());
+            }
+        }
+    }
+}
