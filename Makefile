@@ -78,12 +78,18 @@ ci: ## Everything that must hold before a merge: lint, generated files, tests, c
 crds: ## Generate crds/ from the types in src/api
 	@bash hack/crds.sh crds
 
+.PHONY: receivers
+receivers: ## Generate docs/receivers/ from the built-in templates
+	@bash hack/receivers.sh docs/receivers
+
 .PHONY: generated
-generated: ## Check that crds/ is what the types say
+generated: ## Check that crds/ and docs/receivers/ are what the sources say
 	@work=$$(mktemp -d); \
 	trap 'rm -rf "$$work"' EXIT; \
-	bash hack/crds.sh "$$work" || exit; \
-	diff -ru crds "$$work" || { printf 'generated: crds/ is out of date; run make crds and commit it\n' >&2; exit 1; }
+	bash hack/crds.sh "$$work/crds" && bash hack/receivers.sh "$$work/receivers" || exit; \
+	diff -ru crds "$$work/crds" || { printf 'generated: crds/ is out of date; run make crds and commit it\n' >&2; exit 1; }; \
+	diff -ru docs/receivers "$$work/receivers" || \
+		{ printf 'generated: docs/receivers/ is out of date; run make receivers and commit it\n' >&2; exit 1; }
 
 .PHONY: cluster
 cluster: $(LAUNCHER) ## Run a control plane to play with until Ctrl-C; prints its KUBECONFIG. ROLLOUTS=1: Deployments roll out
