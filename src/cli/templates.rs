@@ -2,10 +2,12 @@
 
 use std::io::Write as _;
 
+use anyhow::Context as _;
 use clap::{Args, Subcommand, ValueEnum};
 use serde_json::json;
 
 use crate::api::notification::Builtin;
+use crate::config::nearest;
 use crate::preview::{page, starter};
 use crate::render::{BuiltinTemplate, builtin};
 
@@ -23,8 +25,7 @@ enum Command {
     /// Print one, as a Notification to start from.
     Show {
         /// Its name.
-        #[arg(value_parser = named)]
-        name: Builtin,
+        name: String,
         /// How it is printed.
         #[arg(short, long, default_value = "yaml")]
         output: One,
@@ -49,8 +50,11 @@ enum One {
     Markdown,
 }
 
-fn named(text: &str) -> Result<Builtin, String> {
-    Builtin::named(text).ok_or_else(|| format!("there are {}", Builtin::ALL.map(Builtin::as_str).join(", ")))
+fn named(text: &str) -> anyhow::Result<&'static BuiltinTemplate> {
+    let names = Builtin::ALL.map(Builtin::as_str);
+    let meant = nearest(text, names).map_or_else(String::new, |name| format!("; did you mean {name}?"));
+    let found = Builtin::named(text).with_context(|| format!("there is no built-in template {text}{meant}"));
+    found.map(builtin)
 }
 
 /// Lists them, or shows one.
@@ -65,9 +69,9 @@ pub(super) fn templates(args: &TemplatesArgs) -> anyhow::Result<()> {
             }
         },
         Some(Command::Show { name, output }) => match output {
-            One::Yaml => write!(out, "{}", starter(builtin(*name)))?,
-            One::Json => writeln!(out, "{}", serde_json::to_string_pretty(&described(builtin(*name)))?)?,
-            One::Markdown => write!(out, "{}", page(builtin(*name))?)?,
+            One::Yaml => write!(out, "{}", starter(named(name)?))?,
+            One::Json => writeln!(out, "{}", serde_json::to_string_pretty(&described(named(name)?))?)?,
+            One::Markdown => write!(out, "{}", page(named(name)?)?)?,
         },
     }
     Ok(out.flush()?)

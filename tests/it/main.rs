@@ -19,12 +19,14 @@ mod chaos_script;
 
 mod again;
 mod attempts;
+mod builtins;
 mod faults;
 mod isolated;
 mod order;
 mod quiet;
 mod recordings;
 mod recover;
+mod render;
 mod replay;
 mod replicas;
 mod restart;

@@ -149,7 +149,14 @@ fn bad_notifications() -> Vec<Bad> {
             notification(json!({"triggers": [{"type": "Failed", "environments": []}]})),
             "should have at least 1 items",
         ),
-        ("a template that is nothing", notification(json!({"template": {"inline": null}})), "set inline"),
+        ("a template that is nothing", notification(json!({"template": {"inline": null}})), "set exactly one of builtin"),
+        ("two templates", notification(json!({"template": {"builtin": "slack"}})), "set exactly one of builtin"),
+        ("an unknown built-in", notification(json!({"template": {"inline": null, "builtin": "slak"}})), "slak"),
+        (
+            "the name of a parameter",
+            notification(json!({"template": {"parameters": {"a-b": "c"}}})),
+            "letters, digits and underscores",
+        ),
         (
             "a content type that is none",
             notification(json!({"template": {"inline": {"contentType": "json"}}})),

@@ -11,11 +11,12 @@ use std::time::Instant;
 
 use pennant::api::{Delivery, Outcome};
 use repeats::Repeats;
+use serde_json::Value;
 
 use super::lanes::{Lane, Step, what};
 use super::receiver::{Receiver, Request};
 use super::wait::DEADLINE;
-use super::world::World;
+use super::world::{WITNESS, World};
 
 /// One request, as far as it matters here.
 #[derive(Clone, Debug)]
@@ -162,9 +163,11 @@ impl<'a> Oracle<'a> {
     }
 }
 
-/// A request as the judge reads it; its body is that of [`super::world::BODY`].
+/// A request as the judge reads it: its body is that of [`super::world::BODY`], or such a text stands in the header of
+/// [`super::world::WITNESS`].
 pub fn seen(request: &Request) -> Seen {
-    let body = request.json();
+    let witness = request.headers.get(WITNESS);
+    let body: Value = witness.map_or_else(|| request.json(), |text| serde_json::from_str(text).expect("JSON"));
     let field = |name: &str| body[name].as_str().unwrap_or_else(|| panic!("no {name} in {body}")).to_owned();
     let path = format!("{}/{}/{}", field("pipeline"), field("notification"), field("target"));
     assert_eq!(field("id"), request.id(), "the id in the body is that of the header");

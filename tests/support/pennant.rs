@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{Child, Command, ExitStatus, Output, Stdio};
 
 use serde_json::Value;
 
@@ -235,6 +235,14 @@ impl Start {
         reaper::born(child.id());
         child
     }
+}
+
+/// Runs another command of the program, as people do at a terminal, and waits for its end.
+pub async fn command(world: &World, args: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_pennant"));
+    command.args(args).env("KUBECONFIG", &world.kubeconfig).stdin(Stdio::null());
+    // Receivers go on meanwhile.
+    tokio::task::spawn_blocking(move || command.output().expect("pennant runs")).await.expect("joined")
 }
 
 /// Sends a signal to one process, by its pid.

@@ -30,6 +30,13 @@ pub const BODY: &str = r#"{"id": "{{id}}", "serial": "{{serial}}", "namespace": 
     "pipeline": "{{pipeline.name}}", "notification": "{{notification.name}}", "target": "{{environment}}/{{target.app.name}}",
     "type": "{{type}}", "revision": "{{revision}}", "reason": "{{reason}}", "message": "{{message}}"}"#;
 
+/// The header in which the oracle reads what the body of a template of another kind does not say.
+pub const WITNESS: &str = "x-witness";
+/// What stands in it; names and revisions of these tests are ASCII.
+const TESTIMONY: &str = r#"{"id": "{{id}}", "serial": "{{serial}}", "namespace": "{{pipeline.namespace}}",
+ "pipeline": "{{pipeline.name}}", "notification": "{{notification.name}}", "target": "{{environment}}/{{target.app.name}}",
+ "type": "{{type}}", "revision": "{{revision}}"}"#;
+
 /// One namespace.
 pub struct World {
     /// Its name.
@@ -123,6 +130,15 @@ impl World {
         self.create(notification(name, &url, over)).await
     }
 
+    /// A notification with a built-in template; its URL is the receiver's, without a path.
+    pub async fn builtin(&self, name: &str, receiver: &Receiver, template: Value, over: Value) -> Notification {
+        let mut object = notification(name, &receiver.url(""), json!({"template": {"inline": null}}));
+        let witness = json!({(WITNESS): TESTIMONY.replace('\n', "")});
+        json_patch::merge(&mut object["spec"], &json!({"template": template, "endpoint": {"headers": witness}}));
+        json_patch::merge(&mut object["spec"], &over);
+        self.create(object).await
+    }
+
     /// A Secret.
     pub async fn secret(&self, name: &str, data: Value) -> Secret {
         self.create(json!({"metadata": {"name": name}, "stringData": data})).await
@@ -193,6 +209,13 @@ impl World {
             found.ok_or_else(|| format!("{:?}", all.iter().map(|e| (&e.reason, &e.note)).collect::<Vec<_>>()))
         })
         .await
+    }
+
+    /// Reason and note of every Warning of this namespace.
+    pub async fn events(&self) -> Vec<(String, String)> {
+        let all = self.api::<Event>().list(&ListParams::default()).await.expect("listed");
+        let warnings = all.into_iter().filter(|e| e.type_.as_deref() == Some("Warning"));
+        warnings.map(|e| (e.reason.unwrap_or_default(), e.note.unwrap_or_default())).collect()
     }
 
     /// Waits for a condition of a notification, about its present spec.

@@ -1,0 +1,198 @@
+//! Templates that come with Pennant, their parameters, and templates in ConfigMaps.
+
+use k8s_openapi::api::core::v1::ConfigMap;
+use pennant::api::conditions::ConditionStatus;
+use pennant::api::{Delivery, Notification};
+use serde_json::{Value, json};
+
+use crate::support::world::BODY;
+use crate::support::world::apps::condition;
+use crate::support::{Oracle, Pennant, Receiver, World};
+
+const OLD: &str = "main@sha1:9c1e1fd35d2e0b7a4a1bd2ae8e0a2b6a0f4f3e21";
+const NEW: &str = "main@sha1:5f3d2c1b0a9e8d7c6b5a4f3e2d1c0b9a8f7e6d5c";
+
+/// Everything in `dev`: the fence has no commit.
+fn in_dev(types: &[&str]) -> Value {
+    types.iter().map(|type_| json!({"type": type_, "environments": ["dev"]})).collect()
+}
+
+#[tokio::test]
+async fn a_commit_status_follows_the_commit() {
+    let world = World::new("commit-status").await;
+    let receiver = Receiver::start();
+    world.kustomize("web", OLD).await;
+    world.kustomize("fence", "0").await;
+    world.flux_pipeline("shop", &["dev/web"]).await;
+    world.secret("github", json!({"token": "ghp_1234567890"})).await;
+    let template = json!({
+        "builtin": "github-commit-status",
+        "parameters": {"owner": "acme", "repository": "podinfo", "context": "deploy/{{environment}}"},
+    });
+    let over = json!({
+        "triggers": in_dev(&["Progressing", "Deployed", "Failed", "Recovered"]),
+        "endpoint": {"auth": {"token": {"secretKeyRef": {"name": "github", "key": "token"}}}},
+    });
+    world.builtin("hook", &receiver, template, over).await;
+    let _pennant = Pennant::start(&world).await;
+    world.settled().await;
+
+    let revisions = json!({"lastAppliedRevision": OLD, "lastAttemptedRevision": NEW});
+    let reconciling = condition("Reconciling", "True", "Progressing", "building");
+    let unknown = condition("Ready", "Unknown", "Progressing", "reconciling");
+    world.flux("web", vec![reconciling, unknown], revisions.clone()).await;
+    let path = format!("/repos/acme/podinfo/statuses/{}", &NEW[10..]);
+    receiver.wait(&path, 1).await;
+    let why = "a \"quoted\" line\nand another";
+    world.flux("web", vec![condition("Ready", "False", "HealthCheckFailed", why)], revisions).await;
+    receiver.wait(&path, 2).await;
+    world.applied("web", NEW).await;
+    let requests = receiver.wait(&path, 3).await;
+    let steps = ["Progressing", "Failed", "Deployed"].map(|type_| format!("{type_} {NEW}"));
+    Oracle::new(&world, &receiver).lane("shop/hook/dev/web", &steps.each_ref().map(String::as_str)).check().await;
+
+    let states: Vec<_> = requests.iter().map(|r| r.json()["state"].clone()).collect();
+    assert_eq!(states, ["pending", "failure", "success"]);
+    assert!(requests[1].json()["description"].as_str().unwrap().contains(why), "{}", requests[1].json());
+    for request in &requests {
+        assert_eq!((request.method.as_str(), request.json()["context"].as_str()), ("POST", Some("deploy/dev")));
+        assert_eq!(request.header("accept"), "application/vnd.github+json");
+        assert_eq!(request.header("authorization"), "Bearer ghp_1234567890");
+    }
+}
+
+#[tokio::test]
+async fn a_revision_without_a_commit_is_told() {
+    let world = World::new("no-commit").await;
+    let receiver = Receiver::start();
+    world.deploy("web", "1").await;
+    world.pipeline("shop", &["dev/web"]).await;
+    let template = json!({"builtin": "gitlab-commit-status", "parameters": {"project": "acme/podinfo"}});
+    let over = json!({"triggers": in_dev(&["Deployed"])});
+    world.builtin("hook", &receiver, template, over).await;
+    let _pennant = Pennant::start(&world).await;
+    world.settled().await;
+
+    world.ship("web", "6.5.0").await;
+    let told = world.condition("hook", "Delivering", |c| c.status == ConditionStatus::False).await;
+    assert_eq!(told.reason, "TemplateInvalid");
+    assert!(
+        told.message.contains("no commit hash in `6.5.0`") && told.message.contains("spec.endpoint.url"),
+        "{}",
+        told.message
+    );
+    assert!(receiver.log().is_empty());
+
+    // Another template is chosen, and what waited goes.
+    let other = json!({"spec": {"template": {"builtin": "generic", "parameters": null}}});
+    world.patch::<Notification>("hook", other).await;
+    receiver.wait("/", 1).await;
+    Oracle::new(&world, &receiver).lane("shop/hook/dev/web", &["Deployed 6.5.0"]).check().await;
+    assert_eq!(receiver.to("/")[0].json()["target"]["app"]["kind"], "Deployment");
+}
+
+#[tokio::test]
+async fn parameters_are_checked_by_name() {
+    let world = World::new("parameters").await;
+    let receiver = Receiver::start();
+    world.deploy("web", "1").await;
+    world.pipeline("shop", &["dev/web"]).await;
+    let template = json!({"builtin": "github-repository-dispatch", "parameters": {"owner": "acme"}});
+    world.builtin("hook", &receiver, template, json!({})).await;
+    let _pennant = Pennant::start(&world).await;
+    world.observed("shop").await;
+    let told = async |reason: &str| {
+        let told = world.condition("hook", "Ready", |c| c.status == ConditionStatus::False && c.reason == reason).await;
+        assert!(world.warning("hook", reason).await.contains("parameters"));
+        told.message
+    };
+    let missing = told("Incomplete").await;
+    assert!(missing.contains("spec.template.parameters.repository"), "{missing}");
+
+    let parameters = |parameters: Value| json!({"spec": {"template": {"parameters": parameters}}});
+    world.patch::<Notification>("hook", parameters(json!({"repositori": "podinfo"}))).await;
+    let unknown = told("InvalidSpec").await;
+    assert!(unknown.contains("parameters.repositori") && unknown.contains("did you mean repository"), "{unknown}");
+
+    let misspelt = json!({"repositori": null, "repository": "{{pipline.name}}"});
+    world.patch::<Notification>("hook", parameters(misspelt)).await;
+    let invalid = told("TemplateInvalid").await;
+    assert!(invalid.contains("spec.template.parameters.repository: line 1, column 1"), "{invalid}");
+
+    world.patch::<Notification>("hook", parameters(json!({"repository": "{{pipeline.name}}"}))).await;
+    world.settled().await;
+    world.ship("web", "2").await;
+    world.fence("shop", &["hook"]).await;
+    Oracle::new(&world, &receiver).lane("shop/hook/dev/web", &["Deployed 2"]).check().await;
+    assert_eq!(receiver.to("/repos/acme/shop/dispatches")[0].json()["client_payload"]["revision"], "2");
+}
+
+/// Waits until a delivery waits for this reason; gives its error.
+async fn waits(world: &World, what: &str, reason: &str) -> String {
+    let is = |d: &Delivery| d.status.as_ref().is_some_and(|s| s.reason.as_deref() == Some(reason));
+    world.delivery(what, is).await.status.unwrap().error.unwrap_or_default()
+}
+
+#[tokio::test]
+async fn a_template_in_a_config_map_is_followed() {
+    let world = World::new("config-map").await;
+    let receiver = Receiver::start();
+    world.deploy("web", "1").await;
+    world.pipeline("shop", &["dev/web"]).await;
+    let template = json!({"inline": null, "configMapKeyRef": {"name": "texts", "key": "body"}});
+    world.notification("hook", &receiver, json!({"template": template})).await;
+    let _pennant = Pennant::start(&world).await;
+    world.observed("shop").await;
+    let missing = async |word: &str| {
+        let holds = |c: &pennant::api::conditions::Condition| c.reason == "ConfigMapMissing" && c.message.contains(word);
+        world.condition("hook", "Ready", holds).await
+    };
+    missing("does not exist").await;
+    world.cursor("shop", "hook").await;
+    world.ship("web", "2").await;
+    assert!(waits(&world, "Deployed 2", "ConfigMapMissing").await.contains("/texts"));
+
+    world.create::<ConfigMap>(json!({"metadata": {"name": "texts"}, "data": {"other": "{}"}})).await;
+    missing("has no key body").await;
+    let text = async |body: String| drop(world.patch::<ConfigMap>("texts", json!({"data": {"body": body}})).await);
+    text(BODY.to_owned()).await;
+    world.ready("hook").await;
+    receiver.wait("/hook/web", 1).await;
+
+    // An edit that breaks it holds back what comes; the next one lets it go as it then is.
+    text(format!("\n  {{{{pipline.name}}}}{BODY}")).await;
+    let broken = world.condition("hook", "Ready", |c| c.reason == "TemplateInvalid").await;
+    assert!(
+        broken.message.contains("/texts, key body: line 2, column 3") && broken.message.contains("`pipline.name`"),
+        "{}",
+        broken.message
+    );
+    world.ship("web", "3").await;
+    assert!(waits(&world, "Deployed 3", "TemplateInvalid").await.contains("`pipline.name`"));
+    text(BODY.replacen('{', r#"{"edited": {{json true}},"#, 1)).await;
+    world.ready("hook").await;
+    world.fence("shop", &["hook"]).await;
+    Oracle::new(&world, &receiver).lane("shop/hook/dev/web", &["Deployed 2", "Deployed 3"]).check().await;
+    let edited: Vec<_> = receiver.to("/hook/web").iter().map(|r| r.json()["edited"].clone()).collect();
+    assert_eq!(edited, [Value::Null, json!(true)]);
+}
+
+#[tokio::test]
+async fn a_restart_reads_the_template_before_it_judges_it() {
+    let world = World::new("config-map-restart").await;
+    let receiver = Receiver::start();
+    world.deploy("web", "1").await;
+    world.pipeline("shop", &["dev/web"]).await;
+    world.create::<ConfigMap>(json!({"metadata": {"name": "texts"}, "data": {"body": BODY}})).await;
+    let template = json!({"inline": null, "configMapKeyRef": {"name": "texts", "key": "body"}});
+    world.notification("hook", &receiver, json!({"template": template})).await;
+    let mut pennant = Pennant::start(&world).await;
+    world.settled().await;
+    pennant.restart().await;
+    world.ship("web", "2").await;
+    world.fence("shop", &["hook"]).await;
+    let conditions = world.get_notification("hook").await.status.unwrap().conditions;
+    assert!(conditions.iter().all(|c| c.status == ConditionStatus::True), "{conditions:?}");
+    assert_eq!(world.events().await, []);
+    Oracle::new(&world, &receiver).lane("shop/hook/dev/web", &["Deployed 2"]).check().await;
+}

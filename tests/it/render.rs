@@ -1,0 +1,69 @@
+//! `pennant render` against a cluster: what it shows is what is sent.
+
+use serde_json::{Value, json};
+
+use crate::support::pennant::command;
+use crate::support::{Pennant, Receiver, World};
+
+fn stdout(output: &std::process::Output) -> Value {
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    serde_json::from_slice(&output.stdout).expect("JSON")
+}
+
+#[tokio::test]
+async fn what_is_shown_of_a_live_pipeline_is_what_is_sent() {
+    let world = World::new("shown").await;
+    let receiver = Receiver::start();
+    world.deploy("web", "1").await;
+    world.pipeline("shop", &["dev/web"]).await;
+    world.secret("hook", json!({"token": "s3cr3t-t0ken"})).await;
+    let over = json!({"endpoint": {"auth": {"token": {"secretKeyRef": {"name": "hook", "key": "token"}}}}});
+    let body = r#"{"revision": "{{revision}}", "target": "{{target.name}}", "type": "{{type}}", "status": "{{status}}"}"#;
+    world.notification("hook", &receiver, over).await;
+    world.patch::<pennant::api::Notification>("hook", json!({"spec": {"template": {"inline": {"body": body}}}})).await;
+    let _pennant = Pennant::start(&world).await;
+    world.settled().await;
+    world.ship("web", "2").await;
+    let sent = receiver.wait("/hook/web", 1).await;
+
+    let ns = world.ns.as_str();
+    let live = ["render", "hook", "-n", ns, "--pipeline", "shop", "--target", "dev/in-cluster/shown/web", "--allow-http"];
+    let shown = command(&world, &[&live[..], &["--trigger", "deployed", "-o", "json"]].concat()).await;
+    let shown = stdout(&shown);
+    assert_eq!((shown[0]["trigger"].as_str(), shown[0]["method"].as_str()), (Some("Deployed"), Some("POST")));
+    assert_eq!(shown[0]["url"], receiver.url("/hook/web"));
+    assert_eq!(shown[0]["body"].as_str().unwrap().as_bytes(), sent[0].body);
+    assert_eq!(shown[0]["headers"]["authorization"], "Bearer ***");
+
+    // To a receiver of one's own, without credentials.
+    let own = Receiver::start();
+    let to = own.url("/mine?a=b");
+    let posted = command(&world, &[&live[..], &["--trigger", "Failed", "--send-to", &to]].concat()).await;
+    let (words, text) = (String::from_utf8_lossy(&posted.stderr), String::from_utf8_lossy(&posted.stdout));
+    assert!(posted.status.success() && words.contains("200 after"), "{words}");
+    assert!(text.contains("POST ") && !text.contains("s3cr3t-t0ken"), "{text}");
+    let mine = &own.to("/mine?a=b")[0];
+    assert_eq!((mine.json()["type"].as_str(), mine.json()["revision"].as_str()), (Some("Failed"), Some("2")));
+    assert!(!mine.headers.contains_key("authorization"), "{:?}", mine.headers);
+    assert_eq!(receiver.to("/hook/web").len(), 1, "nothing else was sent");
+}
+
+#[tokio::test]
+async fn what_is_not_there_is_said() {
+    let world = World::new("not-shown").await;
+    let receiver = Receiver::start();
+    world.notification("hook", &receiver, json!({})).await;
+    let ns = world.ns.as_str();
+    for (args, words) in [
+        (&["render", "other", "-n", ns][..], &["Notification not-shown/other", "not found"][..]),
+        (&["render", "hook", "-n", ns, "--pipeline", "shop", "--allow-http"], &["Pipeline not-shown/shop", "not found"]),
+        (&["render", "hook", "-n", ns], &["spec.endpoint.url", "--allow-http"]),
+        (&["render", "-f", "/does/not/exist.yaml"], &["/does/not/exist.yaml", "cannot be read"]),
+        (&["templates", "show", "slak"], &["slak", "slack"]),
+    ] {
+        let output = command(&world, args).await;
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!((output.status.code(), output.stdout.is_empty()), (Some(1), true), "{args:?}: {said}");
+        assert!(words.iter().all(|word| said.contains(word)), "{args:?}: {said}");
+    }
+}
