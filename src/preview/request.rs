@@ -151,4 +151,20 @@ mod tests {
         let problem = previews(&notification(&spec), &[], &Given::nothing(), &sample()).unwrap_err().to_string();
         assert_eq!(problem, "Notification deploys: spec.endpoint is missing: set it");
     }
+
+    /// Every Notification of the documentation can be used as it stands.
+    #[test]
+    fn the_examples_of_the_documentation_render() {
+        for (page, least) in [(include_str!("../../docs/templates.md"), 5), (include_str!("../../README.md"), 1)] {
+            let blocks = page.split("```yaml\n").skip(1).filter_map(|rest| rest.split("```").next());
+            let mut manifests = super::super::Manifests::default();
+            blocks.filter(|b| b.contains("kind: Notification")).for_each(|b| manifests.add("page", b, "team-a").unwrap());
+            let all = manifests.named(None).unwrap();
+            assert!(all.len() >= least, "{} were found", all.len());
+            for notification in all {
+                let shown = previews(notification, &[], &Given::nothing(), &sample());
+                assert!(shown.is_ok(), "{}: {}", notification.name_any(), shown.unwrap_err());
+            }
+        }
+    }
 }
