@@ -1,10 +1,12 @@
 //! What templates (and `when` expressions) see of a transition.
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 
 use serde::Serialize;
 use serde_json::Value;
 
+use super::eval::BUDGET;
 use super::{Parameters, RenderError};
 use crate::api::delivery::AppObject;
 use crate::api::{DeliverySpec, Status, Time, TransitionType};
@@ -126,15 +128,19 @@ pub struct NotificationData {
 
 /// The data of one transition with the parameters of one notification, made ready once for all templates of a request.
 #[derive(Clone, Debug)]
-pub struct Values(Value);
+pub struct Values {
+    json: Value,
+    /// What may still be spent on this request.
+    budget: Cell<usize>,
+}
 
 impl Values {
     /// Renders the parameters over the data. The error says which parameter could not be.
     pub fn new(data: &Data, parameters: &Parameters) -> Result<Self, (String, RenderError)> {
         let json = serde_json::to_value(data).map_err(|e| (String::new(), RenderError::Data(e)))?;
-        let mut values = Self(json);
+        let mut values = Self { json, budget: Cell::new(BUDGET) };
         let parameters = parameters.render(&values)?;
-        if let Some(fields) = values.0.as_object_mut() {
+        if let Some(fields) = values.json.as_object_mut() {
             fields.insert("parameters".to_owned(), parameters);
         }
         Ok(values)
@@ -142,7 +148,12 @@ impl Values {
 
     /// As an object.
     pub(super) fn json(&self) -> &Value {
-        &self.0
+        &self.json
+    }
+
+    /// What the templates of this request may still cost.
+    pub(super) fn budget(&self) -> &Cell<usize> {
+        &self.budget
     }
 }
 

@@ -1,9 +1,11 @@
 //! The program that a template is lowered to, and its run over data.
 //!
-//! A run is bounded by a budget of work and not by a clock: each step costs a little and each byte read or made costs one.
+//! Runs are bounded by a budget of work and not by a clock: each step costs a little and each byte read or made costs one.
+//! All templates of a request share one.
 //! So a template that renders does so on a busy machine too, and every attempt of a delivery sends the same bytes.
 
 use std::borrow::Cow;
+use std::cell::Cell;
 use std::fmt;
 
 use serde_json::Value;
@@ -13,8 +15,8 @@ use super::error::{Position, RenderError, shown};
 use super::functions::{Function, is_true, text};
 use super::place::Escape;
 
-/// What a run may cost. It is spent within 50 ms, and that without optimisation.
-const BUDGET: usize = 4 * 1024 * 1024;
+/// What the runs for one request may cost. It is spent within 50 ms, and that without optimisation.
+pub(super) const BUDGET: usize = 4 * 1024 * 1024;
 /// What a step costs besides its bytes.
 const STEP: usize = 16;
 
@@ -109,7 +111,8 @@ pub(super) struct Output {
 impl Program {
     /// Runs over data, to at most `max` bytes.
     pub(super) fn run(&self, values: &Values, max: usize) -> Result<Output, RenderError> {
-        let mut run = Run { data: values.json(), entries: Vec::new(), output: Output::default(), max, budget: BUDGET };
+        let mut run =
+            Run { data: values.json(), entries: Vec::new(), output: Output::default(), max, budget: values.budget() };
         run.nodes(&self.nodes)?;
         Ok(run.output)
     }
@@ -121,7 +124,7 @@ struct Run<'a> {
     entries: Vec<Entry<'a>>,
     output: Output,
     max: usize,
-    budget: usize,
+    budget: &'a Cell<usize>,
 }
 
 #[derive(Clone, Copy)]
@@ -258,7 +261,8 @@ impl<'a> Run<'a> {
     }
 
     fn spend(&mut self, units: usize, at: Position) -> Result<(), RenderError> {
-        self.budget = self.budget.checked_sub(units).ok_or(RenderError::TooMuchWork { at })?;
+        let left = self.budget.get().checked_sub(units).ok_or(RenderError::TooMuchWork { at })?;
+        self.budget.set(left);
         Ok(())
     }
 }

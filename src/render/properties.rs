@@ -7,7 +7,9 @@ use proptest::prelude::*;
 use proptest::sample::select;
 use serde_json::Value;
 
-use super::{Body, Data, HeaderTemplate, MAX_BODY, MAX_NESTING, MAX_SOURCE, MAX_TAGS, Parameters, RenderError, UrlTemplate};
+use super::{
+    Body, Data, HeaderTemplate, MAX_BODY, MAX_NESTING, MAX_SOURCE, MAX_TAGS, Parameters, RenderError, UrlTemplate, Values,
+};
 use crate::api::TransitionType;
 
 /// Data whose free texts are all this one.
@@ -16,6 +18,31 @@ fn data(text: &str) -> Data {
     text.clone_into(&mut data.message);
     text.clone_into(&mut data.revision);
     data.pipeline.labels = BTreeMap::from([(text.to_owned(), "x".to_owned()), ("team".to_owned(), text.to_owned())]);
+    data
+}
+
+/// Data in which every text is this one.
+fn everywhere(text: &str) -> Data {
+    let mut data = data(text);
+    let texts = [
+        &mut data.id,
+        &mut data.pipeline.name,
+        &mut data.pipeline.namespace,
+        &mut data.pipeline.uid,
+        &mut data.environment,
+        &mut data.target.name,
+        &mut data.target.namespace,
+        &mut data.target.cluster.name,
+        &mut data.target.app.kind,
+        &mut data.target.app.name,
+        &mut data.running_revision,
+        &mut data.previous_revision,
+        &mut data.reason,
+        &mut data.notification.name,
+    ];
+    for field in texts {
+        text.clone_into(field);
+    }
     data
 }
 
@@ -172,6 +199,35 @@ proptest! {
         let parsed: Value = serde_json::from_str(&body).unwrap();
         let expected = serde_json::json!({ text.clone(): [text, format!("a {text} b"), text] });
         prop_assert_eq!(parsed, expected);
+    }
+
+    #[test]
+    fn any_value_in_any_field_comes_back(text in text()) {
+        let data = everywhere(&text);
+        let parameters = Parameters::compile([("own", Some("{{message}}"))]).unwrap();
+        let values = Values::new(&data, &parameters).unwrap();
+        let mut expected = serde_json::to_value(&data).unwrap();
+        expected["parameters"] = serde_json::json!({"own": text});
+        let whole = Body::compile("application/json", "{{json @root}}", &parameters).unwrap().render(&values).unwrap();
+        prop_assert_eq!(serde_json::from_str::<Value>(&whole).unwrap(), expected);
+        for field in ["id", "pipeline.name", "target.app.kind", "target.name", "message", "reason", "notification.name", "parameters.own"] {
+            let body = Body::compile("application/json", &format!(r#"{{"a": "{{{{{field}}}}}"}}"#), &parameters).unwrap();
+            let body: Value = serde_json::from_str(&body.render(&values).unwrap()).unwrap();
+            prop_assert_eq!(&body["a"], &text, "{}", field);
+        }
+    }
+
+    #[test]
+    fn no_parameter_leaves_its_place(text in text()) {
+        let parameters = Parameters::compile([("own", Some("{{message}}"))]).unwrap();
+        let values = Values::new(&data(&text), &parameters).unwrap();
+        let url = UrlTemplate::compile("https://example.com/a/{{parameters.own}}/b", &parameters).unwrap();
+        if let Ok(url) = url.render(&values) {
+            prop_assert_eq!((url.path_segments().unwrap().count(), url.query(), url.fragment()), (3, None, None));
+            prop_assert_eq!(url.origin().ascii_serialization(), "https://example.com");
+        }
+        let header = HeaderTemplate::compile("X-Title", "{{parameters.own}}", &parameters).unwrap();
+        prop_assert!(header.render(&values).is_ok_and(|value| !value.contains(['\r', '\n'])) || !text.is_ascii() || text.contains(|c: char| c.is_control()));
     }
 
     #[test]
