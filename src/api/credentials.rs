@@ -46,6 +46,26 @@ pub struct SecretKey {
     pub key: String,
 }
 
+/// What is needed of a Secret.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Needed {
+    /// The value of a key.
+    Key(SecretKey),
+    /// The values of all keys, each of which signs.
+    SigningKeys(SecretName),
+}
+
+impl Needed {
+    /// The Secret.
+    #[must_use]
+    pub fn secret(&self) -> SecretName {
+        match self {
+            Self::Key(key) => key.secret(),
+            Self::SigningKeys(name) => name.clone(),
+        }
+    }
+}
+
 impl AuthRef {
     /// The keys that it needs.
     #[must_use]

@@ -109,6 +109,9 @@ pub struct Endpoint {
     /// Credentials; at most one kind.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub auth: Option<Auth>,
+    /// Signs each request by Standard Webhooks.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub signing: Option<Signing>,
     /// For the whole attempt, answer included; default 15s, at most 60s.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 32), extend("x-kubernetes-validations" = [
@@ -153,6 +156,14 @@ pub enum Method {
     Put,
     /// PATCH
     Patch,
+}
+
+/// A signature by Standard Webhooks (<https://www.standardwebhooks.com>).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Signing {
+    /// The Secret with the keys, `whsec_` and 24 to 64 bytes in base64; every one of them signs, at most 16.
+    pub secret_ref: SecretRef,
 }
 
 impl Method {

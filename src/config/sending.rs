@@ -11,7 +11,7 @@ use super::Given;
 use super::effective::duration;
 use super::problem::Problem;
 use super::template::{Chosen, choose};
-use crate::api::credentials::{AuthRef, SecretKey};
+use crate::api::credentials::{AuthRef, Needed, SecretKey, SecretName};
 use crate::api::notification::{self as spec, Method};
 use crate::api::refs::{SecretKeyRef, is_service};
 use crate::api::{NotificationSpec, TransitionType};
@@ -31,6 +31,8 @@ pub struct Sending {
     pub headers: Vec<HeaderTemplate>,
     /// Credentials, by reference.
     pub auth: Option<AuthRef>,
+    /// The Secret whose keys sign.
+    pub signing: Option<SecretName>,
     /// For the whole attempt.
     pub timeout: Duration,
     /// For making the connection.
@@ -73,14 +75,15 @@ pub enum Destination {
 }
 
 impl Sending {
-    /// The keys of Secrets that it needs.
+    /// What it needs of Secrets.
     #[must_use]
-    pub fn secrets(&self) -> Vec<SecretKey> {
+    pub fn secrets(&self) -> Vec<Needed> {
         let url = match &self.destination {
             Destination::Secret(key) => Some(key.clone()),
             Destination::Url(_) => None,
         };
-        url.into_iter().chain(self.auth.iter().flat_map(AuthRef::keys)).collect()
+        let keys = url.into_iter().chain(self.auth.iter().flat_map(AuthRef::keys)).map(Needed::Key);
+        keys.chain(self.signing.iter().cloned().map(Needed::SigningKeys)).collect()
     }
 
     /// What lanes to one receiver share: the origin, or the Secret that hides it.
@@ -144,6 +147,7 @@ fn compile(
         method: endpoint.method.unwrap_or(chosen.method),
         headers: headers(endpoint, chosen, &parameters)?,
         auth: endpoint.auth.as_ref().map(|a| auth(a, chosen, namespace)).transpose()?.flatten(),
+        signing: endpoint.signing.as_ref().map(|s| secret_name(&s.secret_ref.name, namespace)),
         timeout: duration("spec.endpoint.timeout", endpoint.timeout.as_deref(), TIMEOUT)?,
         connect_timeout: duration("spec.endpoint.connectTimeout", endpoint.connect_timeout.as_deref(), CONNECT_TIMEOUT)?,
         body: body.map_err(|e| Problem::template(&chosen.field, &e))?,
@@ -220,6 +224,10 @@ fn auth(auth: &spec::Auth, chosen: &Chosen, namespace: &str) -> Result<Option<Au
         (None, None) => Ok(None),
         (Some(_), Some(_)) => Err(Problem::invalid("spec.endpoint.auth", "set exactly one of basic and token")),
     }
+}
+
+fn secret_name(name: &str, namespace: &str) -> SecretName {
+    SecretName { namespace: namespace.to_owned(), name: name.to_owned() }
 }
 
 /// References resolve in the namespace of the object that wrote them.

@@ -45,6 +45,7 @@ pub fn build(record: &Record, sending: &Sending, facts: &PipelineFacts, until: D
         body: Bytes::from(rendered.body),
         id,
         auth: sending.auth.clone(),
+        signing: sending.signing.clone(),
         timeout: sending.timeout,
         until,
         connect_timeout: sending.connect_timeout,

@@ -144,7 +144,7 @@ async fn changed(ctx: &Context, namespace: &str, name: &str) {
     ctx.secrets.set_wanted(|| {
         let all = ctx.deliveries.directory.notifications();
         let sending = all.iter().filter_map(|n| n.sending.as_ref().ok());
-        sending.flat_map(crate::config::Sending::secrets).map(|key| key.secret()).collect()
+        sending.flat_map(crate::config::Sending::secrets).map(|needed| needed.secret()).collect()
     });
     for pipeline in ctx.deliveries.directory.pipelines_in(namespace) {
         ctx.wake_pipeline(namespace, &pipeline.name);
@@ -155,7 +155,8 @@ async fn changed(ctx: &Context, namespace: &str, name: &str) {
 /// A Secret has changed: whoever refers to it is looked at again.
 pub async fn secret_changed(ctx: &Context, secret: &SecretName) {
     for (name, notification) in ctx.deliveries.directory.notifications_in(&secret.namespace) {
-        let refers = notification.sending.as_ref().is_ok_and(|s| s.secrets().iter().any(|k| k.name == secret.name));
+        let refers =
+            notification.sending.as_ref().is_ok_and(|s| s.secrets().iter().any(|needed| needed.secret() == *secret));
         if refers {
             ctx.wake_notification(&secret.namespace, &name);
             ctx.deliveries.look(Scope::Notification(secret.namespace.clone(), name)).await;

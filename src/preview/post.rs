@@ -38,6 +38,7 @@ pub async fn post(preview: &Preview, url: &Url) -> Result<Posted, PreviewError> 
             body: Bytes::from(preview.body.clone()),
             id: preview.headers.get("webhook-id").cloned().unwrap_or_default(),
             auth: None,
+            signing: None,
             timeout: TIMEOUT,
             until: since_boot() + TIMEOUT,
             connect_timeout: TIMEOUT,

@@ -74,6 +74,9 @@ fn preview(name: &str, sending: &Sending, data: &Data) -> Result<Preview, crate:
         }
         None => {}
     }
+    if sending.signing.is_some() {
+        headers.insert("webhook-signature".to_owned(), format!("v1,{MASK}"));
+    }
     let url = match &rendered.address {
         Address::Url(url) => url.to_string(),
         Address::Secret(_) => MASK.to_owned(),

@@ -20,6 +20,7 @@ mod resolver;
 mod retry_after;
 mod secrets;
 mod sender;
+mod signing;
 #[cfg(test)]
 mod tests;
 mod timely;

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use http::{HeaderName, HeaderValue};
 use url::Url;
 
-use crate::api::credentials::{AuthRef, SecretKey};
+use crate::api::credentials::{AuthRef, SecretKey, SecretName};
 use crate::api::notification::Method;
 
 /// One request as rendered; credentials by reference.
@@ -17,7 +17,7 @@ pub struct Outgoing {
     /// With which method.
     pub method: Method,
     /// Rendered headers, `content-type` among them. What the sender sets itself takes the place of one of the same name:
-    /// `webhook-id`, `webhook-timestamp`, `user-agent` and the header that carries the credentials.
+    /// `webhook-id`, `webhook-timestamp`, `webhook-signature`, `user-agent` and the header that carries the credentials.
     pub headers: Vec<(HeaderName, HeaderValue)>,
     /// The body.
     pub body: Bytes,
@@ -25,6 +25,8 @@ pub struct Outgoing {
     pub id: String,
     /// Credentials to add.
     pub auth: Option<AuthRef>,
+    /// The Secret whose keys sign.
+    pub signing: Option<SecretName>,
     /// For everything: waiting for a Secret, name, connection, request and answer.
     pub timeout: Duration,
     /// The end of that time, by [`crate::api::since_boot`]. Nothing is sent after it, also if the process is suspended meanwhile.

@@ -10,7 +10,9 @@ use tokio::sync::{broadcast, watch};
 use tokio::time::Instant;
 
 use super::attempt::NotSent;
-use crate::api::credentials::{SecretKey, SecretName};
+use super::redact::Hidden;
+use super::signing::Signing;
+use crate::api::credentials::{Needed, SecretKey, SecretName};
 
 /// Changes that a slow listener may fall behind by before it is told that it missed some.
 const CHANGES: usize = 256;
@@ -61,11 +63,16 @@ impl Secrets {
         Self { slots: Arc::new(RwLock::new(slots)), changes: broadcast::Sender::new(CHANGES), others: State::Missing }
     }
 
-    /// Whether these keys are there and their values can be read; if not, the first that is not.
-    pub fn check<'k>(&self, keys: impl IntoIterator<Item = &'k SecretKey>) -> Result<(), NotSent> {
-        for key in keys {
-            let state = self.slot(&key.secret()).map_or_else(|| self.others.clone(), |slot| slot.borrow().clone());
-            state.contents(&key.secret())?.text(key)?;
+    /// Whether all that is needed is there and can be used; if not, the first that is not.
+    pub fn check<'k>(&self, needed: impl IntoIterator<Item = &'k Needed>) -> Result<(), NotSent> {
+        for needed in needed {
+            let name = needed.secret();
+            let state = self.slot(&name).map_or_else(|| self.others.clone(), |slot| slot.borrow().clone());
+            let contents = state.contents(&name)?;
+            match needed {
+                Needed::Key(key) => drop(contents.text(key)?),
+                Needed::SigningKeys(name) => drop(Signing::read(&contents, name, &mut Hidden::default())?),
+            }
         }
         Ok(())
     }
@@ -149,6 +156,11 @@ impl Contents {
         if text.is_empty() { Err(invalid("is empty")) } else { Ok(text) }
     }
 
+    /// The names of its keys, in order.
+    pub(super) fn keys(&self) -> impl Iterator<Item = &str> {
+        self.0.keys().map(String::as_str)
+    }
+
     fn same(&self, other: &Self) -> bool {
         self.0.len() == other.0.len()
             && self.0.iter().zip(&other.0).all(|(a, b)| a.0 == b.0 && a.1.expose_secret() == b.1.expose_secret())
@@ -185,21 +197,25 @@ pub(super) mod tests {
         SecretKey::new("team-a", "chat", key)
     }
 
+    fn check(secrets: &Secrets, keys: &[&str]) -> Result<(), NotSent> {
+        secrets.check(&keys.iter().map(|k| Needed::Key(key(k))).collect::<Vec<_>>())
+    }
+
     #[test]
     fn check_names_what_is_not_there() {
         let secrets = Secrets::unknown();
         let name = key("").secret();
-        assert_eq!(secrets.check(&[key("url")]), Err(NotSent::SecretUnknown(name.clone())), "not wanted");
+        assert_eq!(check(&secrets, &["url"]), Err(NotSent::SecretUnknown(name.clone())), "not wanted");
         let slot = secrets.add(name.clone());
-        assert_eq!(secrets.check(&[key("url")]), Err(NotSent::SecretUnknown(name.clone())), "not read");
+        assert_eq!(check(&secrets, &["url"]), Err(NotSent::SecretUnknown(name.clone())), "not read");
         secrets.put(&name, &slot, None);
-        assert_eq!(secrets.check(&[key("url")]), Err(NotSent::SecretMissing(name.clone())));
+        assert_eq!(check(&secrets, &["url"]), Err(NotSent::SecretMissing(name.clone())));
         secrets.put(&name, &slot, Some(secret(&[("url", "x"), ("empty", "\n")])));
-        assert_eq!(secrets.check(&[key("url")]), Ok(()));
-        assert_eq!(secrets.check(&[key("url"), key("token")]), Err(NotSent::KeyMissing(key("token"))));
-        assert_eq!(secrets.check(&[key("empty")]), Err(NotSent::SecretInvalid { key: key("empty"), problem: "is empty" }));
+        assert_eq!(check(&secrets, &["url"]), Ok(()));
+        assert_eq!(check(&secrets, &["url", "token"]), Err(NotSent::KeyMissing(key("token"))));
+        assert_eq!(check(&secrets, &["empty"]), Err(NotSent::SecretInvalid { key: key("empty"), problem: "is empty" }));
         secrets.remove(&name);
-        assert_eq!(secrets.check(&[key("url")]), Err(NotSent::SecretUnknown(name)));
+        assert_eq!(check(&secrets, &["url"]), Err(NotSent::SecretUnknown(name)));
     }
 
     #[test]

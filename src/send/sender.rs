@@ -18,6 +18,7 @@ use super::outgoing::{Destination, Outgoing};
 use super::policy::Policy;
 use super::redact::Hidden;
 use super::secrets::{Contents, Secrets};
+use super::signing::{Signing, WEBHOOK_SIGNATURE};
 use super::timely::Timely;
 use super::{SendError, failure, retry_after};
 use crate::api::credentials::{AuthRef, PASSWORD, SecretKey, SecretName, USERNAME};
@@ -57,6 +58,7 @@ enum Credentials {
 struct Prepared {
     url: Url,
     credentials: Credentials,
+    signing: Signing,
     hidden: Hidden,
     /// The Secrets that were read for it.
     used: Vec<(SecretName, Arc<Contents>)>,
@@ -136,7 +138,11 @@ impl Sender {
                 token(&*self.open(secret.secret(), wait, &mut used).await?, secret, header, scheme, &mut hidden)?
             }
         };
-        Ok(Prepared { url, credentials, hidden, used })
+        let signing = match &out.signing {
+            None => Signing::default(),
+            Some(name) => Signing::read(&*self.open(name.clone(), wait, &mut used).await?, name, &mut hidden)?,
+        };
+        Ok(Prepared { url, credentials, signing, hidden, used })
     }
 
     /// Reads a Secret and notes that it was read.
@@ -256,6 +262,9 @@ fn request(
     let id = HeaderValue::from_str(&out.id).map_err(|_| NotSent::InvalidRequest("the id is not fit for a header"))?;
     headers.insert(WEBHOOK_ID, id);
     headers.insert(WEBHOOK_TIMESTAMP, started.as_second().into());
+    if let Some(signature) = prepared.signing.header(&out.id, started.as_second(), &out.body)? {
+        headers.insert(WEBHOOK_SIGNATURE, signature);
+    }
     // The client has its own.
     headers.remove(http::header::USER_AGENT);
     if let Credentials::Basic { .. } = prepared.credentials {

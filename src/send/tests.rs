@@ -125,6 +125,7 @@ fn to(destination: Destination) -> Outgoing {
         body: Bytes::from_static(b"{\"a\":1}"),
         id: "msg-1".to_owned(),
         auth: None,
+        signing: None,
         timeout: LONG,
         connect_timeout: Duration::from_secs(5),
     }

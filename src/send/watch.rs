@@ -56,7 +56,7 @@ mod tests {
     use kube::runtime::watcher;
 
     use super::*;
-    use crate::api::credentials::SecretKey;
+    use crate::api::credentials::{Needed, SecretKey};
     use crate::send::NotSent;
     use crate::send::secrets::tests::secret;
     use crate::watch::follow;
@@ -78,7 +78,7 @@ mod tests {
         sender.unbounded_send(Err(watcher::Error::NoResourceVersion)).unwrap();
         drop(sender);
         task.await.unwrap();
-        assert_eq!(secrets.check(&[key]), Ok(()));
+        assert_eq!(secrets.check(&[Needed::Key(key)]), Ok(()));
         assert!(metrics.encode().unwrap().contains("pennant_watch_errors_total{watch=\"secrets\"} 1\n"));
     }
 
@@ -96,7 +96,11 @@ mod tests {
         watches.set_wanted(|| BTreeSet::from([two.secret()]));
         assert_eq!(watches.watches.running(), BTreeSet::from([two.secret()]));
         secrets.put(&one.secret(), &late, Some(secret(&[("k", "late")])));
-        assert_eq!(secrets.check([&one]), Err(NotSent::SecretUnknown(one.secret())), "a late word is not heard");
+        assert_eq!(
+            secrets.check([&Needed::Key(one.clone())]),
+            Err(NotSent::SecretUnknown(one.secret())),
+            "a late word is not heard"
+        );
 
         watches.shutdown().await;
         assert!(watches.watches.running().is_empty());

@@ -7,6 +7,7 @@ use pennant::api::conditions::ConditionStatus;
 use pennant::api::{Delivery, Notification, Pipeline};
 use serde_json::json;
 
+use crate::support::receiver::Request;
 use crate::support::{Oracle, Pennant, Receiver, Reply, World, eventually};
 
 #[tokio::test]
@@ -207,4 +208,60 @@ async fn a_value_of_a_secret_is_shown_nowhere() {
             assert_eq!(shown, None, "{value} in {place}");
         }
     }
+}
+
+const FIRST: &str = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
+const SECOND: &str = "whsec_C2FVsBQIhrscChlQIMV+b5sSYspob7oD";
+
+/// Whether the published verifier takes a request.
+fn verifies(request: &Request, key: &str) -> bool {
+    let mut headers = http::HeaderMap::new();
+    for name in ["webhook-id", "webhook-timestamp", "webhook-signature"] {
+        headers.insert(name, request.header(name).parse().unwrap());
+    }
+    standardwebhooks::Webhook::new(key).unwrap().verify(&request.body, &headers).is_ok()
+}
+
+#[tokio::test]
+async fn every_key_of_the_secret_signs_while_it_is_rotated() {
+    let world = World::new("signed").await;
+    let receiver = Receiver::start();
+    receiver.script("/hook/web", [Reply::status(503)]);
+    world.deploy("web", "1").await;
+    world.pipeline("shop", &["dev/web"]).await;
+    world.secret("hmac", json!({"a": "too short"})).await;
+    world.notification("hook", &receiver, json!({"endpoint": {"signing": {"secretRef": {"name": "hmac"}}}})).await;
+    let _pennant = Pennant::start(&world).await;
+    let told = world.condition("hook", "Ready", |c| c.status == ConditionStatus::False).await;
+    assert!(told.message.contains("hmac, key a: is no signing key"), "{}", told.message);
+
+    let keys =
+        async |data: serde_json::Value| drop(world.patch::<Secret>("hmac", json!({"data": null, "stringData": data})).await);
+    keys(json!({"a": FIRST})).await;
+    world.settled().await;
+    world.ship("web", "2").await;
+    receiver.wait("/hook/web", 2).await;
+    keys(json!({"a": FIRST, "b": SECOND})).await;
+    // Once both sign, the receiver may forget the old one.
+    eventually("both keys sign", async || {
+        world.fence("shop", &["hook"]).await;
+        let last = receiver.to("/hook/fence").last().cloned().unwrap();
+        (verifies(&last, FIRST) && verifies(&last, SECOND))
+            .then_some(())
+            .ok_or_else(|| last.header("webhook-signature").to_owned())
+    })
+    .await;
+    world.patch::<Secret>("hmac", json!({"data": {"a": null}})).await;
+    eventually("the old key signs no more", async || {
+        world.fence("shop", &["hook"]).await;
+        let last = receiver.to("/hook/fence").last().cloned().unwrap();
+        (!verifies(&last, FIRST) && verifies(&last, SECOND))
+            .then_some(())
+            .ok_or_else(|| last.header("webhook-signature").to_owned())
+    })
+    .await;
+    let tries = receiver.to("/hook/web");
+    assert_eq!(tries[0].id(), tries[1].id());
+    assert!(tries.iter().all(|r| verifies(r, FIRST) && !verifies(r, SECOND)), "{tries:?}");
+    Oracle::new(&world, &receiver).lane("shop/hook/dev/web", &["Deployed 2"]).check().await;
 }
