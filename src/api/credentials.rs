@@ -1,6 +1,7 @@
 //! Credentials by reference, once it is known in which namespace a reference resolves.
 
 use std::fmt;
+use std::sync::Arc;
 
 use http::HeaderName;
 
@@ -46,6 +47,35 @@ pub struct SecretKey {
     pub key: String,
 }
 
+/// Key of the certificate in a Secret of type `kubernetes.io/tls`
+/// (<https://kubernetes.io/docs/concepts/configuration/secret/#tls-secrets>).
+pub const CERTIFICATE: &str = "tls.crt";
+/// Key of the private key that belongs to it.
+pub const PRIVATE_KEY: &str = "tls.key";
+
+/// TLS of an endpoint, with Secrets by reference.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TlsRef {
+    /// Whom to trust.
+    pub authorities: Authorities,
+    /// The Secret with the certificate to show.
+    pub client_certificate: Option<SecretName>,
+    /// Whether any certificate is taken.
+    pub skip_verify: bool,
+}
+
+/// The authorities to trust.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Authorities {
+    /// Those of the system.
+    #[default]
+    System,
+    /// These, PEM.
+    Pem(Arc<str>),
+    /// Those that are the value of this key, PEM.
+    Secret(SecretKey),
+}
+
 /// What is needed of a Secret.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Needed {
@@ -53,6 +83,10 @@ pub enum Needed {
     Key(SecretKey),
     /// The values of all keys, each of which signs.
     SigningKeys(SecretName),
+    /// The value of a key, certificates in PEM.
+    Authorities(SecretKey),
+    /// A certificate and its private key.
+    ClientCertificate(SecretName),
 }
 
 impl Needed {
@@ -60,8 +94,8 @@ impl Needed {
     #[must_use]
     pub fn secret(&self) -> SecretName {
         match self {
-            Self::Key(key) => key.secret(),
-            Self::SigningKeys(name) => name.clone(),
+            Self::Key(key) | Self::Authorities(key) => key.secret(),
+            Self::SigningKeys(name) | Self::ClientCertificate(name) => name.clone(),
         }
     }
 }

@@ -14,7 +14,7 @@ use super::Time;
 pub use super::builtin::Builtin;
 use super::conditions::Condition;
 use super::delivery::TransitionType;
-use super::refs::{SecretKeyRef, SecretRef};
+use super::refs::{ConfigMapKeyRef, SecretKeyRef, SecretRef};
 
 /// Tells one receiver of the transitions of every pipeline that it applies to.
 #[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -112,6 +112,9 @@ pub struct Endpoint {
     /// Signs each request by Standard Webhooks.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub signing: Option<Signing>,
+    /// Certificates; default: the system's authorities are trusted, and no certificate is shown.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tls: Option<Tls>,
     /// For the whole attempt, answer included; default 15s, at most 60s.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 32), extend("x-kubernetes-validations" = [
@@ -156,6 +159,48 @@ pub enum Method {
     Put,
     /// PATCH
     Patch,
+}
+
+/// Whom a connection trusts, and who it says it is.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+#[schemars(extend("x-kubernetes-validations" = [
+    {"rule": "!(has(self.caFrom) && self.?insecureSkipVerify.orValue(false))",
+     "message": "caFrom says whom to trust and insecureSkipVerify trusts everybody; set one of them"},
+]))]
+pub struct Tls {
+    /// The authorities to trust, in the place of the system's: certificates in PEM.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ca_from: Option<CaFrom>,
+    /// The certificate to show.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub client_certificate: Option<ClientCertificate>,
+    /// `true`: any certificate is taken, so anybody in between can read and change what is sent. Default `false`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub insecure_skip_verify: Option<bool>,
+}
+
+/// Where the authorities stand.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+#[schemars(extend("x-kubernetes-validations" = [
+    {"rule": "has(self.configMapKeyRef) != has(self.secretKeyRef)", "message": "set exactly one of configMapKeyRef and secretKeyRef"},
+]))]
+pub struct CaFrom {
+    /// A key of a ConfigMap of this namespace.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub config_map_key_ref: Option<ConfigMapKeyRef>,
+    /// A key of a Secret of this namespace.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub secret_key_ref: Option<SecretKeyRef>,
+}
+
+/// A certificate of ours.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ClientCertificate {
+    /// The Secret with the keys `tls.crt` and `tls.key`, as those of type `kubernetes.io/tls` have.
+    pub secret_ref: SecretRef,
 }
 
 /// A signature by Standard Webhooks (<https://www.standardwebhooks.com>).

@@ -64,6 +64,18 @@ impl std::fmt::Display for ConfigMapKey {
     }
 }
 
+/// One key of a ConfigMap in the namespace of the object that names it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ConfigMapKeyRef {
+    /// Name of the ConfigMap.
+    #[schemars(length(min = 1, max = 253))]
+    pub name: String,
+    /// Key within its data.
+    #[schemars(length(min = 1, max = 253))]
+    pub key: String,
+}
+
 /// An object of any kind; what a target overrides of the pipeline's `appRef` is given here and the rest left out.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]

@@ -39,8 +39,8 @@ pub struct EffectiveNotification {
     pub generation: Option<i64>,
     /// What is recorded.
     pub intake: Result<Intake, Problem>,
-    /// The ConfigMap that holds its template, if one does.
-    pub config_map: Option<ConfigMapKey>,
+    /// The keys of ConfigMaps that it refers to.
+    pub config_maps: Vec<ConfigMapKey>,
     /// How it is sent.
     pub sending: Result<Sending, Problem>,
     /// Recorded and held.
@@ -88,7 +88,7 @@ pub fn resolve(notification: &Notification, given: &Given<'_>) -> EffectiveNotif
         uid: notification.uid().unwrap_or_default(),
         generation: notification.metadata.generation,
         intake: intake(spec),
-        config_map: template::config_map(notification),
+        config_maps: template::config_maps(notification),
         sending: retry_problem.map_or_else(|| sending::sending(spec, &namespace, given), Err),
         suspend: spec.suspend.unwrap_or(false),
         retry,

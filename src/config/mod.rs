@@ -17,7 +17,7 @@ mod template;
 
 pub use effective::{EffectiveNotification, Given, Intake, Retry, resolve};
 pub use nearest::nearest;
-pub use problem::Problem;
+pub use problem::{Missing, Problem};
 pub use selector::{PipelineSelector, SelectorError};
 pub use sending::{Address, Destination, Rendered, Sending};
-pub use template::{Text, config_map};
+pub use template::{Text, config_maps};

@@ -22,18 +22,19 @@ pub enum Problem {
     /// Parameters that a built-in template needs.
     #[error("missing: {0}: set what the built-in template needs")]
     ParametersMissing(String),
-    /// The ConfigMap that holds the template has not been read yet.
+    /// A ConfigMap that is referred to has not been read yet.
     #[error("ConfigMap {0} has not been read yet")]
     ConfigMapUnknown(ConfigMapKey),
-    /// The ConfigMap that holds the template cannot be read.
-    #[error("spec.template.configMapKeyRef: ConfigMap {}/{} cannot be read; Pennant needs list and watch on configmaps", .0.namespace, .0.name)]
-    ConfigMapUnreadable(ConfigMapKey),
-    /// There is no ConfigMap that holds the template.
-    #[error("spec.template.configMapKeyRef: ConfigMap {}/{} does not exist; create it", .0.namespace, .0.name)]
-    ConfigMapMissing(ConfigMapKey),
-    /// It has no such key.
-    #[error("spec.template.configMapKeyRef: ConfigMap {}/{} has no key {}; add it to its data", .0.namespace, .0.name, .0.key)]
-    ConfigMapKeyMissing(ConfigMapKey),
+    /// A key of a ConfigMap that is referred to is not there.
+    #[error("{field}: {what}", what = .what.of(.key))]
+    ConfigMap {
+        /// The field that refers to it.
+        field: &'static str,
+        /// The key.
+        key: ConfigMapKey,
+        /// What is missing.
+        what: Missing,
+    },
     /// A value that the schema could not refuse.
     #[error("{field}: {message}")]
     InvalidSpec {
@@ -64,6 +65,27 @@ pub enum Problem {
     },
 }
 
+/// What is missing of a key of a ConfigMap.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Missing {
+    /// The ConfigMap.
+    ConfigMap,
+    /// The key.
+    Key,
+    /// The right to read it.
+    Right,
+}
+
+impl Missing {
+    fn of(self, key: &ConfigMapKey) -> String {
+        match self {
+            Self::ConfigMap => format!("ConfigMap {} does not exist; create it", key.object()),
+            Self::Key => format!("ConfigMap {} has no key {}; add it to its data", key.object(), key.key),
+            Self::Right => format!("ConfigMap {} cannot be read; Pennant needs list and watch on configmaps", key.object()),
+        }
+    }
+}
+
 impl Problem {
     /// The reason for conditions and deliveries, from the variant.
     #[must_use]
@@ -71,8 +93,8 @@ impl Problem {
         match self {
             Self::Incomplete { .. } | Self::ParameterMissing(_) | Self::ParametersMissing(_) => "Incomplete",
             Self::ConfigMapUnknown(_) => "ConfigMapUnknown",
-            Self::ConfigMapUnreadable(_) => "ConfigMapUnreadable",
-            Self::ConfigMapMissing(_) | Self::ConfigMapKeyMissing(_) => "ConfigMapMissing",
+            Self::ConfigMap { what: Missing::Right, .. } => "ConfigMapUnreadable",
+            Self::ConfigMap { .. } => "ConfigMapMissing",
             Self::InvalidSpec { .. } | Self::Selector(_) | Self::Trigger(_) => "InvalidSpec",
             Self::Template { .. } => "TemplateInvalid",
             Self::InsecureScheme { .. } => "InsecureScheme",

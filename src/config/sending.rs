@@ -5,15 +5,17 @@ use std::str::FromStr as _;
 use std::time::Duration;
 
 use http::HeaderName;
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject as _;
 use url::Url;
 
 use super::Given;
 use super::effective::duration;
 use super::problem::Problem;
-use super::template::{Chosen, choose};
-use crate::api::credentials::{AuthRef, Needed, SecretKey, SecretName};
+use super::template::{self, Chosen, choose};
+use crate::api::credentials::{AuthRef, Authorities, Needed, SecretKey, SecretName, TlsRef};
 use crate::api::notification::{self as spec, Method};
-use crate::api::refs::{SecretKeyRef, is_service};
+use crate::api::refs::{ConfigMapKey, SecretKeyRef, is_service};
 use crate::api::{NotificationSpec, TransitionType};
 use crate::render::{Body, Data, HeaderTemplate, Parameters, RenderError, UrlTemplate, Values};
 
@@ -31,6 +33,8 @@ pub struct Sending {
     pub headers: Vec<HeaderTemplate>,
     /// Credentials, by reference.
     pub auth: Option<AuthRef>,
+    /// Whom to trust, and who we are.
+    pub tls: TlsRef,
     /// The Secret whose keys sign.
     pub signing: Option<SecretName>,
     /// For the whole attempt.
@@ -83,7 +87,14 @@ impl Sending {
             Destination::Url(_) => None,
         };
         let keys = url.into_iter().chain(self.auth.iter().flat_map(AuthRef::keys)).map(Needed::Key);
-        keys.chain(self.signing.iter().cloned().map(Needed::SigningKeys)).collect()
+        let authorities = match &self.tls.authorities {
+            Authorities::Secret(key) => Some(Needed::Authorities(key.clone())),
+            Authorities::System | Authorities::Pem(_) => None,
+        };
+        keys.chain(self.signing.iter().cloned().map(Needed::SigningKeys))
+            .chain(authorities)
+            .chain(self.tls.client_certificate.iter().cloned().map(Needed::ClientCertificate))
+            .collect()
     }
 
     /// What lanes to one receiver share: the origin, or the Secret that hides it.
@@ -124,7 +135,7 @@ pub(super) fn sending(spec: &NotificationSpec, namespace: &str, given: &Given<'_
     // A parameter is missing only if something that is sent uses it; so each is found by its use, and all are told at once.
     let sending = loop {
         let parameters = chosen.parameters(&missing)?;
-        match compile(endpoint, &chosen, parameters, namespace, given.allow_http) {
+        match compile(endpoint, &chosen, parameters, namespace, given) {
             Err(Problem::ParameterMissing(name)) if !missing.contains(&name) => missing.push(name),
             compiled if missing.is_empty() => break compiled?,
             _ => return Err(chosen.lacks(&missing)),
@@ -139,14 +150,15 @@ fn compile(
     chosen: &Chosen,
     parameters: Parameters,
     namespace: &str,
-    allow_http: bool,
+    given: &Given<'_>,
 ) -> Result<Sending, Problem> {
     let body = Body::compile(&chosen.content_type, &chosen.body, &parameters);
     Ok(Sending {
-        destination: destination(endpoint, chosen, &parameters, namespace, allow_http)?,
+        destination: destination(endpoint, chosen, &parameters, namespace, given.allow_http)?,
         method: endpoint.method.unwrap_or(chosen.method),
         headers: headers(endpoint, chosen, &parameters)?,
         auth: endpoint.auth.as_ref().map(|a| auth(a, chosen, namespace)).transpose()?.flatten(),
+        tls: tls(endpoint.tls.as_ref(), namespace, given)?,
         signing: endpoint.signing.as_ref().map(|s| secret_name(&s.secret_ref.name, namespace)),
         timeout: duration("spec.endpoint.timeout", endpoint.timeout.as_deref(), TIMEOUT)?,
         connect_timeout: duration("spec.endpoint.connectTimeout", endpoint.connect_timeout.as_deref(), CONNECT_TIMEOUT)?,
@@ -224,6 +236,35 @@ fn auth(auth: &spec::Auth, chosen: &Chosen, namespace: &str) -> Result<Option<Au
         (None, None) => Ok(None),
         (Some(_), Some(_)) => Err(Problem::invalid("spec.endpoint.auth", "set exactly one of basic and token")),
     }
+}
+
+fn tls(tls: Option<&spec::Tls>, namespace: &str, given: &Given<'_>) -> Result<TlsRef, Problem> {
+    let Some(tls) = tls else { return Ok(TlsRef::default()) };
+    let authorities = match &tls.ca_from {
+        None => Authorities::System,
+        Some(spec::CaFrom { secret_key_ref: Some(from), config_map_key_ref: None }) => {
+            Authorities::Secret(secret_key(from, namespace))
+        }
+        Some(spec::CaFrom { secret_key_ref: None, config_map_key_ref: Some(from) }) => {
+            let field = "spec.endpoint.tls.caFrom.configMapKeyRef";
+            let key = ConfigMapKey { namespace: namespace.to_owned(), name: from.name.clone(), key: from.key.clone() };
+            let pem = template::read(&key, field, given)?;
+            let has_some = CertificateDer::pem_slice_iter(pem.as_bytes()).next().is_some_and(|first| first.is_ok());
+            if !has_some {
+                return Err(Problem::invalid(field, format!("ConfigMap {key} holds no certificate in PEM")));
+            }
+            Authorities::Pem(pem)
+        }
+        Some(_) => {
+            let message = "set exactly one of configMapKeyRef and secretKeyRef";
+            return Err(Problem::invalid("spec.endpoint.tls.caFrom", message));
+        }
+    };
+    Ok(TlsRef {
+        authorities,
+        client_certificate: tls.client_certificate.as_ref().map(|c| secret_name(&c.secret_ref.name, namespace)),
+        skip_verify: tls.insecure_skip_verify.unwrap_or(false),
+    })
 }
 
 fn secret_name(name: &str, namespace: &str) -> SecretName {

@@ -2,12 +2,13 @@
 //! with the choice.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use kube::ResourceExt as _;
 
 use super::Given;
 use super::nearest::nearest;
-use super::problem::Problem;
+use super::problem::{Missing, Problem};
 use super::sending::parameter_problem;
 use crate::api::notification::{Builtin, Method, Template};
 use crate::api::refs::ConfigMapKey;
@@ -28,7 +29,7 @@ pub enum Text {
     /// It has no such key.
     NoKey,
     /// This.
-    Found(std::sync::Arc<str>),
+    Found(Arc<str>),
 }
 
 /// A template, and what lies beneath the user's own endpoint with it.
@@ -51,12 +52,27 @@ pub(super) struct Chosen {
     declared: &'static [Declared],
 }
 
-/// The key of the ConfigMap that holds the template of a notification, if one does.
+/// The keys of ConfigMaps that a notification refers to: of its template, and of the authorities that it trusts.
 #[must_use]
-pub fn config_map(notification: &Notification) -> Option<ConfigMapKey> {
-    let from = notification.spec.template.as_ref()?.config_map_key_ref.as_ref()?;
+pub fn config_maps(notification: &Notification) -> Vec<ConfigMapKey> {
     let namespace = notification.namespace().unwrap_or_default();
-    Some(ConfigMapKey { namespace, name: from.name.clone(), key: from.key.clone() })
+    let spec = &notification.spec;
+    let template = spec.template.as_ref().and_then(|t| t.config_map_key_ref.as_ref()).map(|from| (&from.name, &from.key));
+    let ca = spec.endpoint.as_ref().and_then(|e| e.tls.as_ref()?.ca_from.as_ref()?.config_map_key_ref.as_ref());
+    let all = template.into_iter().chain(ca.map(|from| (&from.name, &from.key)));
+    all.map(|(name, key)| ConfigMapKey { namespace: namespace.clone(), name: name.clone(), key: key.clone() }).collect()
+}
+
+/// What a key of a ConfigMap holds; `field` refers to it.
+pub(super) fn read(key: &ConfigMapKey, field: &'static str, given: &Given<'_>) -> Result<Arc<str>, Problem> {
+    let missing = |what| Err(Problem::ConfigMap { field, key: key.clone(), what });
+    match (given.text)(key) {
+        Text::Found(text) => Ok(text),
+        Text::Unknown => Err(Problem::ConfigMapUnknown(key.clone())),
+        Text::Unreadable => missing(Missing::Right),
+        Text::NoConfigMap => missing(Missing::ConfigMap),
+        Text::NoKey => missing(Missing::Key),
+    }
 }
 
 /// Finds the template and what comes with it.
@@ -69,13 +85,7 @@ pub(super) fn choose(spec: &NotificationSpec, namespace: &str, given: &Given<'_>
         }
         (None, None, Some(from)) => {
             let key = ConfigMapKey { namespace: namespace.to_owned(), name: from.name.clone(), key: from.key.clone() };
-            let body = match (given.text)(&key) {
-                Text::Found(body) => body.to_string(),
-                Text::Unknown => return Err(Problem::ConfigMapUnknown(key)),
-                Text::Unreadable => return Err(Problem::ConfigMapUnreadable(key)),
-                Text::NoConfigMap => return Err(Problem::ConfigMapMissing(key)),
-                Text::NoKey => return Err(Problem::ConfigMapKeyMissing(key)),
-            };
+            let body = read(&key, "spec.template.configMapKeyRef", given)?.to_string();
             Ok(own(template, &format!("ConfigMap {key}"), from.content_type.as_deref(), body))
         }
         (None, None, None) => Err(Problem::Incomplete { field: "spec.template.builtin, inline or configMapKeyRef" }),

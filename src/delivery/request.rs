@@ -46,6 +46,7 @@ pub fn build(record: &Record, sending: &Sending, facts: &PipelineFacts, until: D
         id,
         auth: sending.auth.clone(),
         signing: sending.signing.clone(),
+        tls: sending.tls.clone(),
         timeout: sending.timeout,
         until,
         connect_timeout: sending.connect_timeout,

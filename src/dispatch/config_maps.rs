@@ -1,4 +1,4 @@
-//! The ConfigMaps that hold templates, watched one by one.
+//! The ConfigMaps that hold templates and certificates of authorities, watched one by one.
 //!
 //! In: the names that notifications refer to. Out: the text of a key, and the names of those that changed.
 
@@ -11,7 +11,6 @@ use kube::Client;
 use crate::api::refs::{ConfigMapKey, ObjectName};
 use crate::config::Text;
 use crate::delivery::Wakes;
-use crate::render::MAX_SOURCE;
 use crate::telemetry::Metrics;
 use crate::telemetry::metrics::Watch;
 use crate::watch::{NamedWatches, Seen};
@@ -97,10 +96,9 @@ fn take(slot: &Slot, seen: Seen<ConfigMap>) -> bool {
     is_news
 }
 
-/// The data. Of what is too long for a template so much is kept that it is seen to be too long.
+/// The data; at most 1 MiB, for the API server takes no larger ConfigMap.
 fn texts(object: ConfigMap) -> BTreeMap<String, Arc<str>> {
-    let kept = |text: String| Arc::from(&text[..text.floor_char_boundary(MAX_SOURCE + 4)]);
-    object.data.unwrap_or_default().into_iter().map(|(key, text)| (key, kept(text))).collect()
+    object.data.unwrap_or_default().into_iter().map(|(key, text)| (key, Arc::from(text))).collect()
 }
 
 #[cfg(test)]
@@ -128,13 +126,5 @@ mod tests {
             assert_eq!(take(&slot, told), news, "{state}");
             assert_eq!(format!("{:?}", slot.lock().unwrap()), state);
         }
-    }
-
-    #[test]
-    fn a_long_text_is_still_too_long() {
-        let long = "é".repeat(MAX_SOURCE);
-        let Seen::Object(Some(object)) = seen(&[("k", &long)]) else { panic!() };
-        let kept = texts(object)["k"].len();
-        assert!(kept > MAX_SOURCE && kept < MAX_SOURCE + 8);
     }
 }

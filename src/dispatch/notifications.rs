@@ -19,7 +19,7 @@ use crate::api::conditions::{ConditionStatus, READY, get};
 use crate::api::credentials::SecretName;
 use crate::api::refs::{ConfigMapKey, ObjectName};
 use crate::api::{self, Notification, NotificationStatus, now};
-use crate::config::{EffectiveNotification, Given, resolve};
+use crate::config::{EffectiveNotification, Given, config_maps, resolve};
 use crate::delivery::Scope;
 use crate::report::status::{self, StatusError};
 use crate::telemetry::metrics::Watch;
@@ -85,7 +85,7 @@ fn place(notification: &Notification) -> (String, String) {
     (notification.namespace().unwrap_or_default(), notification.name_any())
 }
 
-/// Notifications whose template is in a ConfigMap, to be understood again when that changes.
+/// Notifications that refer to a ConfigMap, to be understood again when that changes.
 #[derive(Default)]
 pub struct Understood(Mutex<HashMap<(String, String), Notification>>);
 
@@ -104,11 +104,7 @@ impl Understood {
     /// Understands again those that refer to a ConfigMap; gives their places.
     fn again(&self, ctx: &Context, config_map: &ObjectName) -> Vec<(String, String)> {
         let kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let refers = |n: &Notification| {
-            let template = n.spec.template.as_ref().and_then(|t| t.config_map_key_ref.as_ref());
-            template.is_some_and(|t| t.name == config_map.name)
-        };
-        let those = kept.iter().filter(|((namespace, _), n)| *namespace == config_map.namespace && refers(n));
+        let those = kept.iter().filter(|(_, n)| config_maps(n).iter().any(|key| key.object() == *config_map));
         those.map(|(place, n)| (put(ctx, n), place.clone()).1).collect()
     }
 
@@ -123,12 +119,12 @@ fn put(ctx: &Context, notification: &Notification) -> bool {
     let (namespace, name) = place(notification);
     let given = Given { allow_http: ctx.allow_http, text: &|key| ctx.config_maps.text(key) };
     let effective = resolve(notification, &given);
-    let depends = effective.config_map.is_some();
+    let depends = !effective.config_maps.is_empty();
     ctx.deliveries.directory.put_notification(&namespace, &name, effective);
     depends
 }
 
-/// A ConfigMap has changed, or is known now: whoever has its template there is understood again.
+/// A ConfigMap has changed, or is known now: whoever refers to it is understood again.
 pub async fn config_map_changed(ctx: &Context, config_map: &ObjectName) {
     for (namespace, name) in ctx.understood.again(ctx, config_map) {
         changed(ctx, &namespace, &name).await;
@@ -139,7 +135,7 @@ pub async fn config_map_changed(ctx: &Context, config_map: &ObjectName) {
 async fn changed(ctx: &Context, namespace: &str, name: &str) {
     ctx.config_maps.set_wanted(|| {
         let all = ctx.deliveries.directory.notifications();
-        all.iter().filter_map(|n| n.config_map.as_ref()).map(ConfigMapKey::object).collect()
+        all.iter().flat_map(|n| &n.config_maps).map(ConfigMapKey::object).collect()
     });
     ctx.secrets.set_wanted(|| {
         let all = ctx.deliveries.directory.notifications();

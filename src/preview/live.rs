@@ -38,7 +38,7 @@ where
 /// What the ConfigMaps hold that these notifications refer to.
 pub async fn texts(client: &Client, all: &[Notification]) -> Result<HashMap<ConfigMapKey, Text>, PreviewError> {
     let mut texts = HashMap::new();
-    for key in all.iter().filter_map(crate::config::config_map) {
+    for key in all.iter().flat_map(crate::config::config_maps) {
         let api: Api<ConfigMap> = Api::namespaced(client.clone(), &key.namespace);
         let what = format!("ConfigMap {}", key.object());
         let object = api.get_opt(&key.name).await.map_err(|e| PreviewError::Read { what, source: Box::new(e) })?;

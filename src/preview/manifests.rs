@@ -69,7 +69,7 @@ impl Manifests {
     /// What the ConfigMaps hold that these refer to, as far as they are here.
     #[must_use]
     pub fn texts(&self, notifications: &[Notification]) -> HashMap<ConfigMapKey, Text> {
-        let keys = notifications.iter().filter_map(crate::config::config_map);
+        let keys = notifications.iter().flat_map(crate::config::config_maps);
         keys.map(|key| (key.clone(), self.text(&key))).collect()
     }
 

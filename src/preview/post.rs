@@ -7,6 +7,7 @@ use http::{HeaderName, HeaderValue};
 use url::Url;
 
 use super::{Preview, PreviewError};
+use crate::api::credentials::TlsRef;
 use crate::api::notification::Method;
 use crate::api::since_boot;
 use crate::send::{Attempt, Destination, Outgoing, Policy, Secrets, Sender};
@@ -39,6 +40,7 @@ pub async fn post(preview: &Preview, url: &Url) -> Result<Posted, PreviewError> 
             id: preview.headers.get("webhook-id").cloned().unwrap_or_default(),
             auth: None,
             signing: None,
+            tls: TlsRef::default(),
             timeout: TIMEOUT,
             until: since_boot() + TIMEOUT,
             connect_timeout: TIMEOUT,

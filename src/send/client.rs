@@ -1,4 +1,4 @@
-//! HTTP clients, one for each distinct connect timeout, so that connections are shared as widely as settings allow.
+//! HTTP clients, one for each distinct connect timeout and TLS, so that connections are shared as widely as settings allow.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -7,6 +7,7 @@ use reqwest::{Certificate, Client};
 
 use super::policy::Policy;
 use super::resolver::Guarded;
+use super::tls::{Fingerprint, Tls};
 
 /// So many clients at most; the one that was not used for longest goes.
 const MAX_CLIENTS: usize = 32;
@@ -29,8 +30,11 @@ pub struct Clients {
     /// Trusted beside the authorities that the system trusts.
     roots: Vec<Certificate>,
     /// The one used last stands last.
-    made: Mutex<Vec<(Duration, Client)>>,
+    made: Mutex<Vec<(Settings, Client)>>,
 }
+
+/// What tells clients apart.
+type Settings = (Duration, Fingerprint);
 
 impl Clients {
     /// None yet.
@@ -38,12 +42,13 @@ impl Clients {
         Self { policy, roots, made: Mutex::default() }
     }
 
-    /// The client with this connect timeout.
-    pub fn get(&self, connect_timeout: Duration) -> Result<Client, reqwest::Error> {
+    /// The client with this connect timeout and TLS.
+    pub fn get(&self, connect_timeout: Duration, tls: &Tls) -> Result<Client, reqwest::Error> {
+        let settings = (connect_timeout, tls.fingerprint());
         let mut made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
-        let entry = match made.iter().position(|(timeout, _)| *timeout == connect_timeout) {
+        let entry = match made.iter().position(|(of, _)| *of == settings) {
             Some(at) => made.remove(at),
-            None => (connect_timeout, self.make(connect_timeout)?),
+            None => (settings, self.make(connect_timeout, tls)?),
         };
         let client = entry.1.clone();
         if made.len() >= MAX_CLIENTS {
@@ -53,13 +58,12 @@ impl Clients {
         Ok(client)
     }
 
-    fn make(&self, connect_timeout: Duration) -> Result<Client, reqwest::Error> {
-        Client::builder()
+    fn make(&self, connect_timeout: Duration, tls: &Tls) -> Result<Client, reqwest::Error> {
+        tls.apply(Client::builder().tls_certs_merge(self.roots.iter().cloned()))?
             .user_agent(USER_AGENT)
             .redirect(reqwest::redirect::Policy::none())
             .no_proxy()
             .dns_resolver(Guarded(Arc::clone(&self.policy)))
-            .tls_certs_merge(self.roots.iter().cloned())
             .connect_timeout(connect_timeout)
             .tcp_nodelay(true)
             .pool_max_idle_per_host(MAX_IDLE)
@@ -79,13 +83,13 @@ mod tests {
     fn the_client_not_used_for_longest_goes() {
         crate::send::tests::provider();
         let clients = Clients::new(Arc::default(), Vec::new());
-        let timeouts = || clients.made.lock().unwrap().iter().map(|(t, _)| t.as_secs()).collect::<Vec<_>>();
+        let timeouts = || clients.made.lock().unwrap().iter().map(|((t, _), _)| t.as_secs()).collect::<Vec<_>>();
         for seconds in 1..=MAX_CLIENTS as u64 {
-            clients.get(Duration::from_secs(seconds)).unwrap();
+            clients.get(Duration::from_secs(seconds), &Tls::default()).unwrap();
         }
-        clients.get(Duration::from_secs(1)).unwrap();
+        clients.get(Duration::from_secs(1), &Tls::default()).unwrap();
         assert_eq!(timeouts().len(), MAX_CLIENTS);
-        clients.get(Duration::from_secs(100)).unwrap();
+        clients.get(Duration::from_secs(100), &Tls::default()).unwrap();
         assert_eq!(timeouts().len(), MAX_CLIENTS);
         assert_eq!((timeouts().first(), timeouts().last()), (Some(&3), Some(&100)));
         assert!(timeouts().contains(&1));

@@ -24,6 +24,7 @@ mod signing;
 #[cfg(test)]
 mod tests;
 mod timely;
+mod tls;
 mod watch;
 
 pub use attempt::{Attempt, AttemptResult, Failure, FailureKind, NotSent};

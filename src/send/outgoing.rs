@@ -6,7 +6,7 @@ use bytes::Bytes;
 use http::{HeaderName, HeaderValue};
 use url::Url;
 
-use crate::api::credentials::{AuthRef, SecretKey, SecretName};
+use crate::api::credentials::{AuthRef, SecretKey, SecretName, TlsRef};
 use crate::api::notification::Method;
 
 /// One request as rendered; credentials by reference.
@@ -27,6 +27,8 @@ pub struct Outgoing {
     pub auth: Option<AuthRef>,
     /// The Secret whose keys sign.
     pub signing: Option<SecretName>,
+    /// Whom to trust, and who we are.
+    pub tls: TlsRef,
     /// For everything: waiting for a Secret, name, connection, request and answer.
     pub timeout: Duration,
     /// The end of that time, by [`crate::api::since_boot`]. Nothing is sent after it, also if the process is suspended meanwhile.

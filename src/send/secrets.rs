@@ -12,6 +12,7 @@ use tokio::time::Instant;
 use super::attempt::NotSent;
 use super::redact::Hidden;
 use super::signing::Signing;
+use super::tls;
 use crate::api::credentials::{Needed, SecretKey, SecretName};
 
 /// Changes that a slow listener may fall behind by before it is told that it missed some.
@@ -71,6 +72,8 @@ impl Secrets {
             let contents = state.contents(&name)?;
             match needed {
                 Needed::Key(key) => drop(contents.text(key)?),
+                Needed::Authorities(key) => drop(tls::authorities(&contents, key)?),
+                Needed::ClientCertificate(name) => drop(tls::identity(&contents, name)?),
                 Needed::SigningKeys(name) => drop(Signing::read(&contents, name, &mut Hidden::default())?),
             }
         }

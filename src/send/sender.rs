@@ -20,8 +20,9 @@ use super::redact::Hidden;
 use super::secrets::{Contents, Secrets};
 use super::signing::{Signing, WEBHOOK_SIGNATURE};
 use super::timely::Timely;
+use super::tls::Tls;
 use super::{SendError, failure, retry_after};
-use crate::api::credentials::{AuthRef, PASSWORD, SecretKey, SecretName, USERNAME};
+use crate::api::credentials::{AuthRef, Authorities, PASSWORD, SecretKey, SecretName, TlsRef, USERNAME};
 use crate::api::notification::Method;
 use crate::api::{self, Time, since_boot};
 use crate::telemetry::Metrics;
@@ -59,6 +60,7 @@ struct Prepared {
     url: Url,
     credentials: Credentials,
     signing: Signing,
+    tls: Tls,
     hidden: Hidden,
     /// The Secrets that were read for it.
     used: Vec<(SecretName, Arc<Contents>)>,
@@ -83,7 +85,7 @@ impl Sender {
         }
         let policy = Arc::new(policy);
         let clients = Clients::new(Arc::clone(&policy), roots);
-        clients.get(Duration::from_secs(5)).map_err(SendError::Client)?;
+        clients.get(Duration::from_secs(5), &Tls::default()).map_err(SendError::Client)?;
         Ok(Self { policy, secrets, clients, metrics })
     }
 
@@ -142,7 +144,30 @@ impl Sender {
             None => Signing::default(),
             Some(name) => Signing::read(&*self.open(name.clone(), wait, &mut used).await?, name, &mut hidden)?,
         };
-        Ok(Prepared { url, credentials, signing, hidden, used })
+        let tls = self.tls(&out.tls, wait, &mut used).await?;
+        Ok(Prepared { url, credentials, signing, tls, hidden, used })
+    }
+
+    /// Reads whom to trust, and who we are.
+    async fn tls(
+        &self,
+        wanted: &TlsRef,
+        wait: Instant,
+        used: &mut Vec<(SecretName, Arc<Contents>)>,
+    ) -> Result<Tls, NotSent> {
+        let mut tls = Tls::default();
+        match &wanted.authorities {
+            Authorities::System => {}
+            Authorities::Pem(pem) => tls.trust(Arc::clone(pem)),
+            Authorities::Secret(key) => tls.trust_secret(&*self.open(key.secret(), wait, used).await?, key)?,
+        }
+        if let Some(name) = &wanted.client_certificate {
+            tls.identify(&*self.open(name.clone(), wait, used).await?, name)?;
+        }
+        if wanted.skip_verify {
+            tls.skip_verify();
+        }
+        Ok(tls)
     }
 
     /// Reads a Secret and notes that it was read.
@@ -159,7 +184,7 @@ impl Sender {
 
     /// Sends the request and reads the answer.
     async fn exchange(&self, out: &Outgoing, mut prepared: Prepared, started: Time, deadline: Instant) -> AttemptResult {
-        let client = match self.clients.get(out.connect_timeout) {
+        let client = match self.clients.get(out.connect_timeout, &prepared.tls) {
             Ok(client) => client,
             Err(error) => {
                 tracing::error!(error = &error as &dyn std::error::Error, "no HTTP client can be made");

@@ -13,7 +13,7 @@ use tokio::net::{TcpListener, TcpStream};
 
 use super::secrets::tests::secret;
 use super::*;
-use crate::api::credentials::{AuthRef, SecretKey};
+use crate::api::credentials::{AuthRef, SecretKey, TlsRef};
 use crate::api::notification::Method;
 use crate::telemetry::Metrics;
 
@@ -126,6 +126,7 @@ fn to(destination: Destination) -> Outgoing {
         id: "msg-1".to_owned(),
         auth: None,
         signing: None,
+        tls: TlsRef::default(),
         timeout: LONG,
         connect_timeout: Duration::from_secs(5),
     }

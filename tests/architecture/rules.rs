@@ -34,7 +34,6 @@ pub const ARROWS: &[(&str, &str, &str)] = &[
     ("delivery", "send", "makes the request"),
     ("delivery", "watch", "watches deliveries"),
     ("send", "watch", "watches Secrets"),
-    ("dispatch", "render", "knows how long a template may be"),
     ("delivery", "broken", "breaks its promises where a test wants it, with the feature only"),
     ("dispatch", "broken", "breaks its promises where a test wants it, with the feature only"),
 ];

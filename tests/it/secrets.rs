@@ -1,6 +1,6 @@
 //! Credentials out of Secrets: always the newest, never without, and never shown.
 
-use k8s_openapi::api::core::v1::Secret;
+use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use k8s_openapi::api::events::v1::Event;
 use kube::api::ListParams;
 use pennant::api::conditions::ConditionStatus;
@@ -264,4 +264,38 @@ async fn every_key_of_the_secret_signs_while_it_is_rotated() {
     assert_eq!(tries[0].id(), tries[1].id());
     assert!(tries.iter().all(|r| verifies(r, FIRST) && !verifies(r, SECOND)), "{tries:?}");
     Oracle::new(&world, &receiver).lane("shop/hook/dev/web", &["Deployed 2"]).check().await;
+}
+
+#[tokio::test]
+async fn certificates_that_cannot_be_used_are_told_before_anything_is_sent() {
+    let world = World::new("certificates").await;
+    let receiver = Receiver::start();
+    world.deploy("web", "1").await;
+    world.pipeline("shop", &["dev/web"]).await;
+    let from = |kind: &str| json!({(kind): {"name": "ca", "key": "ca.crt"}});
+    world.notification("map", &receiver, json!({"endpoint": {"tls": {"caFrom": from("configMapKeyRef")}}})).await;
+    world.notification("secret", &receiver, json!({"endpoint": {"tls": {"caFrom": from("secretKeyRef")}}})).await;
+    let client = json!({"endpoint": {"tls": {"clientCertificate": {"secretRef": {"name": "ca"}}}}});
+    world.notification("client", &receiver, client).await;
+    let _pennant = Pennant::start(&world).await;
+    let told = async |name: &str, word: &str| {
+        world.condition(name, "Ready", |c| c.status == ConditionStatus::False && c.message.contains(word)).await
+    };
+    assert_eq!(told("map", "/ca does not exist").await.reason, "ConfigMapMissing");
+    assert_eq!(told("secret", "/ca does not exist").await.reason, "SecretMissing");
+    world.create::<ConfigMap>(json!({"metadata": {"name": "ca"}, "data": {"ca.crt": "junk"}})).await;
+    world.secret("ca", json!({"ca.crt": "junk", "tls.crt": "junk", "tls.key": "s3cr3t-k3y"})).await;
+    assert_eq!(told("map", "holds no certificate").await.reason, "InvalidSpec");
+    told("secret", "holds no certificate").await;
+    assert!(!told("client", "is no private key").await.message.contains("s3cr3t"));
+    let good = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
+    let (pem, key) = (good.cert.pem(), good.signing_key.serialize_pem());
+    world.patch::<ConfigMap>("ca", json!({"data": {"ca.crt": pem}})).await;
+    world.patch::<Secret>("ca", json!({"stringData": {"ca.crt": pem, "tls.crt": pem, "tls.key": key}})).await;
+    world.settled().await;
+    world.ship("web", "2").await;
+    world.fence("shop", &["map", "secret", "client"]).await;
+    let lanes = ["map", "secret", "client"].map(|name| format!("shop/{name}/dev/web"));
+    let oracle = lanes.iter().fold(Oracle::new(&world, &receiver), |oracle, lane| oracle.lane(lane, &["Deployed 2"]));
+    oracle.check().await;
 }

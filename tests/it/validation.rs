@@ -150,6 +150,12 @@ fn bad_notifications() -> Vec<Bad> {
             "should have at least 1 items",
         ),
         ("a template that is nothing", notification(json!({"template": {"inline": null}})), "set exactly one of builtin"),
+        ("a CA of nowhere", endpoint(json!({"tls": {"caFrom": {}}})), "set exactly one of configMapKeyRef and secretKeyRef"),
+        (
+            "everybody and somebody trusted",
+            endpoint(json!({"tls": {"caFrom": {"secretKeyRef": {"name": "a", "key": "b"}}, "insecureSkipVerify": true}})),
+            "set one of them",
+        ),
         ("two templates", notification(json!({"template": {"builtin": "slack"}})), "set exactly one of builtin"),
         ("an unknown built-in", notification(json!({"template": {"inline": null, "builtin": "slak"}})), "slak"),
         (

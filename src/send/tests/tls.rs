@@ -4,15 +4,33 @@ use std::io::{Read as _, Write as _};
 use std::sync::Arc;
 
 use rcgen::{CertificateParams, CertifiedIssuer, KeyPair, date_time_ymd};
-use rustls::pki_types::PrivateKeyDer;
-use rustls::{ServerConfig, ServerConnection, StreamOwned};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::server::WebPkiClientVerifier;
+use rustls::{RootCertStore, ServerConfig, ServerConnection, StreamOwned};
 
 use super::*;
+use crate::api::credentials::{Authorities, SecretName, TlsRef};
 
 /// A receiver with this certificate; its address.
-fn receiver(chain: Vec<rustls::pki_types::CertificateDer<'static>>, key: &KeyPair) -> SocketAddr {
+fn receiver(chain: Vec<CertificateDer<'static>>, key: &KeyPair) -> SocketAddr {
+    serve(ServerConfig::builder().with_no_client_auth(), chain, key)
+}
+
+/// A receiver with this certificate that wants one of this authority; its address.
+fn demanding(chain: Vec<CertificateDer<'static>>, key: &KeyPair, ca: &CertifiedIssuer<'_, KeyPair>) -> SocketAddr {
+    let mut roots = RootCertStore::empty();
+    roots.add(ca.der().clone()).unwrap();
+    let verifier = WebPkiClientVerifier::builder(Arc::new(roots)).build().unwrap();
+    serve(ServerConfig::builder().with_client_cert_verifier(verifier), chain, key)
+}
+
+fn serve(
+    builder: rustls::ConfigBuilder<ServerConfig, rustls::server::WantsServerCert>,
+    chain: Vec<CertificateDer<'static>>,
+    key: &KeyPair,
+) -> SocketAddr {
     let key = PrivateKeyDer::try_from(key.serialize_der()).unwrap();
-    let config = Arc::new(ServerConfig::builder().with_no_client_auth().with_single_cert(chain, key).unwrap());
+    let config = Arc::new(builder.with_single_cert(chain, key).unwrap());
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     // Ends with the process.
@@ -91,4 +109,73 @@ async fn a_receiver_without_tls_is_told_apart() {
     let attempt = sender().send(to_tls(plain.address)).await;
     assert_eq!(attempt.result.error().as_deref(), Some("TLS: the receiver does not speak TLS"), "{attempt:?}");
     assert_eq!(failure(&attempt).kind, FailureKind::Tls);
+}
+
+/// A certificate for loopback of this authority, and its key.
+fn issued(ca: &CertifiedIssuer<'_, KeyPair>) -> (rcgen::Certificate, KeyPair) {
+    let key = KeyPair::generate().unwrap();
+    (CertificateParams::new(vec!["127.0.0.1".to_owned()]).unwrap().signed_by(&key, ca).unwrap(), key)
+}
+
+fn with_secrets(values: &[(&str, String)]) -> Sender {
+    let values = values.iter().map(|(key, value)| (SecretKey::new("team-a", "tls", key), value.clone()));
+    Sender::new(lax(), Secrets::fixed(values), Metrics::new()).unwrap()
+}
+
+fn trusting(authorities: Authorities) -> TlsRef {
+    TlsRef { authorities, ..TlsRef::default() }
+}
+
+#[tokio::test]
+async fn authorities_of_ones_own_are_trusted_and_no_others() {
+    provider();
+    let (ca, other) = (authority(), authority());
+    let (certificate, key) = issued(&ca);
+    let address = receiver(vec![certificate.der().clone()], &key);
+    let sender =
+        with_secrets(&[("ca.crt", ca.pem()), ("both.crt", format!("{}{}", other.pem(), ca.pem())), ("junk", "x".into())]);
+    let of = |key| Authorities::Secret(SecretKey::new("team-a", "tls", key));
+    let unknown = "TLS: the certificate is self-signed or from an unknown authority";
+    for (tls, error) in [
+        (trusting(of("ca.crt")), None),
+        (trusting(of("both.crt")), None),
+        (trusting(Authorities::Pem(ca.pem().into())), None),
+        // It has the name of the right one, and another key.
+        (trusting(Authorities::Pem(other.pem().into())), Some("TLS: the certificate is not acceptable")),
+        (trusting(Authorities::System), Some(unknown)),
+        (TlsRef { skip_verify: true, ..TlsRef::default() }, None),
+        (trusting(of("junk")), Some("Secret team-a/tls, key junk: holds no certificate in PEM")),
+        (trusting(of("none")), Some("Secret team-a/tls has no key none")),
+    ] {
+        let attempt = sender.send(Outgoing { tls: tls.clone(), ..to_tls(address) }).await;
+        assert_eq!(attempt.result.error().as_deref(), error, "{tls:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_certificate_of_ones_own_is_shown_where_it_is_asked_for() {
+    provider();
+    let (ca, clients) = (authority(), authority());
+    let (certificate, key) = issued(&ca);
+    let address = demanding(vec![certificate.der().clone()], &key, &clients);
+    let (ours, our_key) = issued(&clients);
+    let (theirs, their_key) = issued(&ca);
+    let tls = |name: Option<&str>| TlsRef {
+        authorities: Authorities::Pem(ca.pem().into()),
+        client_certificate: name.map(|name| SecretName { namespace: "team-a".into(), name: name.into() }),
+        skip_verify: false,
+    };
+    let send = async |certificate: String, key: String, name| {
+        let sender = with_secrets(&[("tls.crt", certificate), ("tls.key", key)]);
+        sender.send(Outgoing { tls: tls(name), ..to_tls(address) }).await
+    };
+    let good = send(ours.pem(), our_key.serialize_pem(), Some("tls")).await;
+    assert_eq!(good.result.status(), Some(200), "{good:?}");
+    for name in [None, Some("tls")] {
+        let refused = send(theirs.pem(), their_key.serialize_pem(), name).await;
+        assert!(matches!(failure(&refused).kind, FailureKind::Tls | FailureKind::Closed), "{refused:?}");
+    }
+    let junk = send(ours.pem(), "s3cr3t".into(), Some("tls")).await;
+    let words = junk.result.error().unwrap();
+    assert!(words.contains("Secret team-a/tls, key tls.key") && !words.contains("s3cr3t"), "{words}");
 }
