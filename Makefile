@@ -1,4 +1,4 @@
-# What people and CI do with this repository. It takes Rust, Go, bash and make; `make` alone lists the targets.
+# What people and CI do with this repository. It takes Rust, Go, Node, bash and make; `make` alone lists the targets.
 
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
@@ -9,6 +9,9 @@ MAKEFLAGS += --no-builtin-rules --no-print-directory
 # Without Cargo.lock in force, what was tested is not what is built.
 CARGO := cargo
 LOCKED := --locked
+
+# A snapshot that differs is a failure; `make snapshots` writes them anew.
+export INSTA_UPDATE ?= no
 
 # Tools that are built once are kept out of the repository, by version.
 CACHE := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/pennant
@@ -30,9 +33,13 @@ demo: ## See it work: real rollouts, a receiver that is down, a killed controlle
 	@bash hack/demo.sh
 
 .PHONY: test
-test: assets ## Run all tests, on a real API server
+test: assets schemas ## Run all tests, on a real API server
 	@printf 'test: compiling; with nothing cached that takes about 5 minutes on two cores\n'
 	$(CARGO) test $(LOCKED) --no-fail-fast
+
+.PHONY: snapshots
+snapshots: schemas ## Write down anew what the built-in templates send; look at the difference before you commit it
+	INSTA_UPDATE=always $(CARGO) test $(LOCKED) --test contract -- snapshots
 
 .PHONY: chaos
 chaos: assets ## Abuse the real program under load, for two minutes; KILLS=100 for long, SEED=n to try a run again
@@ -62,6 +69,7 @@ lint: $(DENY) ## Check format, lints, documentation, licences, bans and sources
 	@unformatted=$$(gofmt -l hack/control-plane); \
 	[[ -z $$unformatted ]] || { printf 'lint: run gofmt on %s\n' $$unformatted >&2; exit 1; }
 	@for script in hack/*.sh .ci/run; do bash -n "$$script"; done
+	@for script in hack/schemas/*.mjs; do node --check "$$script"; done
 
 .PHONY: ci
 ci: ## Everything that must hold before a merge: lint, generated files, tests, chaos, nothing left behind
@@ -106,6 +114,11 @@ clean: ## Remove what was built here; what is kept for all clones is in ~/.cache
 .PHONY: assets
 assets: $(LAUNCHER)
 	@$(LAUNCHER) build >/dev/null
+
+# What receivers publish of their APIs, for the contract tests; nothing to do once it is there.
+.PHONY: schemas
+schemas:
+	@node hack/schemas/fetch.mjs >/dev/null
 
 $(LAUNCHER): $(wildcard hack/control-plane/*.go hack/control-plane/go.* hack/control-plane/*.yaml)
 	@mkdir -p $(@D)

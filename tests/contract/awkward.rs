@@ -1,0 +1,86 @@
+//! Transitions as awkward as a cluster can make them.
+//!
+//! Messages and reasons are whatever a controller wrote, revisions whatever a source calls its versions. Names keep to what
+//! Kubernetes allows, so they are long and no more: 63 characters, or 253 for clusters and application objects.
+
+use std::collections::BTreeMap;
+
+use pennant::api::TransitionType;
+use pennant::render::Data;
+
+/// The hash in the revisions of all rows.
+pub const COMMIT: &str = "5f3d2c1b0a9e8d7c6b5a4f3e2d1c0b9a8f7e6d5c";
+
+/// Text that many receivers would take for a mention, a link, a command, or formatting.
+pub const MARKUP: &str = "<!channel> <!here|here> <@U1> <#C1> @here @everyone @all @user <users/all> <at>x</at> \
+    [x](http://evil.example) <http://evil.example|x> ![i](http://evil.example/i.png) *b* _i_ ~s~ **b** `c` ```p``` \
+    <b>b</b> <a href=\"http://evil.example\">x</a> &lt;!channel&gt; #1 /command %%% ${{ github.token }} $CI_JOB_TOKEN \
+    |t| ||s|| > q";
+
+type Change = fn(&mut Data);
+
+/// What is changed in a sample, by name.
+const ROWS: &[(&str, Change)] = &[
+    ("as the sample is", |_| {}),
+    ("nothing known", |data| {
+        data.reason.clear();
+        data.message.clear();
+        data.running_revision.clear();
+    }),
+    ("quotes and backslashes", |data| text(data, r#"""\"'`\\ C:\new\table \u0041 {{message}} {{"#)),
+    ("line breaks", |data| text(data, "\nfirst\r\nsecond\n\n\n\tthird\r")),
+    ("control characters", |data| text(data, "a\0b\u{1}c\u{8}d\u{b}e\u{1b}[31mred\u{7f}\u{85}\u{9f}f")),
+    ("separators of lines and words", |data| text(data, "a\u{2028}b\u{2029}c\u{a0}d\u{200b}e\u{feff}f")),
+    ("right to left, and joined", |data| text(data, "\u{202e}abc\u{202c} שלום مرحبا 🏴‍☠️👩‍👩‍👧‍👦 é e\u{301} 𝔘𝔫𝔦 \u{fffd}")),
+    ("spaces only", |data| text(data, "   ")),
+    ("long", |data| data.message = "a word, \"quoted\" & <b>bold</b>\n".repeat(340)),
+    ("long, of wide characters", |data| data.message = "🏴‍☠️é𝔘".repeat(1000)),
+    ("long, of what is escaped", |data| {
+        data.message = "<>&\"'*_`@".repeat(1200);
+        data.reason = "<>&\"'*_`@".repeat(50);
+        data.revision = revision(&data.revision, &"<&*_".repeat(100));
+    }),
+    ("markup", |data| text(data, MARKUP)),
+    ("markup in the branch", |data| data.revision = revision(&data.revision, "<@U1>/*b*/[x](e)&\"'")),
+    ("a branch with everything", |data| data.revision = revision(&data.revision, "feature/ä+b c%20#1?x=1&y=2")),
+    ("long names", long_names),
+    ("labels", |data| {
+        let label = |name: &str| (name.to_owned(), "\"<!channel>\n".to_owned());
+        data.pipeline.labels = BTreeMap::from([label("team"), label("app.kubernetes.io/name")]);
+        data.pipeline.annotations = BTreeMap::from([label("example.com/\"owner\"")]);
+    }),
+    ("drifted and coalesced", |data| (data.drifted, data.coalesced) = (true, true)),
+    ("long ago", |data| data.time = pennant::api::Time::UNIX_EPOCH),
+];
+
+/// A transition of this type for each row, with type and name of the row.
+pub fn rows(type_: TransitionType) -> impl Iterator<Item = (TransitionType, &'static str, Data)> {
+    ROWS.iter().map(move |(name, change)| {
+        let mut data = Data::sample(type_);
+        change(&mut data);
+        (type_, *name, data)
+    })
+}
+
+fn text(data: &mut Data, text: &str) {
+    text.clone_into(&mut data.reason);
+    text.clone_into(&mut data.message);
+}
+
+/// A revision of this branch, if there was one.
+fn revision(old: &str, branch: &str) -> String {
+    if old.is_empty() { String::new() } else { format!("{branch}@sha1:{COMMIT}") }
+}
+
+fn long_names(data: &mut Data) {
+    let name = |length: usize| "n".repeat(length);
+    data.pipeline.name = name(63);
+    data.pipeline.namespace = name(63);
+    data.environment = name(63);
+    data.notification.name = name(63);
+    data.target.namespace = name(63);
+    data.target.cluster.name = name(253);
+    data.target.cluster.namespace = name(63);
+    data.target.app.name = name(253);
+    data.target.name = [63, 253, 63, 253].map(name).join("/");
+}

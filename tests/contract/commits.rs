@@ -1,0 +1,63 @@
+//! Which commit a status is set on.
+
+use pennant::api::TransitionType;
+use pennant::api::notification::Builtin;
+use pennant::render::Data;
+
+use crate::awkward::COMMIT;
+use crate::subject::{Parameters, Subject};
+
+const STATUSES: [Builtin; 5] = [
+    Builtin::GithubCommitStatus,
+    Builtin::GitlabCommitStatus,
+    Builtin::GiteaCommitStatus,
+    Builtin::BitbucketBuildStatus,
+    Builtin::AzureDevopsGitStatus,
+];
+
+/// The path of a status for a revision, or why there is none.
+fn path(builtin: Builtin, revision: &str, previous: &str) -> Result<String, String> {
+    let mut data = Data::sample(TransitionType::Deployed);
+    revision.clone_into(&mut data.revision);
+    previous.clone_into(&mut data.previous_revision);
+    let request = Subject::example(builtin, Parameters::Required).render(&data).map_err(|problem| problem.to_string())?;
+    Ok(request.url.path().to_owned())
+}
+
+#[test]
+fn the_hash_is_found_in_every_kind_of_revision() {
+    let long = "a".repeat(63) + "1";
+    let revisions = [
+        (format!("main@sha1:{COMMIT}"), COMMIT),
+        (format!("feature/x@y@sha1:{COMMIT}"), COMMIT),
+        (format!("main/{COMMIT}"), COMMIT),
+        (format!("sha1:{COMMIT}"), COMMIT),
+        (COMMIT.to_owned(), COMMIT),
+        (format!("main@sha256:{long}"), long.as_str()),
+        (long.clone(), long.as_str()),
+    ];
+    for builtin in STATUSES {
+        for (revision, hash) in &revisions {
+            let path = path(builtin, revision, "").unwrap_or_else(|problem| panic!("{}: {problem}", builtin.as_str()));
+            assert!(path.split('/').any(|segment| segment == *hash), "{}, {revision}: {path}", builtin.as_str());
+        }
+    }
+}
+
+#[test]
+fn what_is_removed_is_told_of_the_commit_that_ran() {
+    for builtin in STATUSES {
+        assert!(path(builtin, "", COMMIT).unwrap().contains(COMMIT), "{}", builtin.as_str());
+    }
+}
+
+#[test]
+fn a_version_that_is_no_commit_is_an_error_that_says_so() {
+    for builtin in STATUSES {
+        for revision in ["6.5.0", "v1.2.3", "latest@sha256:short", "1234567"] {
+            let problem = path(builtin, revision, "").expect_err(revision);
+            let says = problem.contains("no commit hash") && problem.contains(revision);
+            assert!(says, "{}: {problem}", builtin.as_str());
+        }
+    }
+}

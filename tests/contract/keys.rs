@@ -1,0 +1,121 @@
+//! What belongs together has one key: what ends an alert is about the alert that a failure began, and about no other.
+
+use std::collections::BTreeSet;
+
+use pennant::api::TransitionType::{self, Deployed, Failed, Progressing, Recovered, Removed};
+use pennant::api::notification::Builtin;
+use pennant::render::Data;
+use serde_json::Value;
+
+use crate::awkward;
+use crate::subject::{Parameters, Request, Subject};
+
+/// Where an alert's key is.
+type Key = fn(&Request) -> Option<Value>;
+
+fn pagerduty(request: &Request) -> Option<Value> {
+    request.json().get("dedup_key").cloned()
+}
+
+/// In the body of what begins it, in the path of what ends it.
+fn opsgenie(request: &Request) -> Option<Value> {
+    let in_path = || request.url.path().strip_prefix("/v2/alerts/")?.split('/').next().map(Value::from);
+    request.json().get("alias").cloned().or_else(in_path)
+}
+
+fn alertmanager(request: &Request) -> Option<Value> {
+    request.json().pointer("/0/labels").cloned()
+}
+
+const ALERTS: [(Builtin, Key); 3] =
+    [(Builtin::Pagerduty, pagerduty), (Builtin::Opsgenie, opsgenie), (Builtin::Alertmanager, alertmanager)];
+
+#[test]
+fn what_ends_an_alert_has_the_key_of_what_began_it() {
+    for (builtin, key) in ALERTS {
+        for parameters in [Parameters::Required, Parameters::Examples] {
+            let subject = Subject::example(builtin, parameters);
+            let of = |data: &Data| key(&subject.render(data).unwrap());
+            let began = of(&Data::sample(Failed));
+            assert!(began.is_some(), "{} has a key", builtin.as_str());
+            for type_ in [Deployed, Recovered, Removed] {
+                // Another revision, reason and time are the same target all the same.
+                for (_, row, data) in awkward::rows(type_).filter(|(_, row, _)| *row != "long names") {
+                    assert_eq!(of(&data), began, "{}, {}, {row}", builtin.as_str(), type_.as_str());
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn another_target_has_another_key() {
+    let others: [fn(&mut Data); 6] = [
+        |_| {},
+        |data| data.target.name.push_str("/web"),
+        |data| "prod/clusters.eu-1/podinfo".clone_into(&mut data.target.name),
+        |data| "stage/in-cluster/podinfo".clone_into(&mut data.target.name),
+        |data| data.target.name = format!("prod/{}/a", "n".repeat(253)),
+        |data| data.target.name = format!("prod/{}/b", "n".repeat(253)),
+    ];
+    for (builtin, key) in ALERTS {
+        let subject = Subject::example(builtin, Parameters::Required);
+        let keys: BTreeSet<String> = others
+            .iter()
+            .map(|change| {
+                let mut data = Data::sample(Failed);
+                change(&mut data);
+                key(&subject.render(&data).unwrap()).expect("a failure has a key").to_string()
+            })
+            .collect();
+        assert_eq!(keys.len(), others.len(), "{}: {keys:?}", builtin.as_str());
+    }
+}
+
+/// What is under way neither begins nor ends an alert.
+#[test]
+fn progressing_leaves_alerts_as_they_are() {
+    let request = |builtin| Subject::example(builtin, Parameters::Required).render(&Data::sample(Progressing)).unwrap();
+    assert_eq!(request(Builtin::Pagerduty).url.path(), "/v2/change/enqueue");
+    assert!(request(Builtin::Opsgenie).url.path().ends_with("/notes"));
+    assert_eq!(request(Builtin::Alertmanager).body.split_whitespace().collect::<String>(), "[]");
+}
+
+/// Alertmanager tells from the end whether an alert fires.
+#[test]
+fn a_failure_fires_and_what_mends_it_resolves() {
+    let subject = Subject::example(Builtin::Alertmanager, Parameters::Required);
+    let ends = |type_: TransitionType| subject.body(type_, |_| {})[0]["endsAt"].as_str().map(str::to_owned);
+    assert!(ends(Failed) > Some("2090".to_owned()), "{:?}", ends(Failed));
+    for type_ in [Deployed, Recovered, Removed] {
+        assert_eq!(ends(type_).as_deref(), Some("2025-11-21T07:47:14.567Z"), "{}", type_.as_str());
+    }
+    let subject = Subject::example(Builtin::Opsgenie, Parameters::Required);
+    let path = |type_| subject.render(&Data::sample(type_)).unwrap().url.path().to_owned();
+    assert_eq!(path(Failed), "/v2/alerts");
+    for type_ in [Deployed, Recovered, Removed] {
+        assert!(path(type_).ends_with("/close"), "{}: {}", type_.as_str(), path(type_));
+    }
+}
+
+/// Statuses of one commit are told apart by a name that may have to be cut; what was cut is still told apart.
+#[test]
+fn statuses_of_different_targets_stand_side_by_side() {
+    let names = [
+        (Builtin::GithubCommitStatus, "/context"),
+        (Builtin::GitlabCommitStatus, "/name"),
+        (Builtin::GiteaCommitStatus, "/context"),
+        (Builtin::BitbucketBuildStatus, "/key"),
+        (Builtin::AzureDevopsGitStatus, "/context/name"),
+    ];
+    for (builtin, pointer) in names {
+        let subject = Subject::example(builtin, Parameters::Required);
+        let name = |target: String| {
+            let body = subject.body(Deployed, |data| data.target.name = target);
+            body.pointer(pointer).unwrap().clone()
+        };
+        let long = "n".repeat(600);
+        assert_ne!(name(format!("{long}/a")), name(format!("{long}/b")), "{}", builtin.as_str());
+        assert_eq!(name(format!("{long}/a")), name(format!("{long}/a")), "{}", builtin.as_str());
+    }
+}

@@ -1,0 +1,213 @@
+//! Nothing that a cluster says mentions, links, formats or commands at the receiver.
+//!
+//! Each template is rendered with reasons, messages, revisions and, where there is one, a title that are full of markup
+//! ([`MARKUP`]). Then the fields that the receiver reads as markup are looked at: what stands there must be the template's
+//! own.
+
+use pennant::api::TransitionType;
+use pennant::api::notification::Builtin;
+use serde_json::{Value, json};
+
+use crate::awkward::{COMMIT, MARKUP};
+use crate::json::{select, texts};
+use crate::subject::{Parameters, Subject};
+
+/// The body with markup wherever a text can be.
+fn body(builtin: Builtin) -> Value {
+    Subject::example(builtin, Parameters::Messages).body(TransitionType::Failed, |data| {
+        MARKUP.clone_into(&mut data.reason);
+        MARKUP.clone_into(&mut data.message);
+        data.revision = format!("<@U1>/*b*/[x](e)@here@sha1:{COMMIT}");
+    })
+}
+
+/// The texts at these places, of which each must be found.
+fn at(body: &Value, pointers: &[&str]) -> Vec<String> {
+    let one = |pointer: &&str| -> Vec<String> {
+        let found = select(body, pointer).into_iter().filter_map(|(_, value)| Some(value.as_str()?.to_owned()));
+        let found: Vec<String> = found.collect();
+        assert!(!found.is_empty(), "there is no {pointer} in {body:#}");
+        found
+    };
+    pointers.iter().flat_map(one).collect()
+}
+
+/// All objects.
+fn objects(value: &Value) -> Vec<&Value> {
+    let below = select(value, "/*").into_iter().flat_map(|(_, child)| objects(child));
+    std::iter::once(value).filter(|v| v.is_object()).chain(below).collect()
+}
+
+/// <https://docs.slack.dev/messaging/formatting-message-text/>: commands stand in angle brackets.
+#[test]
+fn slack_reads_no_commands() {
+    let body = body(Builtin::Slack);
+    let parsed = objects(&body).into_iter().filter(|o| o["type"] == "mrkdwn").filter_map(|o| o["text"].as_str());
+    for text in parsed.chain(body["text"].as_str()) {
+        assert!(!text.contains(['<', '>']), "{text}");
+        let entities = text.split('&').skip(1).all(|rest| ["amp;", "lt;", "gt;"].iter().any(|e| rest.starts_with(e)));
+        assert!(entities, "{text}");
+        assert!(!text.contains("*b*") && !text.contains("_i_") && !text.contains("`c`"), "{text}");
+    }
+    assert!(body.get("parse").is_none() && body.get("link_names").is_none());
+    let known = ["header", "rich_text"];
+    for block in body["blocks"].as_array().unwrap() {
+        assert!(known.contains(&block["type"].as_str().unwrap()), "a block that could read markup: {block}");
+    }
+}
+
+/// A `TextBlock` and a fact read Markdown, a `TextRun` does not; a mention needs an entity.
+/// <https://learn.microsoft.com/en-us/microsoftteams/platform/task-modules-and-cards/cards/cards-format>
+#[test]
+fn teams_reads_no_markdown() {
+    let body = body(Builtin::Teams);
+    for object in objects(&body) {
+        assert!(object["type"] != "TextBlock" && object["type"] != "FactSet", "{object}");
+        assert!(object.get("entities").is_none(), "{object}");
+    }
+    assert!(texts(&body).iter().any(|(at, text)| at.contains("/inlines/") && *text == MARKUP));
+}
+
+/// <https://discord.com/developers/docs/resources/message#allowed-mentions-object>
+#[test]
+fn discord_mentions_nobody() {
+    let body = body(Builtin::Discord);
+    assert_eq!(body["allowed_mentions"], json!({"parse": []}));
+    let pointers = ["/embeds/0/title", "/embeds/0/description", "/embeds/0/fields/*/value"];
+    assert_plain_markdown(&at(&body, &pointers));
+}
+
+#[test]
+fn mattermost_reads_no_markdown() {
+    let body = body(Builtin::Mattermost);
+    let pointers = ["/attachments/0/text", "/attachments/0/fields/*/value"];
+    assert_plain_markdown(&at(&body, &pointers));
+    // What is shown as it is must not be read for mentions either.
+    assert!(body.get("text").is_none() && body["attachments"][0].get("pretext").is_none());
+}
+
+#[test]
+fn rocketchat_reads_no_markdown() {
+    let pointers = ["/text", "/attachments/0/text", "/attachments/0/fields/*/value"];
+    assert_plain_markdown(&at(&body(Builtin::Rocketchat), &pointers));
+}
+
+#[test]
+fn a_comment_on_github_reads_no_markdown() {
+    let body = body(Builtin::GithubIssueComment);
+    let own = ["### ", "- **Target:** ", "- **Revision:** ", "- **Status:** ", "- **Reason:** ", "- **Time:** "];
+    let without = |line: &str| own.iter().find_map(|own| line.strip_prefix(own)).unwrap_or(line).to_owned();
+    let lines = body["body"].as_str().unwrap().lines().filter(|line| !line.starts_with("<!-- pennant "));
+    assert_plain_markdown(&lines.map(without).collect::<Vec<_>>());
+}
+
+/// No character that means something is without a backslash, and no name or number follows an `@` or a `#` that begins a
+/// word.
+fn assert_plain_markdown(texts: &[String]) {
+    for text in texts {
+        let (mut escaped, mut previous, mut characters) = (false, ' ', text.chars().peekable());
+        while let Some(character) = characters.next() {
+            if "@#".contains(character) {
+                let leads = characters.peek().is_some_and(|next| next.is_alphanumeric());
+                assert!(previous.is_alphanumeric() || !leads, "{character} leads somewhere in {text}");
+            } else {
+                assert!(escaped || !"*_`~[]<>|".contains(character), "{character} means something in {text}");
+            }
+            (escaped, previous) = (character == '\\' && !escaped, character);
+        }
+    }
+}
+
+/// <https://core.telegram.org/bots/api#html-style>: a text with other tags or entities is refused.
+#[test]
+fn telegram_reads_only_the_templates_own_tags() {
+    let body = body(Builtin::Telegram);
+    assert_eq!(body["parse_mode"], "HTML");
+    let text = body["text"].as_str().unwrap();
+    let plain = without_tags(text, &["b", "code", "pre"]);
+    assert!(plain.contains("&lt;!channel&gt;"), "{plain}");
+    // In a title they would be links; in `code` and `pre` they are not.
+    let title = text.split("</b>").next().unwrap();
+    for (at, sign) in title.match_indices(['@', '#', '/']) {
+        let next = title[at + sign.len()..].chars().next();
+        assert!(next.is_none_or(|c| !c.is_alphanumeric()), "{sign} leads to {next:?} in {title}");
+    }
+}
+
+#[test]
+fn google_chat_reads_only_the_templates_own_tags() {
+    let body = body(Builtin::GoogleChat);
+    assert!(body.get("text").is_none(), "a text has mentions");
+    let pointers = [
+        "/cardsV2/0/card/sections/*/widgets/*/decoratedText/text",
+        "/cardsV2/0/card/sections/*/widgets/*/textParagraph/text",
+    ];
+    let plain: String = at(&body, &pointers).iter().map(|text| without_tags(text, &["font color=\"#cf222e\""])).collect();
+    assert!(plain.contains("&lt;users/all&gt;"), "{plain}");
+}
+
+#[test]
+fn grafana_reads_only_the_templates_own_tags() {
+    let body = body(Builtin::GrafanaAnnotation);
+    let plain = without_tags(&body["text"].as_str().unwrap().replace("<br>", "\n"), &[]);
+    assert!(plain.contains("&lt;b&gt;"), "{plain}");
+}
+
+/// A text without tags, which must be these, be closed and be nested; what stands between has no angle bracket, and no `&`
+/// that is not an entity.
+fn without_tags(html: &str, own: &[&str]) -> String {
+    let (mut plain, mut open) = (String::new(), Vec::new());
+    let mut rest = html;
+    while let Some((before, after)) = rest.split_once('<') {
+        plain.push_str(before);
+        let (tag, after) = after.split_once('>').unwrap_or_else(|| panic!("a tag without end: {html}"));
+        if let Some(name) = tag.strip_prefix('/') {
+            assert_eq!(open.pop(), Some(name), "{html}");
+        } else {
+            assert!(own.contains(&tag), "<{tag}> is not of the template: {html}");
+            open.push(tag.split(' ').next().unwrap_or(tag));
+        }
+        rest = after;
+    }
+    plain.push_str(rest);
+    assert!(open.is_empty() && !plain.contains('>'), "{html}");
+    for entity in plain.split('&').skip(1).map(|rest| rest.split(';').next().unwrap_or_default()) {
+        assert!(["amp", "lt", "gt", "quot", "#39"].contains(&entity), "&{entity} in {html}");
+    }
+    plain
+}
+
+/// <https://docs.datadoghq.com/events/guides/new_events_sources/>: `@name` notifies, `%%%` begins Markdown.
+#[test]
+fn datadog_notifies_nobody() {
+    for text in at(&body(Builtin::DatadogEvent), &["/title", "/text"]) {
+        assert!(text.split('@').skip(1).all(|rest| rest.starts_with('\u{200b}')), "{text}");
+        assert!(!text.starts_with("%%%"), "{text}");
+    }
+}
+
+/// These read no markup in the fields that are used; those in which they would must not come in.
+#[test]
+fn what_is_plain_stays_plain() {
+    let webex = body(Builtin::Webex);
+    assert!(webex.get("markdown").is_none() && webex.get("html").is_none());
+    let matrix = body(Builtin::Matrix);
+    assert!(matrix.get("formatted_body").is_none() && matrix.get("format").is_none());
+    assert_eq!((&matrix["msgtype"], &matrix["m.mentions"]), (&json!("m.notice"), &json!({})));
+    assert!(body(Builtin::Ntfy).get("markdown").is_none());
+}
+
+/// <https://docs.gitlab.com/ci/variables/#prevent-cicd-variable-expansion>: `$$` stands for `$`.
+#[test]
+fn gitlab_expands_nothing() {
+    for text in at(&body(Builtin::GitlabPipelineTrigger), &["/variables/*"]) {
+        assert!(!text.replace("$$", "").contains('$'), "{text}");
+    }
+}
+
+/// A template of GitHub Actions in a payload is text: only workflows have expressions. What matters is that it arrives as it
+/// was.
+#[test]
+fn github_gets_the_payload_as_it_is() {
+    assert_eq!(body(Builtin::GithubRepositoryDispatch)["client_payload"]["state"]["message"], MARKUP);
+}

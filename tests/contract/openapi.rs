@@ -1,0 +1,202 @@
+//! `OpenAPI` documents as validators of requests.
+//!
+//! In: an `OpenAPI` 3.0 or Swagger 2 document, and one of its operations. Out: [`Operation`], which says what is wrong with
+//! a request. A document stays whole, so that each `$ref` in it still leads somewhere; its schemas are put into the words of
+//! JSON Schema in place, and closed, so that a misspelt field is an error although receivers would pass over it.
+
+use jsonschema::{Draft, Validator};
+use serde_json::{Map, Value, json};
+
+use crate::subject::Request;
+
+/// One operation of a document.
+pub struct Operation {
+    /// In capitals.
+    method: String,
+    /// Path with `{…}`, below the document's base.
+    path: String,
+    /// The operation's own parameters, those of its path included.
+    parameters: Vec<Value>,
+    content_types: Vec<String>,
+    body: Validator,
+}
+
+impl Operation {
+    /// The operation of this method and path.
+    pub fn of(mut document: Value, method: &str, path: &str) -> Self {
+        let item = format!("/paths/{}", escaped(path));
+        let own = format!("{item}/{method}");
+        let (schema, content_types) = body(&document, &own);
+        let named = [format!("{item}/parameters"), format!("{own}/parameters")];
+        let parameters = named.iter().filter_map(|at| document.pointer(at)?.as_array()).flatten();
+        let parameters = parameters.map(|p| resolved(&document, p).clone()).collect();
+        let path = format!("{}{path}", base(&document));
+        in_words_of_json_schema(&mut document);
+        let whole = document.clone();
+        close_below(&mut document, &whole);
+        let mut schema = document.pointer(&schema).cloned().unwrap_or_default();
+        close(&mut schema, &whole);
+        let body = validator(document, &schema);
+        Self { method: method.to_uppercase(), path, parameters, content_types, body }
+    }
+
+    /// What is wrong with method, path, query, headers and body.
+    pub fn problems(&self, request: &Request, body: &Value) -> Vec<String> {
+        let mut problems = self.body_problems(request, body);
+        if serde_json::to_value(request.method).unwrap() != self.method {
+            problems.push(format!("the method is not {}", self.method));
+        }
+        if !self.is_for(request) {
+            problems.push(format!("path {} is not {}", request.url.path(), self.path));
+        }
+        let query: Vec<String> = request.url.query_pairs().map(|(name, _)| name.into_owned()).collect();
+        let wanted = |place: &'static str| self.parameters.iter().filter(move |p| p["in"] == place);
+        for parameter in wanted("query").chain(wanted("header")).filter(|p| p["required"] == true) {
+            let name = parameter["name"].as_str().unwrap_or_default();
+            if !query.iter().any(|q| q == name) && request.header(&name.to_ascii_lowercase()).is_none() {
+                problems.push(format!("{name} is missing"));
+            }
+        }
+        let unknown = query.iter().filter(|q| wanted("query").all(|p| p["name"] != q.as_str()));
+        problems.extend(unknown.map(|q| format!("there is no parameter {q}")));
+        problems
+    }
+
+    /// Whether a request is for this operation.
+    pub fn is_for(&self, request: &Request) -> bool {
+        matches(&self.path, request.url.path())
+    }
+
+    /// What is wrong with content type and body alone, where the receiver gives the URL.
+    pub fn body_problems(&self, request: &Request, body: &Value) -> Vec<String> {
+        let given = request.content_type.split(';').next().unwrap_or_default();
+        let other = !self.content_types.iter().any(|t| t.split(';').next() == Some(given));
+        let content_type = other.then(|| format!("content type {given} is not one of {:?}", self.content_types));
+        content_type.into_iter().chain(errors(&self.body, body)).collect()
+    }
+}
+
+/// What is wrong with a value.
+pub fn errors(validator: &Validator, value: &Value) -> Vec<String> {
+    validator.iter_errors(value).map(|e| format!("{}: {e}", e.instance_path())).collect()
+}
+
+/// Where the schema of the body is, and the content types that it may have.
+fn body(document: &Value, operation: &str) -> (String, Vec<String>) {
+    let at = document.pointer(operation).unwrap_or_else(|| panic!("there is no {operation}"));
+    if let Some(parameters) = at["parameters"].as_array()
+        && let Some(index) = parameters.iter().position(|p| p["in"] == "body")
+    {
+        let consumes = document["consumes"].as_array().into_iter().flatten().filter_map(Value::as_str);
+        return (format!("{operation}/parameters/{index}/schema"), consumes.map(str::to_owned).collect());
+    }
+    let body = at["requestBody"]["$ref"].as_str().map_or(format!("{operation}/requestBody"), |r| r[1..].to_owned());
+    let content = document.pointer(&format!("{body}/content")).and_then(Value::as_object);
+    let types: Vec<String> = content.unwrap_or_else(|| panic!("{operation} has no body")).keys().cloned().collect();
+    let json = types.iter().find(|t| t.starts_with("application/json")).expect("a body of JSON");
+    (format!("{body}/content/{}/schema", escaped(json)), types)
+}
+
+/// What stands before every path.
+fn base(document: &Value) -> String {
+    let server = document.pointer("/servers/0/url").or(document.get("basePath")).and_then(Value::as_str).unwrap_or_default();
+    let path = server.split_once("://").map_or(server, |(_, rest)| rest.find('/').map_or("", |slash| &rest[slash..]));
+    path.trim_end_matches('/').to_owned()
+}
+
+/// Whether a path is made of a template, in which `{…}` stands for one segment.
+fn matches(template: &str, path: &str) -> bool {
+    let (template, path): (Vec<_>, Vec<_>) = (template.split('/').collect(), path.split('/').collect());
+    let same = |(t, p): (&&str, &&str)| if t.starts_with('{') { !p.is_empty() } else { t == p };
+    template.len() == path.len() && template.iter().zip(&path).all(same)
+}
+
+/// A validator for a schema whose references lead into a document.
+fn validator(mut document: Value, schema: &Value) -> Validator {
+    document["$defs"] = json!({"body": schema});
+    document["$ref"] = json!("#/$defs/body");
+    let options = jsonschema::options().with_draft(Draft::Draft202012).should_validate_formats(true);
+    options.build(&document).expect("the document is JSON Schema now")
+}
+
+/// `OpenAPI` 3.0 has its own words for what may be null, and for bounds that do not belong to the range.
+/// <https://spec.openapis.org/oas/v3.0.3#schema-object>
+fn in_words_of_json_schema(value: &mut Value) {
+    if let Value::Object(schema) = value {
+        if schema.remove("nullable") == Some(json!(true)) {
+            nullable(schema);
+        }
+        for (exclusive, bound) in [("exclusiveMinimum", "minimum"), ("exclusiveMaximum", "maximum")] {
+            match schema.get(exclusive).and_then(Value::as_bool) {
+                Some(true) => schema.remove(bound).and_then(|limit| schema.insert(exclusive.to_owned(), limit)),
+                Some(false) => schema.remove(exclusive),
+                None => None,
+            };
+        }
+    }
+    children(value).for_each(in_words_of_json_schema);
+}
+
+fn nullable(schema: &mut Map<String, Value>) {
+    if let Some(Value::Array(values)) = schema.get_mut("enum") {
+        values.push(Value::Null);
+    }
+    if let Some(Value::String(type_)) = schema.get("type") {
+        schema.insert("type".to_owned(), json!([type_, "null"]));
+    } else {
+        let inner = std::mem::take(schema);
+        schema.insert("anyOf".to_owned(), json!([inner, {"type": "null"}]));
+    }
+}
+
+/// Closes every record that is a member of something, or an item of a list. Not the branches of `allOf` and its kin: the
+/// whole has the members of all of them.
+fn close_below(value: &mut Value, whole: &Value) {
+    if let Value::Object(schema) = value {
+        let members = schema.get_mut("properties").and_then(Value::as_object_mut).into_iter().flat_map(Map::values_mut);
+        members.for_each(|member| close(member, whole));
+        schema.get_mut("items").into_iter().for_each(|item| close(item, whole));
+    }
+    children(value).for_each(|child| close_below(child, whole));
+}
+
+fn close(schema: &mut Value, whole: &Value) {
+    if is_record(schema, whole) {
+        schema["unevaluatedProperties"] = json!(false);
+    }
+}
+
+/// Whether a schema names its members and says nothing of others.
+fn is_record(schema: &Value, whole: &Value) -> bool {
+    let parts = parts(schema, whole, 0);
+    parts.iter().any(|p| p.get("properties").is_some()) && parts.iter().all(|p| p.get("additionalProperties").is_none())
+}
+
+/// A schema with what it refers to and consists of.
+fn parts<'a>(schema: &'a Value, whole: &'a Value, depth: usize) -> Vec<&'a Value> {
+    assert!(depth < 16, "a schema that consists of itself");
+    let schema = resolved(whole, schema);
+    let branches = ["allOf", "anyOf", "oneOf"].into_iter().filter_map(|word| schema.get(word)?.as_array()).flatten();
+    let below = branches.flat_map(|branch| parts(branch, whole, depth + 1));
+    std::iter::once(schema).chain(below).collect()
+}
+
+/// What a `$ref` leads to, or the value itself.
+fn resolved<'a>(document: &'a Value, value: &'a Value) -> &'a Value {
+    let Some(reference) = value.get("$ref").and_then(Value::as_str) else { return value };
+    let found = document.pointer(&reference[1..]).unwrap_or_else(|| panic!("there is no {reference}"));
+    resolved(document, found)
+}
+
+fn children(value: &mut Value) -> Box<dyn Iterator<Item = &mut Value> + '_> {
+    match value {
+        Value::Array(items) => Box::new(items.iter_mut()),
+        Value::Object(members) => Box::new(members.values_mut()),
+        _ => Box::new(std::iter::empty()),
+    }
+}
+
+/// As a step of a JSON Pointer.
+fn escaped(step: &str) -> String {
+    step.replace('~', "~0").replace('/', "~1")
+}

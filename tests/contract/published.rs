@@ -1,0 +1,208 @@
+//! What receivers say of the requests that they take.
+//!
+//! [`contract`] says for every built-in template where its receiver's word is found: in what the receiver publishes, which
+//! is fetched once by `hack/schemas/fetch.mjs` (a tenth of a second when it is there), or else in [`documented`].
+
+use std::path::PathBuf;
+use std::process::Command;
+use std::sync::LazyLock;
+
+use jsonschema::Validator;
+use pennant::api::notification::Builtin;
+use serde_json::Value;
+
+use crate::documented;
+use crate::openapi::{Operation, errors};
+use crate::subject::Request;
+
+/// What a request is held against.
+pub enum Contract {
+    /// An operation of an `OpenAPI` document: method, path, query, headers, body.
+    Operation(Operation),
+    /// The same, where the receiver gives the URL: content type and body.
+    Body(Operation),
+    /// The same, with a member that the schema requires and the receiver's documentation does not.
+    With(Operation, &'static str, Value),
+    /// A schema of the body.
+    Schema(Validator),
+    /// PagerDuty's two kinds of events, each with its own schema.
+    Pagerduty { event: Validator, change: Validator },
+    /// The types of the CDEvents SDK for Rust, in a CloudEvent.
+    Cdevents(Validator),
+    /// Whichever operation the path is of.
+    OneOf(Vec<Operation>),
+    /// Our own form, for whoever reads it.
+    Ours,
+}
+
+/// What the requests of a template are held against.
+pub fn contract(builtin: Builtin) -> Contract {
+    use Contract::{Body, Cdevents, OneOf, Operation, Ours, Pagerduty, Schema, With};
+    match builtin {
+        Builtin::GithubCommitStatus => Operation(post("github", "/repos/{owner}/{repo}/statuses/{sha}")),
+        Builtin::GithubRepositoryDispatch => Operation(post("github", "/repos/{owner}/{repo}/dispatches")),
+        Builtin::GithubIssueComment => Operation(post("github", "/repos/{owner}/{repo}/issues/{issue_number}/comments")),
+        Builtin::GiteaCommitStatus => Operation(post("gitea", "/repos/{owner}/{repo}/statuses/{sha}")),
+        Builtin::BitbucketBuildStatus => {
+            let path = "/repositories/{workspace}/{repo_slug}/commit/{commit}/statuses/build";
+            With(post("bitbucket", path), "type", "build".into())
+        }
+        Builtin::Alertmanager => Operation(post("alertmanager", "/alerts")),
+        Builtin::DatadogEvent => Operation(post("datadog", "/api/v1/events")),
+        Builtin::GoogleChat => Body(post("google-chat", "/v1/{parent}/messages")),
+        Builtin::Slack => Schema(schema("slack")),
+        Builtin::Discord => Schema(schema("discord")),
+        Builtin::Teams => Schema(schema("teams")),
+        Builtin::Mattermost => Schema(schema("mattermost")),
+        Builtin::Telegram => Schema(schema("telegram")),
+        Builtin::AzureDevopsGitStatus => Schema(schema("azure-devops")),
+        Builtin::SentryReleaseDeploy => Schema(schema("sentry")),
+        Builtin::Cloudevents => Schema(schema("cloudevents")),
+        Builtin::Cdevents => Cdevents(schema("cloudevents")),
+        Builtin::Pagerduty => Pagerduty { event: schema("pagerduty-event"), change: schema("pagerduty-change") },
+        Builtin::GitlabCommitStatus => Operation(documented(documented::gitlab_status())),
+        Builtin::GitlabPipelineTrigger => Operation(documented(documented::gitlab_trigger())),
+        Builtin::Webex => Operation(documented(documented::webex())),
+        Builtin::Rocketchat => Operation(documented(documented::rocketchat())),
+        Builtin::Matrix => Operation(documented(documented::matrix())),
+        Builtin::Ntfy => Operation(documented(documented::ntfy())),
+        Builtin::Opsgenie => {
+            let ends = ["/v2/alerts/{identifier}/close", "/v2/alerts/{identifier}/notes"].map(documented::opsgenie_end);
+            OneOf([documented::opsgenie_alert()].into_iter().chain(ends).map(documented).collect())
+        }
+        Builtin::GrafanaAnnotation => Operation(documented(documented::grafana())),
+        Builtin::Generic => Ours,
+    }
+}
+
+impl Contract {
+    /// What is wrong with a request.
+    pub fn problems(&self, request: &Request) -> Vec<String> {
+        let mut body = request.json();
+        match self {
+            Self::Operation(operation) => operation.problems(request, &body),
+            Self::Body(operation) => operation.body_problems(request, &body),
+            Self::With(operation, name, value) => {
+                body[*name] = value.clone();
+                operation.problems(request, &body)
+            }
+            Self::Schema(schema) => errors(schema, &body),
+            Self::Pagerduty { change, .. } if request.url.path() == "/v2/change/enqueue" => errors(change, &body),
+            Self::Pagerduty { event, .. } => errors(event, &body),
+            Self::Cdevents(envelope) => {
+                let typed = serde_json::from_value::<cdevents_sdk::CDEvent>(body["data"].clone());
+                errors(envelope, &body).into_iter().chain(typed.err().map(|e| format!("/data: {e}"))).collect()
+            }
+            Self::OneOf(operations) => operations.iter().find(|operation| operation.is_for(request)).map_or_else(
+                || vec![format!("there is no operation {}", request.url.path())],
+                |operation| operation.problems(request, &body),
+            ),
+            Self::Ours => Vec::new(),
+        }
+    }
+}
+
+fn post(name: &str, path: &str) -> Operation {
+    Operation::of(document(name), "post", path)
+}
+
+/// The one operation of a document.
+fn documented(document: Value) -> Operation {
+    let first = |value: &Value| value.as_object().and_then(|o| o.keys().next().cloned()).unwrap();
+    let path = first(&document["paths"]);
+    let method = first(&document["paths"][&path]);
+    Operation::of(document, &method, &path)
+}
+
+fn schema(name: &str) -> Validator {
+    let options = jsonschema::options().should_validate_formats(true);
+    options.build(&document(name)).unwrap_or_else(|e| panic!("{name}: {e}"))
+}
+
+fn document(name: &str) -> Value {
+    let file = FOLDER.join(format!("{name}.json"));
+    let text = std::fs::read_to_string(&file).unwrap_or_else(|e| panic!("{}: {e}", file.display()));
+    serde_json::from_str(&text).unwrap_or_else(|e| panic!("{}: {e}", file.display()))
+}
+
+/// Where the documents are, fetched if need be.
+static FOLDER: LazyLock<PathBuf> = LazyLock::new(|| {
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/hack/schemas/fetch.mjs");
+    let output = Command::new("node").arg(script).output().expect("Node is installed");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).expect("a path").trim().into()
+});
+
+#[cfg(test)]
+mod tests {
+    use pennant::api::TransitionType;
+    use pennant::render::Data;
+    use serde_json::json;
+
+    use super::*;
+    use crate::subject::{Parameters, Subject};
+
+    /// Documents that allow members that they do not name: events have extensions, and Bitbucket's says so.
+    const OPEN: [Builtin; 2] = [Builtin::Cloudevents, Builtin::BitbucketBuildStatus];
+
+    /// Where the members are that a document speaks of.
+    fn record(builtin: Builtin) -> &'static str {
+        match builtin {
+            Builtin::Alertmanager => "/0",
+            Builtin::Cdevents => "/data",
+            _ => "",
+        }
+    }
+
+    /// A check that cannot fail is none.
+    #[test]
+    fn what_is_wrong_in_a_body_is_noticed() {
+        for builtin in Builtin::ALL {
+            let contract = contract(builtin);
+            if matches!(contract, Contract::Ours) {
+                continue;
+            }
+            let mut request =
+                Subject::example(builtin, Parameters::Examples).render(&Data::sample(TransitionType::Failed)).unwrap();
+            assert_eq!(contract.problems(&request), Vec::<String>::new(), "{}", builtin.as_str());
+            let good = request.json();
+            let mut changed = |name: &str, value: Value| {
+                let mut body = good.clone();
+                body.pointer_mut(record(builtin)).unwrap()[name] = value;
+                request.body = body.to_string();
+                contract.problems(&request)
+            };
+            let members = good.pointer(record(builtin)).unwrap().as_object().unwrap().keys();
+            // What is the sender's own may be anything.
+            let free = |name: &&String| match builtin {
+                Builtin::Cloudevents => *name == "data",
+                Builtin::Cdevents => *name == "customData",
+                _ => false,
+            };
+            let passed: Vec<&String> =
+                members.filter(|name| !free(name)).filter(|name| changed(name, json!([[]])).is_empty()).collect();
+            assert!(passed.is_empty(), "{}: {passed:?} may be anything", builtin.as_str());
+            let noticed = !changed("misspelt", json!("x")).is_empty();
+            assert_eq!(noticed, !OPEN.contains(&builtin), "{}", builtin.as_str());
+        }
+    }
+
+    #[test]
+    fn another_path_is_noticed() {
+        let subject = Subject::example(Builtin::GithubCommitStatus, Parameters::Required);
+        let mut request = subject.render(&Data::sample(TransitionType::Failed)).unwrap();
+        let contract = contract(Builtin::GithubCommitStatus);
+        for path in [
+            "/repos/acme/podinfo/status/5f3d2c1",
+            "/repos/acme//statuses/5f3d2c1",
+            "/v3/repos/acme/podinfo/statuses/5f3d2c1",
+        ] {
+            request.url.set_path(path);
+            assert_eq!(contract.problems(&request).len(), 1, "{path}");
+        }
+        request.url.set_path("/repos/acme/podinfo/statuses/5f3d2c1");
+        assert!(contract.problems(&request).is_empty());
+        request.url.set_query(Some("misspelt=1"));
+        assert_eq!(contract.problems(&request).len(), 1);
+    }
+}

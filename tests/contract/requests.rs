@@ -1,0 +1,105 @@
+//! Every template, for every transition, with every row of awkward data.
+
+use pennant::api::TransitionType;
+use pennant::api::notification::Builtin;
+use pennant::render::Limit;
+use serde_json::Value;
+
+use crate::awkward;
+use crate::json::select;
+use crate::published::contract;
+use crate::subject::{Parameters, Request, Subject};
+
+/// What is shown of a template with which much is wrong.
+const SHOWN: usize = 8;
+
+/// Calls a check with each request, and shows what it finds wrong.
+fn each_request(mut check: impl FnMut(&Subject, &Request) -> Vec<String>) {
+    let mut wrong = Vec::new();
+    for builtin in Builtin::ALL {
+        let mut of_this = Vec::new();
+        for parameters in Parameters::ALL {
+            let subject = Subject::example(builtin, parameters);
+            for (type_, row, data) in TransitionType::ALL.into_iter().flat_map(awkward::rows) {
+                let found = match subject.render(&data) {
+                    Ok(request) => check(&subject, &request),
+                    Err(problem) => vec![problem.to_string()],
+                };
+                let name = format!("{}, {parameters:?}, {}, {row}", builtin.as_str(), type_.as_str());
+                of_this.extend(found.into_iter().map(|problem| format!("{name}: {problem}")));
+            }
+        }
+        let more = of_this.len().saturating_sub(SHOWN);
+        wrong.extend(of_this.into_iter().take(SHOWN));
+        wrong.extend((more > 0).then(|| format!("{}: and {more} more", builtin.as_str())));
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn every_request_is_json_within_its_limits_and_stays_at_its_receiver() {
+    each_request(|subject, request| {
+        let body: Value = match serde_json::from_str(&request.body) {
+            Ok(body) => body,
+            Err(error) => return vec![format!("{error}: {}", request.body)],
+        };
+        let limits = subject.metadata.limits.iter().flat_map(|limit| over(limit, request, &body));
+        let here = subject.metadata.example.url.parse::<url::Url>().unwrap().origin();
+        let elsewhere = (request.url.origin() != here).then(|| format!("goes to {}", request.url));
+        limits.chain(elsewhere).collect()
+    });
+}
+
+/// One that is not would never be looked at.
+#[test]
+fn every_limit_is_of_a_field_that_is_sent() {
+    for builtin in Builtin::ALL {
+        let subject = Subject::example(builtin, Parameters::Examples);
+        let bodies = TransitionType::ALL.map(|type_| subject.body(type_, |_| {}));
+        for Limit { field, .. } in subject.metadata.limits.iter().filter(|limit| limit.field != "body") {
+            let found = bodies.iter().any(|body| !select(body, field).is_empty());
+            assert!(found, "{}: there is no {field}", builtin.as_str());
+        }
+    }
+}
+
+#[test]
+fn every_request_is_what_its_receiver_publishes() {
+    let mut known = Vec::new();
+    each_request(|subject, request| {
+        // Schemas are compiled once; templates come one after the other.
+        if known.last().is_none_or(|(builtin, _)| *builtin != subject.builtin) {
+            known.push((subject.builtin, contract(subject.builtin)));
+        }
+        known.last().map(|(_, contract)| contract.problems(request)).unwrap_or_default()
+    });
+}
+
+#[test]
+fn github_is_asked_for_the_version_that_the_templates_were_written_for() {
+    for builtin in [Builtin::GithubCommitStatus, Builtin::GithubRepositoryDispatch, Builtin::GithubIssueComment] {
+        let subject = Subject::example(builtin, Parameters::Required);
+        let request = subject.render(&pennant::render::Data::sample(TransitionType::Deployed)).unwrap();
+        assert_eq!(request.header("accept"), Some("application/vnd.github+json"), "{}", builtin.as_str());
+        assert_eq!(request.header("x-github-api-version"), Some("2022-11-28"), "{}", builtin.as_str());
+        assert_eq!(request.credentials.as_deref(), Some("authorization: Bearer <token>"), "{}", builtin.as_str());
+    }
+}
+
+/// Where a request is over a limit.
+fn over(limit: &Limit, request: &Request, body: &Value) -> Vec<String> {
+    if limit.field == "body" {
+        let most = limit.bytes.unwrap_or(usize::MAX);
+        return (request.body.len() > most)
+            .then(|| format!("{} bytes, not {most}", request.body.len()))
+            .into_iter()
+            .collect();
+    }
+    let check = |(path, value): (String, &Value)| {
+        let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+        let (characters, bytes) = (text.chars().count(), text.len());
+        let over = limit.characters.is_some_and(|most| characters > most) || limit.bytes.is_some_and(|most| bytes > most);
+        over.then(|| format!("{path} has {characters} characters, {bytes} bytes; the limit is {limit:?}"))
+    };
+    select(body, &limit.field).into_iter().filter_map(check).collect()
+}

@@ -1,0 +1,51 @@
+//! The requests of the worked examples, for people to look at. `INSTA_UPDATE=always make test` writes them anew.
+
+use std::fmt::Write as _;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use pennant::api::TransitionType;
+use pennant::api::notification::Builtin;
+use pennant::render::Data;
+
+use crate::subject::{Parameters, Request, Subject};
+
+#[test]
+fn the_worked_examples_are_as_somebody_has_seen_them() {
+    let mut settings = insta::Settings::clone_current();
+    settings.set_prepend_module_to_snapshot(false);
+    settings.set_omit_expression(true);
+    let mut changed = Vec::new();
+    for builtin in Builtin::ALL {
+        let shown = shown(builtin);
+        let compare = || settings.bind(|| insta::assert_snapshot!(builtin.as_str(), shown));
+        let checked = catch_unwind(AssertUnwindSafe(compare));
+        changed.extend(checked.is_err().then_some(builtin.as_str()));
+    }
+    assert!(changed.is_empty(), "these have changed: {changed:?}");
+}
+
+/// All transitions with what must be set, and a failure with all that may be.
+fn shown(builtin: Builtin) -> String {
+    let mut text = String::new();
+    let types = TransitionType::ALL.map(|type_| (Parameters::Required, type_)).into_iter();
+    for (parameters, type_) in types.chain([(Parameters::Examples, TransitionType::Failed)]) {
+        let subject = Subject::example(builtin, parameters);
+        let request = subject.render(&Data::sample(type_)).unwrap();
+        let more = if parameters == Parameters::Examples { ", with every parameter" } else { "" };
+        write!(text, "### {}{more}\n{}\n", type_.as_str(), request_shown(&request)).unwrap();
+    }
+    text
+}
+
+fn request_shown(request: &Request) -> String {
+    let method = serde_json::to_value(request.method).unwrap();
+    let mut text = format!("{} {}\n", method.as_str().unwrap_or_default(), request.url);
+    writeln!(text, "content-type: {}", request.content_type).unwrap();
+    for (name, value) in &request.headers {
+        writeln!(text, "{name}: {value}").unwrap();
+    }
+    request.credentials.iter().for_each(|credentials| writeln!(text, "{credentials}").unwrap());
+    let body = serde_json::to_string_pretty(&request.json()).unwrap();
+    write!(text, "\n{body}\n").unwrap();
+    text
+}

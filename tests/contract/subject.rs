@@ -1,0 +1,133 @@
+//! A built-in template in use: its worked example as a Notification, and the requests that come of it.
+
+use std::collections::BTreeMap;
+
+use http::HeaderName;
+use pennant::api::credentials::AuthRef;
+use pennant::api::notification::{Builtin, Method};
+use pennant::api::{Notification, TransitionType};
+use pennant::config::{Address, Given, Problem, Sending, resolve};
+use pennant::render::{CredentialsKind, Data, Declared, Metadata};
+use serde_json::{Value, json};
+use url::Url;
+
+/// How much of a template's parameters is set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Parameters {
+    /// Those that have no default.
+    Required,
+    /// All that have an example.
+    Examples,
+    /// Those that have no default, and titles, descriptions and names that are made of what the cluster says.
+    Messages,
+}
+
+/// Parameters that may be any text.
+const TEXTS: [&str; 5] = ["title", "description", "context", "name", "key"];
+
+impl Parameters {
+    pub const ALL: [Self; 3] = [Self::Required, Self::Examples, Self::Messages];
+
+    fn of(self, metadata: &Metadata) -> BTreeMap<String, String> {
+        let value = |p: &Declared| match self {
+            Self::Messages if TEXTS.contains(&p.name.as_str()) => Some("{{type}} {{message}}".to_owned()),
+            Self::Required | Self::Messages if p.default.is_some() => None,
+            _ => p.example.clone(),
+        };
+        metadata.parameters.iter().filter_map(|p| Some((p.name.clone(), value(p)?))).collect()
+    }
+}
+
+/// A template in use.
+pub struct Subject {
+    pub builtin: Builtin,
+    pub metadata: &'static Metadata,
+    sending: Sending,
+}
+
+/// What is sent.
+pub struct Request {
+    pub method: Method,
+    pub url: Url,
+    pub headers: Vec<(HeaderName, String)>,
+    /// How the credentials are shown, such as `Authorization: Bearer <token>`.
+    pub credentials: Option<String>,
+    pub content_type: String,
+    pub body: String,
+}
+
+impl Subject {
+    /// Its worked example.
+    pub fn example(builtin: Builtin, parameters: Parameters) -> Self {
+        let metadata = &pennant::render::builtin(builtin).metadata;
+        let parameters = parameters.of(metadata);
+        let endpoint = endpoint(metadata);
+        let notification = json!({
+            "apiVersion": "pennant.dev/v1alpha1",
+            "kind": "Notification",
+            "metadata": {"name": "deploys", "namespace": "team-a"},
+            "spec": {"endpoint": endpoint, "template": {"builtin": builtin.as_str(), "parameters": parameters}},
+        });
+        let notification: Notification = serde_json::from_value(notification).unwrap();
+        let given = Given { allow_http: true, ..Given::nothing() };
+        let sending = resolve(&notification, &given).sending;
+        let sending = sending.unwrap_or_else(|problem| panic!("{}: {problem}", builtin.as_str()));
+        Self { builtin, metadata, sending }
+    }
+
+    /// The request for one transition.
+    pub fn render(&self, data: &Data) -> Result<Request, Problem> {
+        let rendered = self.sending.render(data)?;
+        let url = match rendered.address {
+            Address::Url(url) => url,
+            Address::Secret(_) => Url::parse(&self.metadata.example.url).unwrap(),
+        };
+        Ok(Request {
+            method: self.sending.method,
+            url,
+            headers: rendered.headers,
+            credentials: self.sending.auth.as_ref().map(shown),
+            content_type: self.metadata.content_type.clone(),
+            body: rendered.body,
+        })
+    }
+
+    /// The body for a sample of a transition, changed.
+    pub fn body(&self, type_: TransitionType, change: impl FnOnce(&mut Data)) -> Value {
+        let mut data = Data::sample(type_);
+        change(&mut data);
+        let name = self.builtin.as_str();
+        let request = self.render(&data).unwrap_or_else(|problem| panic!("{name}, {}: {problem}", type_.as_str()));
+        request.json()
+    }
+}
+
+impl Request {
+    pub fn json(&self) -> Value {
+        serde_json::from_str(&self.body).unwrap_or_else(|e| panic!("not JSON: {e}: {}", self.body))
+    }
+
+    pub fn header(&self, name: &str) -> Option<&str> {
+        self.headers.iter().find(|(n, _)| n == name).map(|(_, value)| value.as_str())
+    }
+}
+
+/// As the documentation of the template tells people to write it.
+fn endpoint(metadata: &Metadata) -> Value {
+    let url = &metadata.example.url;
+    let key = json!({"secretKeyRef": {"name": "receiver", "key": "key"}});
+    match metadata.credentials.kind {
+        CredentialsKind::Url => json!({"urlFrom": key}),
+        CredentialsKind::Token => json!({"url": url, "auth": {"token": key}}),
+        CredentialsKind::Basic => json!({"url": url, "auth": {"basic": {"secretRef": {"name": "receiver"}}}}),
+        CredentialsKind::None => json!({"url": url}),
+    }
+}
+
+fn shown(auth: &AuthRef) -> String {
+    match auth {
+        AuthRef::Basic { .. } => "authorization: Basic <username and password>".to_owned(),
+        AuthRef::Token { header, scheme, .. } if scheme.is_empty() => format!("{header}: <token>"),
+        AuthRef::Token { header, scheme, .. } => format!("{header}: {scheme} <token>"),
+    }
+}
