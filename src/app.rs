@@ -258,7 +258,7 @@ fn start_dispatch(
     stop: &CancellationToken,
 ) -> Result<(), AppError> {
     let (recorded, dispatching) = (gates.add("deliveries"), gates.add("dispatcher"));
-    let secrets = SecretWatches::new(client.clone(), metrics.clone());
+    let secrets = SecretWatches::new(client.clone(), lease.turns(), metrics.clone());
     let policy = Policy {
         allow: options.allow_destinations.clone(),
         deny: options.deny_destinations.clone(),

@@ -1,6 +1,7 @@
-//! A bounded way to say "look at this again": each key waits at most once, so a storm of reasons costs one look.
+//! A bounded way to say "look at this again": each key waits at most once, so a storm of reasons costs one look, and in the
+//! order in which they came, so that none is kept waiting by one that comes again and again.
 
-use std::collections::HashSet;
+use std::collections::{HashSet, VecDeque};
 use std::hash::Hash;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -10,8 +11,34 @@ use tokio::sync::Notify;
 /// Keys to be looked at again. Any number of writers, one reader.
 #[derive(Debug)]
 pub struct Wakes<K> {
-    waiting: Arc<Mutex<HashSet<K>>>,
+    waiting: Arc<Mutex<Waiting<K>>>,
     notify: Arc<Notify>,
+}
+
+#[derive(Debug)]
+struct Waiting<K> {
+    order: VecDeque<K>,
+    keys: HashSet<K>,
+}
+
+impl<K> Default for Waiting<K> {
+    fn default() -> Self {
+        Self { order: VecDeque::new(), keys: HashSet::new() }
+    }
+}
+
+impl<K: Eq + Hash + Clone> Waiting<K> {
+    fn push(&mut self, key: K) {
+        if self.keys.insert(key.clone()) {
+            self.order.push_back(key);
+        }
+    }
+
+    fn pop(&mut self) -> Option<K> {
+        let key = self.order.pop_front()?;
+        self.keys.remove(&key);
+        Some(key)
+    }
 }
 
 impl<K> Clone for Wakes<K> {
@@ -29,7 +56,7 @@ impl<K> Default for Wakes<K> {
 impl<K: Eq + Hash + Clone + Send + 'static> Wakes<K> {
     /// Asks for a look at `key`.
     pub fn wake(&self, key: K) {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner).insert(key);
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner).push(key);
         self.notify.notify_one();
     }
 
@@ -37,14 +64,7 @@ impl<K: Eq + Hash + Clone + Send + 'static> Wakes<K> {
     pub fn stream(&self) -> impl Stream<Item = K> + Send + 'static {
         stream::unfold(self.clone(), |wakes| async move {
             loop {
-                let key = {
-                    let mut waiting = wakes.waiting.lock().unwrap_or_else(PoisonError::into_inner);
-                    let key = waiting.iter().next().cloned();
-                    if let Some(key) = &key {
-                        waiting.remove(key);
-                    }
-                    key
-                };
+                let key = wakes.waiting.lock().unwrap_or_else(PoisonError::into_inner).pop();
                 match key {
                     Some(key) => return Some((key, wakes)),
                     None => wakes.notify.notified().await,

@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::Client;
+use tokio::sync::watch::Receiver;
 
 use crate::api::refs::{ConfigMapKey, ObjectName};
 use crate::config::Text;
@@ -37,8 +38,8 @@ enum State {
 
 impl ConfigMaps {
     /// No watch yet. The client needs `list` and `watch` on those that will be wanted.
-    pub(super) fn new(client: Client, metrics: Metrics) -> Self {
-        let watches = NamedWatches::new(client, Watch::ConfigMaps, metrics);
+    pub(super) fn new(client: Client, turns: Receiver<Option<u64>>, metrics: Metrics) -> Self {
+        let watches = NamedWatches::new(client, turns, Watch::ConfigMaps, metrics);
         Self { watches, known: Arc::default(), changed: Wakes::default() }
     }
 
@@ -82,14 +83,16 @@ impl ConfigMaps {
     }
 }
 
-/// Takes what a watch saw; `true` if it is news. After an error what was read stands.
+/// Takes what a watch saw; `true` if it is news.
 fn take(slot: &Slot, seen: Seen<ConfigMap>) -> bool {
     let mut state = slot.lock().unwrap_or_else(PoisonError::into_inner);
     let new = match seen {
         Seen::Object(Some(object)) => State::Present(texts(object)),
         Seen::Object(None) => State::Missing,
-        Seen::Broken if *state == State::Unknown => State::Unreadable,
-        Seen::Broken => return false,
+        Seen::Begins => State::Unknown,
+        // What was read stands, as for any other error; if nothing was, people must know.
+        Seen::Forbidden if *state == State::Unknown => State::Unreadable,
+        Seen::Forbidden => return false,
     };
     let is_news = *state != new;
     *state = new;
@@ -114,14 +117,16 @@ mod tests {
     fn only_news_is_told_and_an_error_takes_nothing_away() {
         let slot = Slot::default();
         for (told, news, state) in [
-            (Seen::Broken, true, "Unreadable"),
-            (Seen::Broken, false, "Unreadable"),
+            (Seen::Begins, false, "Unknown"),
+            (Seen::Forbidden, true, "Unreadable"),
+            (Seen::Forbidden, false, "Unreadable"),
             (Seen::Object(None), true, "Missing"),
             (seen(&[("k", "1")]), true, "Present({\"k\": \"1\"})"),
             (seen(&[("k", "1")]), false, "Present({\"k\": \"1\"})"),
-            (Seen::Broken, false, "Present({\"k\": \"1\"})"),
+            (Seen::Forbidden, false, "Present({\"k\": \"1\"})"),
             (seen(&[("k", "2")]), true, "Present({\"k\": \"2\"})"),
             (Seen::Object(None), true, "Missing"),
+            (Seen::Begins, true, "Unknown"),
         ] {
             assert_eq!(take(&slot, told), news, "{state}");
             assert_eq!(format!("{:?}", slot.lock().unwrap()), state);

@@ -9,9 +9,10 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use super::config_maps::ConfigMaps;
-use super::notifications::{self, Understood, Written};
+use super::notifications::{self, Written};
 use super::refused::Refused;
 use super::standing::Standing;
+use super::understood::Understood;
 use crate::delivery::{Deliveries, Wakes};
 use crate::lease::Lease;
 use crate::report::events::Events;
@@ -88,7 +89,7 @@ pub struct Context {
 impl Context {
     pub(super) fn new(given: Given, stop: CancellationToken) -> Self {
         Self {
-            config_maps: ConfigMaps::new(given.client.clone(), given.metrics.clone()),
+            config_maps: ConfigMaps::new(given.client.clone(), given.lease.turns(), given.metrics.clone()),
             understood: Understood::default(),
             client: given.client,
             lease: given.lease,

@@ -20,6 +20,7 @@ mod pipelines;
 mod refused;
 mod run;
 mod standing;
+mod understood;
 
 pub use context::{Context, Given};
 pub use run::start;

@@ -19,7 +19,7 @@ use crate::api::conditions::{ConditionStatus, READY, get};
 use crate::api::credentials::SecretName;
 use crate::api::refs::{ConfigMapKey, ObjectName};
 use crate::api::{self, Notification, NotificationStatus, now};
-use crate::config::{EffectiveNotification, Given, config_maps, resolve};
+use crate::config::EffectiveNotification;
 use crate::delivery::Scope;
 use crate::report::status::{self, StatusError};
 use crate::telemetry::metrics::Watch;
@@ -57,8 +57,7 @@ impl Followed for Notification {
             Event::Delete(n) => {
                 let (namespace, name) = place(n);
                 ctx.written.forget(&n.uid().unwrap_or_default());
-                ctx.understood.forget(&namespace, &name);
-                if ctx.deliveries.directory.remove_notification(&namespace, &name) {
+                if ctx.understood.forget(ctx, &namespace, &name) {
                     changed(ctx, &namespace, &name).await;
                 }
             }
@@ -70,11 +69,7 @@ impl Followed for Notification {
         let there: BTreeSet<_> = there.iter().map(|n| place(n)).collect();
         for (ns, name) in ctx.deliveries.directory.notification_names() {
             let ours = namespace.is_none_or(|n| n == ns);
-            if ours
-                && !there.contains(&(ns.clone(), name.clone()))
-                && ctx.deliveries.directory.remove_notification(&ns, &name)
-            {
-                ctx.understood.forget(&ns, &name);
+            if ours && !there.contains(&(ns.clone(), name.clone())) && ctx.understood.forget(ctx, &ns, &name) {
                 changed(ctx, &ns, &name).await;
             }
         }
@@ -85,54 +80,25 @@ fn place(notification: &Notification) -> (String, String) {
     (notification.namespace().unwrap_or_default(), notification.name_any())
 }
 
-/// Notifications that refer to a ConfigMap, to be understood again when that changes.
-#[derive(Default)]
-pub struct Understood(Mutex<HashMap<(String, String), Notification>>);
-
-impl Understood {
-    /// Takes a notification as it is now, and puts what it means into the directory.
-    fn understand(&self, ctx: &Context, notification: &Notification) {
-        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let place = place(notification);
-        if put(ctx, notification) {
-            kept.insert(place, notification.clone());
-        } else {
-            kept.remove(&place);
-        }
-    }
-
-    /// Understands again those that refer to a ConfigMap; gives their places.
-    fn again(&self, ctx: &Context, config_map: &ObjectName) -> Vec<(String, String)> {
-        let kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let those = kept.iter().filter(|(_, n)| config_maps(n).iter().any(|key| key.object() == *config_map));
-        those.map(|(place, n)| (put(ctx, n), place.clone()).1).collect()
-    }
-
-    fn forget(&self, namespace: &str, name: &str) {
-        let place = (namespace.to_owned(), name.to_owned());
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(&place);
-    }
-}
-
-/// Puts what a notification means into the directory; `true` if that depends on a ConfigMap.
-fn put(ctx: &Context, notification: &Notification) -> bool {
-    let (namespace, name) = place(notification);
-    let given = Given { allow_http: ctx.allow_http, text: &|key| ctx.config_maps.text(key) };
-    let effective = resolve(notification, &given);
-    let depends = !effective.config_maps.is_empty();
-    ctx.deliveries.directory.put_notification(&namespace, &name, effective);
-    depends
-}
-
 /// A ConfigMap has changed, or is known now: whoever refers to it is understood again.
 pub async fn config_map_changed(ctx: &Context, config_map: &ObjectName) {
-    for (namespace, name) in ctx.understood.again(ctx, config_map) {
-        changed(ctx, &namespace, &name).await;
+    let those = ctx.understood.again(ctx, config_map);
+    if !those.is_empty() {
+        set_wanted(ctx);
+    }
+    for (namespace, name) in those {
+        look(ctx, &namespace, &name).await;
         ctx.wake_notification(&namespace, &name);
     }
 }
 
 async fn changed(ctx: &Context, namespace: &str, name: &str) {
+    set_wanted(ctx);
+    look(ctx, namespace, name).await;
+}
+
+/// Watches the ConfigMaps and Secrets that notifications need, and no others.
+fn set_wanted(ctx: &Context) {
     ctx.config_maps.set_wanted(|| {
         let all = ctx.deliveries.directory.notifications();
         all.iter().flat_map(|n| &n.config_maps).map(ConfigMapKey::object).collect()
@@ -142,6 +108,10 @@ async fn changed(ctx: &Context, namespace: &str, name: &str) {
         let sending = all.iter().filter_map(|n| n.sending.as_ref().ok());
         sending.flat_map(crate::config::Sending::secrets).map(|needed| needed.secret()).collect()
     });
+}
+
+/// Has everything looked at that a notification decides.
+async fn look(ctx: &Context, namespace: &str, name: &str) {
     for pipeline in ctx.deliveries.directory.pipelines_in(namespace) {
         ctx.wake_pipeline(namespace, &pipeline.name);
     }

@@ -115,6 +115,11 @@ impl Secrets {
         self.slots.write().unwrap_or_else(PoisonError::into_inner).remove(name);
     }
 
+    /// What was seen before counts no more; the watch will soon tell what is so now.
+    pub(super) fn forget_value(slot: &Slot) {
+        slot.send_if_modified(|state| !matches!(std::mem::take(state), State::Unknown));
+    }
+
     /// Takes what a watch saw, and tells those who listen, if it is news.
     pub(super) fn put(&self, name: &SecretName, slot: &Slot, seen: Option<Secret>) {
         let seen = seen.map(Contents::from);

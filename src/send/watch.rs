@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use k8s_openapi::api::core::v1::Secret;
 use kube::Client;
+use tokio::sync::watch::Receiver;
 
 use super::secrets::{Secrets, Slot};
 use crate::api::credentials::SecretName;
@@ -20,8 +21,8 @@ pub struct SecretWatches {
 impl SecretWatches {
     /// No watch yet. The client needs `list` and `watch` on the Secrets that will be wanted.
     #[must_use]
-    pub fn new(client: Client, metrics: Metrics) -> Self {
-        Self { secrets: Secrets::unknown(), watches: NamedWatches::new(client, Watch::Secrets, metrics) }
+    pub fn new(client: Client, turns: Receiver<Option<u64>>, metrics: Metrics) -> Self {
+        Self { secrets: Secrets::unknown(), watches: NamedWatches::new(client, turns, Watch::Secrets, metrics) }
     }
 
     /// What the watches see.
@@ -45,8 +46,10 @@ impl SecretWatches {
 /// Puts what a watch sees into its slot. After an error the last value stands.
 fn tell(name: SecretName, slot: Slot, secrets: Secrets) -> impl FnMut(Seen<Secret>) {
     move |seen| match seen {
+        Seen::Begins => Secrets::forget_value(&slot),
         Seen::Object(secret) => secrets.put(&name, &slot, secret),
-        Seen::Broken => {}
+        // Requests say that it is unknown.
+        Seen::Forbidden => {}
     }
 }
 
@@ -59,7 +62,7 @@ mod tests {
     use crate::api::credentials::{Needed, SecretKey};
     use crate::send::NotSent;
     use crate::send::secrets::tests::secret;
-    use crate::watch::follow;
+    use crate::watch::{Turn, follow};
 
     #[tokio::test]
     async fn the_last_value_stands_when_the_watch_breaks() {
@@ -71,9 +74,9 @@ mod tests {
         let mut changes = secrets.changes();
         let (sender, receiver) = mpsc::unbounded();
         let tell = tell(name.clone(), slot, secrets.clone());
-        let task = tokio::spawn(follow(receiver, name.clone(), tell, Watch::Secrets, metrics.clone()));
+        let task = tokio::spawn(follow(receiver, Turn::default(), name.clone(), tell, Watch::Secrets, metrics.clone()));
 
-        sender.unbounded_send(Ok(Some(secret(&[("k", "1")])))).unwrap();
+        sender.unbounded_send(Ok(watcher::Event::Apply(secret(&[("k", "1")])))).unwrap();
         assert_eq!(changes.recv().await.unwrap(), name);
         sender.unbounded_send(Err(watcher::Error::NoResourceVersion)).unwrap();
         drop(sender);
@@ -86,7 +89,8 @@ mod tests {
     async fn a_secret_that_is_no_longer_wanted_is_forgotten() {
         // Nothing listens on port 1, so no watch ever tells anything.
         let config = kube::Config::new("http://127.0.0.1:1".parse().unwrap());
-        let watches = SecretWatches::new(Client::try_from(config).unwrap(), Metrics::new());
+        let watches =
+            SecretWatches::new(Client::try_from(config).unwrap(), tokio::sync::watch::channel(Some(1)).1, Metrics::new());
         let (one, two) = (SecretKey::new("a", "one", "k"), SecretKey::new("a", "two", "k"));
         watches.set_wanted(|| BTreeSet::from([one.secret(), two.secret()]));
         let secrets = watches.secrets();

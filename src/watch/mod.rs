@@ -48,13 +48,26 @@ pub fn in_turns<K>(api: Api<DeserializeGuard<K>>, turns: Receiver<Option<u64>>) 
 where
     K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Send + 'static,
 {
+    matching_in_turns(api, watcher::Config::default(), turns)
+}
+
+/// The same, of the objects that match.
+fn matching_in_turns<K>(
+    api: Api<DeserializeGuard<K>>,
+    config: watcher::Config,
+    turns: Receiver<Option<u64>>,
+) -> (Turn, Events<K>)
+where
+    K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Send + 'static,
+{
     let turn = Turn::default();
     let (last, watching) = (turn.clone(), None::<(u64, bool, Events<K>)>);
-    let events = stream::unfold((api, turns, watching, last), |(api, mut turns, mut watching, last)| async move {
+    let begin = move || guarded(api.clone(), config.clone()).boxed();
+    let events = stream::unfold((begin, turns, watching, last), |(begin, mut turns, mut watching, last)| async move {
         loop {
             let turn = *turns.borrow_and_update();
             if let Some(turn) = turn.filter(|turn| watching.as_ref().is_none_or(|(of, ..)| of != turn)) {
-                watching = Some((turn, true, guarded(api.clone()).boxed()));
+                watching = Some((turn, true, begin()));
             }
             let Some((turn, listing, events)) = &mut watching else {
                 turns.changed().await.ok()?;
@@ -74,7 +87,7 @@ where
                         _ => *listing,
                     };
                     last.0.store(*turn, Ordering::Release);
-                    return Some((event?, (api, turns, watching, last)));
+                    return Some((event?, (begin, turns, watching, last)));
                 }
             }
         }
@@ -89,11 +102,14 @@ async fn within<T>(listing: bool, next: impl Future<Output = T>) -> Option<T> {
 }
 
 /// Watches with back-off, over objects guarded against what does not parse.
-fn guarded<K>(api: Api<DeserializeGuard<K>>) -> impl Stream<Item = watcher::Result<watcher::Event<K>>> + Send + 'static
+fn guarded<K>(
+    api: Api<DeserializeGuard<K>>,
+    config: watcher::Config,
+) -> impl Stream<Item = watcher::Result<watcher::Event<K>>> + Send + 'static
 where
     K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Send + 'static,
 {
-    watcher(api, watcher::Config::default()).default_backoff().filter_map(|event| async { event.map(parsed).transpose() })
+    watcher(api, config).default_backoff().filter_map(|event| async { event.map(parsed).transpose() })
 }
 
 fn parsed<K>(event: watcher::Event<DeserializeGuard<K>>) -> Option<watcher::Event<K>>

@@ -1,6 +1,7 @@
 //! One watch for each object that something refers to, and none for any other.
 //!
-//! In: the names that are wanted. Out: what is seen of each, given to whoever wanted it, until it is no longer wanted.
+//! In: the names that are wanted, and the present turn. Out: what is seen of each, given to whoever wanted it, until it is no
+//! longer wanted. With each turn they begin anew, as all watches do, and what was seen before counts no more.
 
 use std::collections::{BTreeSet, HashMap};
 use std::fmt::Debug;
@@ -8,12 +9,16 @@ use std::pin::pin;
 use std::sync::{Mutex, PoisonError};
 
 use futures::{Stream, StreamExt as _};
+use http::StatusCode;
 use k8s_openapi::NamespaceResourceScope;
-use kube::runtime::{WatchStreamExt as _, watcher};
+use kube::core::DeserializeGuard;
+use kube::runtime::watcher;
 use kube::{Api, Client, Resource};
 use serde::de::DeserializeOwned;
+use tokio::sync::watch::Receiver;
 use tokio::task::{AbortHandle, JoinSet};
 
+use super::{Turn, matching_in_turns};
 use crate::api::refs::ObjectName;
 use crate::telemetry::Metrics;
 use crate::telemetry::metrics::Watch;
@@ -21,6 +26,7 @@ use crate::telemetry::metrics::Watch;
 /// Watches of single objects of one kind.
 pub struct NamedWatches {
     client: Client,
+    turns: Receiver<Option<u64>>,
     label: Watch,
     metrics: Metrics,
     tasks: Mutex<Tasks>,
@@ -30,21 +36,25 @@ pub struct NamedWatches {
 struct Tasks {
     all: JoinSet<()>,
     running: HashMap<ObjectName, AbortHandle>,
+    closed: bool,
 }
 
 /// What a watch told of its object.
+#[derive(Debug)]
 pub enum Seen<K> {
+    /// A turn has begun: what was seen before may be out of date.
+    Begins,
     /// It is this; or there is none.
     Object(Option<K>),
-    /// The watch broke; it goes on by itself.
-    Broken,
+    /// It may not be read.
+    Forbidden,
 }
 
 impl NamedWatches {
     /// No watch yet. The client needs `list` and `watch` on the objects that will be wanted.
     #[must_use]
-    pub fn new(client: Client, label: Watch, metrics: Metrics) -> Self {
-        Self { client, label, metrics, tasks: Mutex::default() }
+    pub fn new(client: Client, turns: Receiver<Option<u64>>, label: Watch, metrics: Metrics) -> Self {
+        Self { client, turns, label, metrics, tasks: Mutex::default() }
     }
 
     /// Starts a watch for each of these that has none, and ends those of all others. The names are asked for when nobody else
@@ -60,8 +70,11 @@ impl NamedWatches {
         T: FnMut(Seen<K>) + Send + 'static,
     {
         let mut tasks = self.tasks.lock().unwrap_or_else(PoisonError::into_inner);
+        if tasks.closed {
+            return;
+        }
         let wanted = wanted();
-        let Tasks { all, running } = &mut *tasks;
+        let Tasks { all, running, .. } = &mut *tasks;
         running.retain(|name, task| {
             let keep = wanted.contains(name);
             if !keep {
@@ -71,18 +84,20 @@ impl NamedWatches {
             keep
         });
         for name in wanted.iter().filter(|name| !running.contains_key(*name)).cloned().collect::<Vec<_>>() {
-            let api: Api<K> = Api::namespaced(self.client.clone(), &name.namespace);
-            let seen = watcher::watch_object(api, &name.name).default_backoff();
-            let task = follow(seen, name.clone(), begin(&name), self.label, self.metrics.clone());
+            let api: Api<DeserializeGuard<K>> = Api::namespaced(self.client.clone(), &name.namespace);
+            let only = watcher::Config::default().fields(&format!("metadata.name={}", name.name));
+            let (turn, events) = matching_in_turns(api, only, self.turns.clone());
+            let task = follow(events, turn, name.clone(), begin(&name), self.label, self.metrics.clone());
             running.insert(name, all.spawn(task));
         }
         // Those that were ended are joined here, and the last of them in `shutdown`.
         while all.try_join_next().is_some() {}
     }
 
-    /// Ends all watches and joins their tasks.
+    /// Ends all watches for good and joins their tasks.
     pub async fn shutdown(&self) {
-        let tasks = std::mem::take(&mut *self.tasks.lock().unwrap_or_else(PoisonError::into_inner));
+        let closed = Tasks { closed: true, ..Tasks::default() };
+        let tasks = std::mem::replace(&mut *self.tasks.lock().unwrap_or_else(PoisonError::into_inner), closed);
         let Tasks { mut all, .. } = tasks;
         all.shutdown().await;
     }
@@ -94,23 +109,47 @@ impl NamedWatches {
     }
 }
 
-/// Tells what a watch sees. After an error it goes on by itself.
+/// Tells what a watch sees. After an error what was seen stands, and the watch goes on by itself.
 pub(crate) async fn follow<K: Resource<DynamicType = ()>>(
-    seen: impl Stream<Item = watcher::Result<Option<K>>>,
+    events: impl Stream<Item = watcher::Result<watcher::Event<K>>>,
+    turn: Turn,
     name: ObjectName,
     mut tell: impl FnMut(Seen<K>),
     label: Watch,
     metrics: Metrics,
 ) {
-    let mut seen = pin!(seen);
-    while let Some(event) = seen.next().await {
+    use watcher::Event::{Apply, Delete, Init, InitApply, InitDone};
+    let mut events = pin!(events);
+    let (mut of, mut listed) = (None, None);
+    while let Some(event) = events.next().await {
+        let now = turn.number();
+        if of.replace(now) != Some(now) {
+            tell(Seen::Begins);
+        }
         match event {
-            Ok(object) => tell(Seen::Object(object)),
+            Ok(Init) => listed = None,
+            Ok(InitApply(object)) => listed = Some(object),
+            Ok(InitDone) => tell(Seen::Object(listed.take())),
+            Ok(Apply(object)) => tell(Seen::Object(Some(object))),
+            Ok(Delete(_)) => tell(Seen::Object(None)),
             Err(error) => {
                 metrics.watch_error(label);
                 tracing::warn!(kind = %K::kind(&()), %name, error = &error as &dyn std::error::Error, "a watch broke; trying again");
-                tell(Seen::Broken);
+                if is_forbidden(&error) {
+                    tell(Seen::Forbidden);
+                }
             }
         }
     }
+}
+
+fn is_forbidden(error: &watcher::Error) -> bool {
+    let code = match error {
+        watcher::Error::InitialListFailed(kube::Error::Api(status))
+        | watcher::Error::WatchStartFailed(kube::Error::Api(status))
+        | watcher::Error::WatchFailed(kube::Error::Api(status))
+        | watcher::Error::WatchError(status) => status.code,
+        _ => return false,
+    };
+    [StatusCode::UNAUTHORIZED, StatusCode::FORBIDDEN].iter().any(|forbidden| forbidden.as_u16() == code)
 }
