@@ -108,6 +108,7 @@ impl Problem {
     pub(super) fn template(field: impl Into<String>, error: &RenderError) -> Self {
         match error {
             RenderError::ParameterMissing { name, .. } => Self::ParameterMissing(name.clone()),
+            RenderError::Parameter { name, source } => Self::template(format!("spec.template.parameters.{name}"), source),
             error => Self::Template { field: field.into(), message: error.to_string() },
         }
     }

@@ -1,6 +1,7 @@
 //! How a delivery becomes a request: URL, method, headers, body, and credentials by reference.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::str::FromStr as _;
 use std::time::Duration;
 
@@ -50,7 +51,7 @@ pub struct Sending {
 }
 
 /// What a transition becomes, without credentials.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct Rendered {
     /// Where to.
     pub address: Address,
@@ -60,8 +61,16 @@ pub struct Rendered {
     pub body: String,
 }
 
+/// Names only: URL and headers may hold what is secret.
+impl fmt::Debug for Rendered {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let names: Vec<_> = self.headers.iter().map(|(name, _)| name).collect();
+        f.debug_struct("Rendered").field("headers", &names).finish_non_exhaustive()
+    }
+}
+
 /// Where one request goes.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub enum Address {
     /// This URL.
     Url(Url),
@@ -108,7 +117,7 @@ impl Sending {
 
     /// Renders all templates for one transition. The error names the field.
     pub fn render(&self, data: &Data) -> Result<Rendered, Problem> {
-        let values = Values::new(data, &self.parameters).map_err(|(name, e)| parameter_problem(&name, &e))?;
+        let values = Values::new(data, &self.parameters).map_err(|e| Problem::template(&self.body_field, &e))?;
         let address = match &self.destination {
             Destination::Url(url) => {
                 Address::Url(url.render(&values).map_err(|e| Problem::template("spec.endpoint.url", &e))?)

@@ -33,7 +33,6 @@ pub enum Text {
 }
 
 /// A template, and what lies beneath the user's own endpoint with it.
-#[derive(Debug)]
 pub(super) struct Chosen {
     /// The field that holds it.
     pub(super) field: String,

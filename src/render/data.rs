@@ -1,13 +1,9 @@
 //! What templates (and `when` expressions) see of a transition.
 
-use std::cell::Cell;
 use std::collections::BTreeMap;
 
 use serde::Serialize;
-use serde_json::Value;
 
-use super::eval::BUDGET;
-use super::{Parameters, RenderError};
 use crate::api::delivery::AppObject;
 use crate::api::{DeliverySpec, Status, Time, TransitionType};
 
@@ -126,37 +122,6 @@ pub struct NotificationData {
     pub namespace: String,
 }
 
-/// The data of one transition with the parameters of one notification, made ready once for all templates of a request.
-#[derive(Clone, Debug)]
-pub struct Values {
-    json: Value,
-    /// What may still be spent on this request.
-    budget: Cell<usize>,
-}
-
-impl Values {
-    /// Renders the parameters over the data. The error says which parameter could not be.
-    pub fn new(data: &Data, parameters: &Parameters) -> Result<Self, (String, RenderError)> {
-        let json = serde_json::to_value(data).map_err(|e| (String::new(), RenderError::Data(e)))?;
-        let mut values = Self { json, budget: Cell::new(BUDGET) };
-        let parameters = parameters.render(&values)?;
-        if let Some(fields) = values.json.as_object_mut() {
-            fields.insert("parameters".to_owned(), parameters);
-        }
-        Ok(values)
-    }
-
-    /// As an object.
-    pub(super) fn json(&self) -> &Value {
-        &self.json
-    }
-
-    /// What the templates of this request may still cost.
-    pub(super) fn budget(&self) -> &Cell<usize> {
-        &self.budget
-    }
-}
-
 impl Data {
     /// The data of a recorded transition. `id` is its `webhook-id`; `labels` and `annotations` are the pipeline's.
     #[must_use]
@@ -205,8 +170,8 @@ impl Data {
 #[cfg(test)]
 impl Data {
     /// With no parameters.
-    pub(super) fn values(&self) -> Values {
-        Values::new(self, &Parameters::default()).unwrap()
+    pub(super) fn values(&self) -> super::Values {
+        super::Values::new(self, &super::Parameters::default()).unwrap()
     }
 }
 

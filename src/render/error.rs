@@ -66,6 +66,14 @@ pub enum RenderError {
         /// The fields there, or what else to write.
         known: String,
     },
+    /// A parameter could not be rendered; the position is in its value.
+    #[error("parameter `{name}`: {source}")]
+    Parameter {
+        /// Its name.
+        name: String,
+        /// Why.
+        source: Box<RenderError>,
+    },
     /// A parameter that the template declares, and nobody set.
     #[error("{at}: `parameters.{name}` has no value; set spec.template.parameters.{name}")]
     ParameterMissing {

@@ -5,7 +5,6 @@
 //! So a template that renders does so on a busy machine too, and every attempt of a delivery sends the same bytes.
 
 use std::borrow::Cow;
-use std::cell::Cell;
 use std::fmt;
 
 use serde_json::Value;
@@ -111,20 +110,18 @@ pub(super) struct Output {
 impl Program {
     /// Runs over data, to at most `max` bytes.
     pub(super) fn run(&self, values: &Values, max: usize) -> Result<Output, RenderError> {
-        let mut run =
-            Run { data: values.json(), entries: Vec::new(), output: Output::default(), max, budget: values.budget() };
+        let mut run = Run { values, entries: Vec::new(), output: Output::default(), max };
         run.nodes(&self.nodes)?;
         Ok(run.output)
     }
 }
 
 struct Run<'a> {
-    data: &'a Value,
+    values: &'a Values,
     /// The entries of the loops that are being run, outermost first.
     entries: Vec<Entry<'a>>,
     output: Output,
     max: usize,
-    budget: &'a Cell<usize>,
 }
 
 #[derive(Clone, Copy)]
@@ -175,7 +172,7 @@ impl<'a> Run<'a> {
 
     fn each(&mut self, map: &'a Expr, body: &'a [Node], otherwise: &'a [Node], at: Position) -> Result<(), RenderError> {
         let entries = match map {
-            Expr::Path(path) => lookup(self.data, path).and_then(Value::as_object),
+            Expr::Path(path) => self.values.get(path)?.and_then(Value::as_object),
             _ => None,
         };
         let Some(entries) = entries.filter(|entries| !entries.is_empty()) else {
@@ -203,7 +200,7 @@ impl<'a> Run<'a> {
         self.spend(STEP, at)?;
         match expr {
             Expr::Literal(value) => Ok(Some(Cow::Borrowed(value))),
-            Expr::Path(path) => Ok(lookup(self.data, path).map(Cow::Borrowed)),
+            Expr::Path(path) => Ok(self.values.get(path)?.map(Cow::Borrowed)),
             Expr::Entry(depth, part) => Ok(self.entries.get(*depth).map(|entry| entry.part(*part))),
             Expr::Call(function, args) => self.call(*function, args, at),
         }
@@ -261,8 +258,8 @@ impl<'a> Run<'a> {
     }
 
     fn spend(&mut self, units: usize, at: Position) -> Result<(), RenderError> {
-        let left = self.budget.get().checked_sub(units).ok_or(RenderError::TooMuchWork { at })?;
-        self.budget.set(left);
+        let budget = self.values.budget();
+        budget.set(budget.get().checked_sub(units).ok_or(RenderError::TooMuchWork { at })?);
         Ok(())
     }
 }
@@ -277,10 +274,6 @@ impl<'a> Entry<'a> {
             EntryPart::Last => Cow::Owned(self.is_last.into()),
         }
     }
-}
-
-fn lookup<'a>(data: &'a Value, path: &[String]) -> Option<&'a Value> {
-    path.iter().try_fold(data, |value, name| value.get(name))
 }
 
 /// About how many bytes a value has as text.

@@ -29,15 +29,17 @@ mod scan;
 mod scope;
 mod shape;
 mod url;
+mod values;
 
 pub use body::Body;
 pub use builtin::{BuiltinTemplate, Credentials, CredentialsKind, Declared, Example, Limit, Metadata, builtin};
-pub use data::{ClusterData, Data, NotificationData, PipelineData, Severity, TargetData, Values};
+pub use data::{ClusterData, Data, NotificationData, PipelineData, Severity, TargetData};
 pub use error::{Position, RenderError};
 pub use header::HeaderTemplate;
 pub use parameters::Parameters;
 pub use sample::Scene;
 pub use url::UrlTemplate;
+pub use values::Values;
 
 /// A template source has at most so many bytes.
 pub const MAX_SOURCE: usize = 64 * 1024;

@@ -4,22 +4,22 @@
 //! asks for a label. What they render to is text like any other: it is escaped where it is written.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 use std::sync::Arc;
-
-use serde_json::Value;
 
 use super::error::RenderError;
 use super::eval::Program;
+use super::lower;
 use super::place::Place;
-use super::{MAX_SOURCE, Values, lower};
 
 /// The parameters of one notification, compiled. Cheap to clone.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Default)]
 pub struct Parameters(Arc<Inner>);
 
-#[derive(Debug, Default)]
+#[derive(Default)]
 struct Inner {
-    values: BTreeMap<String, Program>,
+    /// By name, in order.
+    set: Vec<(String, Program)>,
     unset: BTreeSet<String>,
 }
 
@@ -37,21 +37,21 @@ pub(super) enum Parameter {
 impl Parameters {
     /// Compiles values by name. One that is declared and has no value may not be used. The error says which is wrong.
     pub fn compile<'a>(values: impl IntoIterator<Item = (&'a str, Option<&'a str>)>) -> Result<Self, (String, RenderError)> {
-        let mut inner = Inner::default();
+        let (mut set, mut unset) = (BTreeMap::new(), BTreeSet::new());
         for (name, source) in values {
             let Some(source) = source else {
-                inner.unset.insert(name.to_owned());
+                unset.insert(name.to_owned());
                 continue;
             };
             let program = lower::compile(source, Place::Plain, &Self::default()).map_err(|e| (name.to_owned(), e))?;
-            inner.values.insert(name.to_owned(), program);
+            set.insert(name.to_owned(), program);
         }
-        Ok(Self(Arc::new(inner)))
+        Ok(Self(Arc::new(Inner { set: set.into_iter().collect(), unset })))
     }
 
     pub(super) fn get(&self, name: &str) -> Parameter {
         match name {
-            name if self.0.values.contains_key(name) => Parameter::Set,
+            name if self.find(name).is_some() => Parameter::Set,
             name if self.0.unset.contains(name) => Parameter::Unset,
             _ => Parameter::Unknown,
         }
@@ -59,19 +59,33 @@ impl Parameters {
 
     /// The names, for a message.
     pub(super) fn names(&self) -> String {
-        let names: BTreeSet<_> = self.0.values.keys().chain(&self.0.unset).map(String::as_str).collect();
+        let names: BTreeSet<_> = self.set().chain(self.0.unset.iter().map(String::as_str)).collect();
         if names.is_empty() {
             return "none; set it in spec.template.parameters".to_owned();
         }
         names.into_iter().collect::<Vec<_>>().join(", ")
     }
 
-    /// Renders all of them over data that have none yet. The error says which could not be.
-    pub(super) fn render(&self, values: &Values) -> Result<Value, (String, RenderError)> {
-        let text = |(name, program): (&String, &Program)| {
-            let output = program.run(values, MAX_SOURCE).map_err(|error| (name.clone(), error))?;
-            Ok((name.clone(), Value::String(output.text)))
-        };
-        self.0.values.iter().map(text).collect::<Result<_, _>>().map(Value::Object)
+    /// How many have a value.
+    pub(super) fn len(&self) -> usize {
+        self.0.set.len()
+    }
+
+    /// The names of those that have a value, in order.
+    pub(super) fn set(&self) -> impl Iterator<Item = &str> {
+        self.0.set.iter().map(|(name, _)| name.as_str())
+    }
+
+    /// The place and the template of one that has a value.
+    pub(super) fn find(&self, name: &str) -> Option<(usize, &Program)> {
+        let index = self.0.set.binary_search_by(|(of, _)| of.as_str().cmp(name)).ok()?;
+        self.0.set.get(index).map(|(_, program)| (index, program))
+    }
+}
+
+/// The names only, for the values may be secret.
+impl fmt::Debug for Parameters {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_set().entries(self.set()).finish()
     }
 }

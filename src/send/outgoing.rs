@@ -1,5 +1,6 @@
 //! What is to be sent, with credentials by reference.
 
+use std::fmt;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -10,7 +11,7 @@ use crate::api::credentials::{AuthRef, SecretKey, SecretName, TlsRef};
 use crate::api::notification::Method;
 
 /// One request as rendered; credentials by reference.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Outgoing {
     /// Where to.
     pub destination: Destination,
@@ -37,8 +38,16 @@ pub struct Outgoing {
     pub connect_timeout: Duration,
 }
 
+/// Names only: URL and headers may hold what is secret.
+impl fmt::Debug for Outgoing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let names: Vec<_> = self.headers.iter().map(|(name, _)| name).collect();
+        f.debug_struct("Outgoing").field("id", &self.id).field("headers", &names).finish_non_exhaustive()
+    }
+}
+
 /// Where a request goes.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub enum Destination {
     /// This URL.
     Url(Url),

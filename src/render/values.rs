@@ -1,0 +1,119 @@
+//! What the templates of one request read: the data of a transition, and the parameters of its notification.
+
+use std::cell::{Cell, OnceCell};
+use std::fmt;
+
+use serde_json::Value;
+
+use super::eval::BUDGET;
+use super::{Data, Parameters, RenderError};
+
+/// The data of one transition with the parameters of one notification, made ready once for all templates of a request.
+///
+/// A parameter is rendered when it is first read, so that one which only some transitions use need not make sense for others.
+pub struct Values {
+    data: Value,
+    parameters: Parameters,
+    /// Of each parameter, what it rendered to.
+    rendered: Vec<OnceCell<Value>>,
+    /// Everything, parameters included, for whoever wants it whole.
+    whole: OnceCell<Value>,
+    /// What may still be spent on this request.
+    budget: Cell<usize>,
+}
+
+impl Values {
+    /// Makes the data ready.
+    pub fn new(data: &Data, parameters: &Parameters) -> Result<Self, RenderError> {
+        let data = serde_json::to_value(data).map_err(RenderError::Data)?;
+        let rendered = vec![OnceCell::new(); parameters.len()];
+        Ok(Self { data, parameters: parameters.clone(), rendered, whole: OnceCell::new(), budget: Cell::new(BUDGET) })
+    }
+
+    /// What stands at a path from the root; none for a label or annotation that is missing.
+    pub(super) fn get(&self, path: &[String]) -> Result<Option<&Value>, RenderError> {
+        match path {
+            [] => self.whole().map(Some),
+            [first, rest @ ..] if first == "parameters" => match rest {
+                [name] => self.parameter(name),
+                rest => Ok(below(self.whole()?.get(first), rest)),
+            },
+            path => Ok(below(Some(&self.data), path)),
+        }
+    }
+
+    fn parameter(&self, name: &str) -> Result<Option<&Value>, RenderError> {
+        let Some((index, program)) = self.parameters.find(name) else { return Ok(None) };
+        let Some(cell) = self.rendered.get(index) else { return Ok(None) };
+        if cell.get().is_none() {
+            let wrong = |e| RenderError::Parameter { name: name.to_owned(), source: Box::new(e) };
+            let text = program.run(self, super::MAX_SOURCE).map_err(wrong)?.text;
+            // Nothing sets it meanwhile: a parameter names no others.
+            let _ = cell.set(Value::String(text));
+        }
+        Ok(cell.get())
+    }
+
+    fn whole(&self) -> Result<&Value, RenderError> {
+        if let Some(whole) = self.whole.get() {
+            return Ok(whole);
+        }
+        let mut parameters = serde_json::Map::new();
+        for name in self.parameters.set() {
+            parameters.insert(name.to_owned(), self.parameter(name)?.cloned().unwrap_or_default());
+        }
+        let mut whole = self.data.clone();
+        if let Some(fields) = whole.as_object_mut() {
+            fields.insert("parameters".to_owned(), Value::Object(parameters));
+        }
+        Ok(self.whole.get_or_init(|| whole))
+    }
+
+    /// What the templates of this request may still cost.
+    pub(super) fn budget(&self) -> &Cell<usize> {
+        &self.budget
+    }
+}
+
+fn below<'a>(value: Option<&'a Value>, path: &[String]) -> Option<&'a Value> {
+    path.iter().try_fold(value?, |value, name| value.get(name))
+}
+
+/// Without anything of the data, which may hold what is secret.
+impl fmt::Debug for Values {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Values").field("parameters", &self.parameters).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::TransitionType;
+    use crate::render::Body;
+
+    #[test]
+    fn a_parameter_is_rendered_where_it_is_read() {
+        let parameters = Parameters::compile([("sha", Some("{{commit revision}}")), ("a", Some("x"))]).unwrap();
+        let source = "{{#if revision}}{{parameters.sha}}{{else}}none{{/if}}";
+        let render = |source: &str, type_| {
+            let values = Values::new(&Data::sample(type_), &parameters).unwrap();
+            Body::compile("text/plain", source, &parameters).unwrap().render(&values)
+        };
+        assert!(render(source, TransitionType::Deployed).unwrap().starts_with("5f3d2c1"));
+        assert_eq!(render(source, TransitionType::Removed).unwrap(), "none");
+        for source in ["{{parameters.sha}}", "{{json parameters}}", "{{json @root}}"] {
+            let error = render(source, TransitionType::Removed).unwrap_err();
+            assert!(matches!(&error, RenderError::Parameter { name, .. } if name == "sha"), "{error}");
+        }
+        assert!(render("{{json parameters}}", TransitionType::Deployed).unwrap().starts_with(r#"{"a":"x","sha":"5f3d"#));
+    }
+
+    #[test]
+    fn nothing_of_it_is_shown() {
+        let parameters = Parameters::compile([("token", Some("s3cr3t"))]).unwrap();
+        let values = Values::new(&Data::sample(TransitionType::Failed), &parameters).unwrap();
+        let shown = format!("{values:?}");
+        assert!(shown.contains("token") && !shown.contains("s3cr3t") && !shown.contains("podinfo"), "{shown}");
+    }
+}
