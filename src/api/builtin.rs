@@ -141,6 +141,13 @@ mod tests {
     use super::*;
 
     #[test]
+    fn all_are_all() {
+        let schema = serde_json::to_value(schemars::schema_for!(Builtin)).unwrap();
+        let names = schema["oneOf"].as_array().unwrap().iter().map(|one| one["const"].as_str().unwrap().to_owned());
+        assert_eq!(names.collect::<Vec<_>>(), Builtin::ALL.map(Builtin::as_str));
+    }
+
+    #[test]
     fn the_names_are_those_of_the_wire() {
         for builtin in Builtin::ALL {
             assert_eq!(serde_json::to_value(builtin).unwrap(), builtin.as_str());

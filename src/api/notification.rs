@@ -301,7 +301,7 @@ pub struct Template {
 #[serde(rename_all = "camelCase")]
 pub struct ConfigMapTemplate {
     /// Name of the ConfigMap.
-    #[schemars(length(min = 1, max = 253))]
+    #[schemars(length(min = 1, max = 253), regex(pattern = r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$"))]
     pub name: String,
     /// Key within its data.
     #[schemars(length(min = 1, max = 253))]

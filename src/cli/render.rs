@@ -41,7 +41,8 @@ pub(super) struct RenderArgs {
     /// How it is printed.
     #[arg(short, long, default_value = "text")]
     output: Output,
-    /// The namespace of the Notification and the Pipeline [default: that of the kubeconfig, or `default`].
+    /// The namespace of the Notification and the Pipeline [default: that of the kubeconfig; `default` for files
+    /// without a pipeline].
     #[arg(short, long)]
     namespace: Option<String>,
     /// What the local cluster is called in the names of targets.
@@ -104,12 +105,17 @@ async fn notifications(args: &RenderArgs) -> anyhow::Result<(Vec<Notification>, 
         let texts = live::texts(&client, std::slice::from_ref(&notification)).await?;
         return Ok((vec![notification], texts));
     }
+    // Without a pipeline no cluster is asked for anything, not even its namespace.
+    let client = if args.pipeline.is_some() { Some(client(args).await?) } else { None };
     let mut manifests = Manifests::default();
     for file in &args.files {
-        manifests.add(&file.display().to_string(), &read(file)?, &namespace(args, None))?;
+        manifests.add(&file.display().to_string(), &read(file)?, &namespace(args, client.as_ref()))?;
     }
     let notifications: Vec<_> = manifests.named(args.name.as_deref())?.into_iter().cloned().collect();
     let texts = manifests.texts(&notifications);
+    for (key, _) in texts.iter().filter(|(_, text)| **text == Text::NoConfigMap) {
+        writeln!(std::io::stderr(), "pennant: ConfigMap {} is not among the files; add its manifest with -f", key.object())?;
+    }
     Ok((notifications, texts))
 }
 

@@ -14,6 +14,8 @@ mod problem;
 mod selector;
 mod sending;
 mod template;
+#[cfg(test)]
+mod tests;
 
 pub use effective::{EffectiveNotification, Given, Intake, Retry, resolve};
 pub use nearest::nearest;

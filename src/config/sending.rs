@@ -1,6 +1,6 @@
 //! How a delivery becomes a request: URL, method, headers, body, and credentials by reference.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::str::FromStr as _;
 use std::time::Duration;
@@ -22,6 +22,7 @@ use crate::render::{Body, Data, HeaderTemplate, Parameters, RenderError, UrlTemp
 
 const TIMEOUT: Duration = Duration::from_secs(15);
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+const URL: &str = "spec.endpoint.url";
 
 /// How a delivery becomes a request.
 #[derive(Clone, Debug)]
@@ -46,6 +47,8 @@ pub struct Sending {
     pub body: Body,
     /// Texts that the templates may name.
     pub parameters: Parameters,
+    /// The field that holds the template of the URL, for messages.
+    pub url_field: String,
     /// The field that holds the template of the body, for messages.
     pub body_field: String,
 }
@@ -119,9 +122,7 @@ impl Sending {
     pub fn render(&self, data: &Data) -> Result<Rendered, Problem> {
         let values = Values::new(data, &self.parameters).map_err(|e| Problem::template(&self.body_field, &e))?;
         let address = match &self.destination {
-            Destination::Url(url) => {
-                Address::Url(url.render(&values).map_err(|e| Problem::template("spec.endpoint.url", &e))?)
-            }
+            Destination::Url(url) => Address::Url(url.render(&values).map_err(|e| Problem::template(&self.url_field, &e))?),
             Destination::Secret(key) => Address::Secret(key.clone()),
         };
         let header = |template: &HeaderTemplate| {
@@ -162,8 +163,10 @@ fn compile(
     given: &Given<'_>,
 ) -> Result<Sending, Problem> {
     let body = Body::compile(&chosen.content_type, &chosen.body, &parameters);
+    let (destination, url_field) = destination(endpoint, chosen, &parameters, namespace, given.allow_http)?;
     Ok(Sending {
-        destination: destination(endpoint, chosen, &parameters, namespace, given.allow_http)?,
+        destination,
+        url_field,
         method: endpoint.method.unwrap_or(chosen.method),
         headers: headers(endpoint, chosen, &parameters)?,
         auth: endpoint.auth.as_ref().map(|a| auth(a, chosen, namespace)).transpose()?.flatten(),
@@ -183,34 +186,51 @@ fn destination(
     parameters: &Parameters,
     namespace: &str,
     allow_http: bool,
-) -> Result<Destination, Problem> {
+) -> Result<(Destination, String), Problem> {
     match (&endpoint.url, &endpoint.url_from) {
         (Some(url), None) => {
-            let field = "spec.endpoint.url";
-            let path = chosen.path.as_deref().filter(|_| !has_path(url)).unwrap_or_default();
-            let source = if path.is_empty() { url.clone() } else { format!("{}{path}", url.trim_end_matches('/')) };
-            let url = UrlTemplate::compile(&source, parameters).map_err(|e| Problem::template(field, &e))?;
+            let (source, field) = with_path(url, chosen)?;
+            let url = UrlTemplate::compile(&source, parameters).map_err(|e| Problem::template(&field, &e))?;
             if url.scheme() == "http" && !allow_http && !is_service(url.host()) {
-                return Err(Problem::InsecureScheme { field });
+                return Err(Problem::InsecureScheme { field: URL });
             }
-            Ok(Destination::Url(url))
+            Ok((Destination::Url(url), field))
         }
-        (None, Some(from)) => Ok(Destination::Secret(secret_key(&from.secret_key_ref, namespace))),
+        (None, Some(from)) => Ok((Destination::Secret(secret_key(&from.secret_key_ref, namespace)), URL.to_owned())),
         (None, None) => Err(Problem::Incomplete { field: "spec.endpoint.url or spec.endpoint.urlFrom" }),
         (Some(_), Some(_)) => Err(Problem::invalid("spec.endpoint", "set url or urlFrom, not both")),
     }
 }
 
-/// Whether something other than a slash follows the host.
-fn has_path(url: &str) -> bool {
+/// A URL with the path of the template if it has none of its own, and the field that its path is from.
+fn with_path(url: &str, chosen: &Chosen) -> Result<(String, String), Problem> {
+    let own = (url.to_owned(), URL.to_owned());
     let authority = url.split_once("://").map_or("", |(_, rest)| rest);
-    authority.find(['/', '?', '#']).is_some_and(|end| &authority[end..] != "/")
+    let end = authority.find(['/', '?', '#']).unwrap_or(authority.len());
+    let Some(path) = chosen.path.as_deref().filter(|_| end > 0) else { return Ok(own) };
+    match &authority[end..] {
+        "" => Ok((format!("{url}{path}"), format!("{}, path", chosen.field))),
+        "/" => Ok((format!("{}{path}", &url[..url.len() - 1]), format!("{}, path", chosen.field))),
+        rest if rest.starts_with('/') && !matches!(rest.as_bytes().get(1), Some(b'?' | b'#')) => Ok(own),
+        _ => Err(Problem::invalid(
+            URL,
+            "has a query and no path; write the whole path, or leave the query out: the built-in template has both",
+        )),
+    }
 }
 
 /// The user's headers, and beneath them those of the template.
 fn headers(endpoint: &spec::Endpoint, chosen: &Chosen, parameters: &Parameters) -> Result<Vec<HeaderTemplate>, Problem> {
     let mut all: BTreeMap<String, (&str, &str)> = BTreeMap::new();
-    for (name, value) in chosen.headers.iter().chain(endpoint.headers.iter().flatten()) {
+    for (name, value) in &chosen.headers {
+        all.insert(name.to_ascii_lowercase(), (name, value));
+    }
+    let mut own = BTreeSet::new();
+    for (name, value) in endpoint.headers.iter().flatten() {
+        if !own.insert(name.to_ascii_lowercase()) {
+            let message = "stands there twice, for capitals make no difference; leave one out";
+            return Err(Problem::invalid(header_field(name), message));
+        }
         all.insert(name.to_ascii_lowercase(), (name, value));
     }
     let compile = |(name, value): &(&str, &str)| {
@@ -234,7 +254,8 @@ fn auth(auth: &spec::Auth, chosen: &Chosen, namespace: &str) -> Result<Option<Au
                 Problem::invalid("spec.endpoint.auth.token.header", format!("{name:?} is not a header name"))
             })?;
             // The receiver's usual scheme belongs to its usual header.
-            let usual = chosen.token_scheme.as_deref().filter(|_| token.header.is_none());
+            let usual_header = chosen.token_header.as_deref().unwrap_or("Authorization");
+            let usual = chosen.token_scheme.as_deref().filter(|_| name.eq_ignore_ascii_case(usual_header));
             let default = if header == http::header::AUTHORIZATION { "Bearer" } else { "" };
             Ok(Some(AuthRef::Token {
                 secret: secret_key(&token.secret_key_ref, namespace),

@@ -49,7 +49,14 @@ fn credentials(template: &BuiltinTemplate) -> String {
             "None are needed; what the receiver's operator asks for goes into `endpoint.auth`.".to_owned()
         }
     };
-    format!("{}\n\n{how}", credentials.description.trim())
+    let mut text = format!("{}\n\n{how}", credentials.description.trim());
+    if let Some(path) = template.metadata.path.as_ref().filter(|_| credentials.kind != CredentialsKind::Url) {
+        let _ = write!(
+            text,
+            " The path `{path}` follows an `endpoint.url` that has none; a URL out of a Secret is taken as it is."
+        );
+    }
+    text
 }
 
 fn parameters(declared: &[Declared]) -> String {

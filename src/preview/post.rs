@@ -30,7 +30,7 @@ pub async fn post(preview: &Preview, url: &Url) -> Result<Posted, PreviewError> 
     let anywhere = ["0.0.0.0/0", "::/0"].iter().filter_map(|net| net.parse().ok()).collect();
     let policy = Policy { allow: anywhere, deny: Vec::new(), allow_http: true };
     let sender = Sender::new(policy, Secrets::fixed([]), Metrics::new())?;
-    let headers = preview.headers.iter().filter(|(_, value)| !value.contains("***"));
+    let headers = preview.headers.iter().filter(|(name, _)| !preview.masked.contains(*name));
     let attempt = sender
         .send(Outgoing {
             destination: Destination::Url(url.clone()),

@@ -1,10 +1,11 @@
 //! One request as people see it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use kube::ResourceExt as _;
 use serde::Serialize;
 use serde_json::Value;
+use url::Url;
 
 use super::PreviewError;
 use crate::api::credentials::AuthRef;
@@ -29,6 +30,9 @@ pub struct Preview {
     pub url: String,
     /// Headers in lower case; what is or may be a credential is `***`.
     pub headers: BTreeMap<String, String>,
+    /// The names of those that are masked.
+    #[serde(skip)]
+    pub masked: BTreeSet<String>,
     /// The body, exactly as it would be sent.
     pub body: String,
 }
@@ -53,10 +57,13 @@ pub fn previews(
 
 fn preview(name: &str, sending: &Sending, data: &Data) -> Result<Preview, crate::config::Problem> {
     let rendered = sending.render(data)?;
-    let mut headers = BTreeMap::new();
+    let (mut headers, mut masked) = (BTreeMap::new(), BTreeSet::new());
     for (name, value) in &rendered.headers {
-        let shown = if may_be_credential(name.as_str()) { MASK } else { value };
-        headers.insert(name.as_str().to_owned(), shown.to_owned());
+        let hide = may_be_credential(name.as_str());
+        if hide {
+            masked.insert(name.as_str().to_owned());
+        }
+        headers.insert(name.as_str().to_owned(), if hide { MASK } else { value }.to_owned());
     }
     for (name, value) in [
         ("content-type", sending.body.content_type()),
@@ -66,36 +73,61 @@ fn preview(name: &str, sending: &Sending, data: &Data) -> Result<Preview, crate:
     ] {
         headers.insert(name.to_owned(), value.to_owned());
     }
-    match &sending.auth {
-        Some(AuthRef::Basic { .. }) => _ = headers.insert("authorization".to_owned(), format!("Basic {MASK}")),
-        Some(AuthRef::Token { header, scheme, .. }) => {
-            let value = if scheme.is_empty() { MASK.to_owned() } else { format!("{scheme} {MASK}") };
-            headers.insert(header.as_str().to_owned(), value);
-        }
-        None => {}
-    }
-    if sending.signing.is_some() {
-        headers.insert("webhook-signature".to_owned(), format!("v1,{MASK}"));
+    for (name, value) in credentials(sending) {
+        masked.insert(name.clone());
+        headers.insert(name, value);
     }
     let url = match &rendered.address {
-        Address::Url(url) => url.to_string(),
+        Address::Url(url) => shown(url),
         Address::Secret(_) => MASK.to_owned(),
     };
     let notification = name.to_owned();
-    Ok(Preview { notification, trigger: data.type_, method: sending.method.as_str(), url, headers, body: rendered.body })
+    let (trigger, method, body) = (data.type_, sending.method.as_str(), rendered.body);
+    Ok(Preview { notification, trigger, method, url, headers, masked, body })
 }
 
-/// Whether a header of this name usually carries a credential.
+/// The headers that are made of Secrets, masked.
+fn credentials(sending: &Sending) -> Vec<(String, String)> {
+    let auth = match &sending.auth {
+        Some(AuthRef::Basic { .. }) => Some(("authorization".to_owned(), format!("Basic {MASK}"))),
+        Some(AuthRef::Token { header, scheme, .. }) if scheme.is_empty() => {
+            Some((header.as_str().to_owned(), MASK.to_owned()))
+        }
+        Some(AuthRef::Token { header, scheme, .. }) => Some((header.as_str().to_owned(), format!("{scheme} {MASK}"))),
+        None => None,
+    };
+    let signature = sending.signing.as_ref().map(|_| ("webhook-signature".to_owned(), format!("v1,{MASK}")));
+    auth.into_iter().chain(signature).collect()
+}
+
+/// A URL with the values of its query masked that usually are credentials.
+fn shown(url: &Url) -> String {
+    if url.query_pairs().all(|(name, _)| !may_be_credential(&name)) {
+        return url.to_string();
+    }
+    let mut shown = url.clone();
+    let pairs = url.query_pairs();
+    let masked = pairs.map(|(name, value)| if may_be_credential(&name) { (name, MASK.into()) } else { (name, value) });
+    shown.query_pairs_mut().clear().extend_pairs(masked);
+    shown.to_string()
+}
+
+/// Whether a header or a parameter of this name usually carries a credential.
 fn may_be_credential(name: &str) -> bool {
-    ["auth", "cookie", "token", "secret", "key", "password"].iter().any(|word| name.contains(word))
+    let words = ["auth", "cookie", "token", "secret", "key", "pass", "session", "sig", "credential", "pat", "apikey"];
+    let name = name.to_ascii_lowercase();
+    let mut parts = name.split(['-', '_', '.']);
+    parts.any(|part| words.iter().any(|word| part == *word || (word.len() > 3 && part.contains(word))))
 }
 
 impl Preview {
-    /// As a person reads it: request line, headers, and the body with JSON pretty-printed.
+    /// As a person reads it: request line, headers, and the body with JSON pretty-printed. What a terminal would take for a
+    /// command stands as U+FFFD.
     #[must_use]
     pub fn text(&self) -> String {
         let headers: String = self.headers.iter().flat_map(|(name, value)| [name, ": ", value, "\n"]).collect();
-        format!("{} {}\n{headers}\n{}\n", self.method, self.url, self.pretty_body())
+        let text = format!("{} {}\n{headers}\n{}\n", self.method, self.url, self.pretty_body());
+        text.replace(|c: char| c.is_control() && !matches!(c, '\n' | '\t'), "\u{fffd}")
     }
 
     /// The body, with JSON pretty-printed.
@@ -127,7 +159,7 @@ mod tests {
         let spec = serde_json::json!({
             "triggers": [{"type": "Failed"}, {"type": "Deployed"}],
             "endpoint": {
-                "url": "https://example.com/{{environment}}", "method": "PUT",
+                "url": "https://example.com/{{environment}}?monkey=a&access_token=s3cr3t&sig=s3cr3t", "method": "PUT",
                 "headers": {"X-Team": "a", "X-Gitlab-Token": "s3cr3t", "Cookie": "s3cr3t"},
                 "auth": {"token": {"secretKeyRef": {"name": "s", "key": "k"}}},
             },
@@ -136,7 +168,9 @@ mod tests {
         let shown = previews(&notification(&spec), &[], &Given::nothing(), &sample()).unwrap();
         assert_eq!(shown.iter().map(|p| p.trigger).collect::<Vec<_>>(), [TransitionType::Deployed, TransitionType::Failed]);
         let text = shown[0].text();
-        assert!(text.starts_with("PUT https://example.com/prod\nauthorization: Bearer ***\n"), "{text}");
+        let line = "PUT https://example.com/prod?monkey=a&access_token=***&sig=***\nauthorization: Bearer ***\n";
+        assert!(text.starts_with(line), "{text}");
+        assert_eq!(shown[0].masked.len(), 3, "{:?}", shown[0].masked);
         assert!(text.contains("\nx-team: a\n") && text.ends_with("\n\n{\n  \"type\": \"Deployed\"\n}\n"), "{text}");
         assert!(!text.contains("s3cr3t"));
     }

@@ -11,6 +11,7 @@ use sha2::{Digest as _, Sha256};
 
 use super::MAX_BODY;
 use super::markup::Markup;
+use super::place::Escape;
 use crate::api::Time;
 
 /// A date format has at most so many bytes: each directive can be padded to many times its length.
@@ -53,6 +54,8 @@ pub(super) enum Function {
     Markdown,
     /// `html a n`: a as text in HTML, at most n characters of it: `{{html "<b>"}}` → `&lt;b&gt;`.
     Html,
+    /// `urlencode a`: percent-encoded, for a URL that is built in a text: `{{urlencode "a b&c"}}` → `a%20b%26c`.
+    Urlencode,
     /// `bmp a`: a with U+FFFD in the place of each character beyond U+FFFF, such as emoji, for receivers that refuse those.
     Bmp,
     /// `sha256 a`: 64 hexadecimal digits that stand for a, where a name is too long to be a key.
@@ -69,7 +72,7 @@ pub(super) enum Function {
 pub(super) type Problem = Cow<'static, str>;
 
 impl Function {
-    const ALL: [Self; 21] = [
+    const ALL: [Self; 22] = [
         Self::And,
         Self::Or,
         Self::Not,
@@ -87,6 +90,7 @@ impl Function {
         Self::Mrkdwn,
         Self::Markdown,
         Self::Html,
+        Self::Urlencode,
         Self::Bmp,
         Self::Sha256,
         Self::Unix,
@@ -123,6 +127,7 @@ impl Function {
             Self::Mrkdwn => "mrkdwn",
             Self::Markdown => "markdown",
             Self::Html => "html",
+            Self::Urlencode => "urlencode",
             Self::Bmp => "bmp",
             Self::Sha256 => "sha256",
             Self::Unix => "unix",
@@ -140,6 +145,7 @@ impl Function {
             | Self::Lower
             | Self::Commit
             | Self::Short
+            | Self::Urlencode
             | Self::Bmp
             | Self::Sha256
             | Self::Unix
@@ -172,6 +178,10 @@ impl Function {
             Self::Mrkdwn => marked(Markup::Mrkdwn, &text(arg(0)), args.get(1).map(AsRef::as_ref)),
             Self::Markdown => marked(Markup::Markdown, &text(arg(0)), args.get(1).map(AsRef::as_ref)),
             Self::Html => marked(Markup::Html, &text(arg(0)), args.get(1).map(AsRef::as_ref)),
+            Self::Urlencode => match Escape::Percent.apply(&text(arg(0))) {
+                Ok(encoded) => Ok(Value::String(encoded.into_owned())),
+                Err(problem) => Err(problem.into()),
+            },
             Self::Bmp => Ok(Value::String(text(arg(0)).replace(|c| c > '\u{ffff}', "\u{fffd}"))),
             Self::Sha256 => Ok(Value::String(hex::encode(Sha256::digest(text(arg(0)).as_bytes())))),
             Self::Unix => instant(&text(arg(0))).map(|time| time.as_second().into()),
@@ -250,16 +260,17 @@ fn date(time: &str, format: Option<&str>) -> Result<String, Problem> {
     }
 }
 
-/// The Git hash (SHA-1 or SHA-256, in full) at the end of a revision.
+/// The Git hash, in full, at the end of a revision. SHA-256 is taken where it stands alone only: after `@sha256:` or a tag
+/// it is the digest of an artifact.
 fn commit(revision: &str) -> Option<&str> {
     let (prefix, last) = match revision.rfind(['@', ':', '/']) {
         Some(separator) => (&revision[..separator], &revision[separator + 1..]),
         None => ("", revision),
     };
     let lengths: &[usize] = match prefix.rsplit('@').next() {
-        Some("sha1") => &[40],
-        Some("sha256") => &[64],
-        _ => &[40, 64],
+        Some("") => &[40, 64],
+        Some("sha256") => &[],
+        _ => &[40],
     };
     let is_hash = lengths.contains(&last.len()) && last.bytes().all(|b| b.is_ascii_hexdigit());
     is_hash.then_some(last)
@@ -337,6 +348,8 @@ mod tests {
             (Function::Commit, json!([hex(41)]), "no commit"),
             (Function::Commit, json!([format!("main@sha1:{}", hex(64))]), "no commit"),
             (Function::Commit, json!([format!("main@sha256:{}", hex(40))]), "no commit"),
+            (Function::Commit, json!([format!("6.5.0@sha256:{}", hex(64))]), "no commit"),
+            (Function::Commit, json!([format!("6.5.0/{}", hex(64))]), "no commit"),
             (Function::Commit, json!([format!("main@sha1:{}\n", hex(40))]), "no commit"),
         ] {
             let problem = call(function, args.as_array().unwrap()).unwrap_err();

@@ -1,4 +1,5 @@
-//! Values as text in the markup of chat rooms and forges, so that nothing in them formats, links, or calls anybody.
+//! Values as text in the markup of chat rooms and forges, so that nothing in them formats or calls anybody. A URL that is
+//! written out stays one: most receivers link it whatever the markup says.
 //!
 //! This comes before the escaping of the place: a text is made harmless for the reader, then fit for the JSON that carries it.
 
@@ -21,7 +22,7 @@ const CUT: char = '…';
 /// What the escaping of a character depends on.
 struct Around {
     previous: Option<char>,
-    /// Whether only spaces and digits stand before it in its line.
+    /// Whether only spaces, tabs and digits stand before it in its line.
     starts_line: bool,
     next: Option<char>,
 }
@@ -46,7 +47,7 @@ impl Markup {
             if length < most {
                 kept = escaped.len();
             }
-            starts_line = c == '\n' || (starts_line && (c.is_ascii_digit() || c == ' '));
+            starts_line = matches!(c, '\n' | '\r') || (starts_line && (c.is_ascii_digit() || matches!(c, ' ' | '\t')));
         }
         escaped
     }
@@ -76,7 +77,7 @@ fn mrkdwn(c: char, around: &Around, to: &mut String) {
 fn markdown(c: char, around: &Around, to: &mut String) {
     let word_follows = around.next.is_some_and(char::is_alphanumeric);
     let means = match c {
-        '\\' | '`' | '*' | '_' | '~' | '|' | '[' | ']' | '<' | '>' => true,
+        '\\' | '`' | '*' | '_' | '~' | '|' | '[' | ']' | '<' | '>' | '$' => true,
         '&' => word_follows || around.next == Some('#'),
         '#' | '-' | '+' | '=' | '.' | ')' => around.starts_line,
         _ => false,
@@ -85,9 +86,16 @@ fn markdown(c: char, around: &Around, to: &mut String) {
         to.push('\\');
     }
     to.push(c);
-    // Mentions, and references such as #12, are found in the text that the reader sees, where a word begins.
+    // Mentions, and references such as owner/name#12 and GH-12, are found in the text that the reader sees.
     let begins_word = !around.previous.is_some_and(char::is_alphanumeric) && word_follows;
-    if matches!(c, '@' | '#' | '~') && begins_word {
+    let number_follows = around.next.is_some_and(|next| next.is_ascii_digit());
+    let refers = match c {
+        '@' | '~' => begins_word,
+        '#' => begins_word || number_follows,
+        '-' => number_follows && matches!(around.previous, Some('h' | 'H')),
+        _ => false,
+    };
+    if refers {
         to.push(BREAK);
     }
 }
@@ -124,6 +132,11 @@ mod tests {
             ),
             (Markup::Markdown, "a - b + c. 1.5 = x)", "a - b + c. 1.5 = x)"),
             (Markup::Markdown, "@all #12 a@b.c (@x) @ #", "@\u{200b}all #\u{200b}12 a@b.c (@\u{200b}x) @ #"),
+            (
+                Markup::Markdown,
+                "a/b#12 GH-12 a\r# b\t\n\t- c $x$",
+                "a/b#\u{200b}12 GH-\u{200b}12 a\r\\# b\t\n\t\\- c \\$x\\$",
+            ),
             (Markup::Markdown, r"C:\new", r"C:\\new"),
             (Markup::Html, "<b a=\"c\">'&", "&lt;b a=&quot;c&quot;&gt;&#39;&amp;"),
         ] {

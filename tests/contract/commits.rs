@@ -33,7 +33,6 @@ fn the_hash_is_found_in_every_kind_of_revision() {
         (format!("main/{COMMIT}"), COMMIT),
         (format!("sha1:{COMMIT}"), COMMIT),
         (COMMIT.to_owned(), COMMIT),
-        (format!("main@sha256:{long}"), long.as_str()),
         (long.clone(), long.as_str()),
     ];
     for builtin in STATUSES {
@@ -54,9 +53,10 @@ fn what_is_removed_is_told_of_the_commit_that_ran() {
 #[test]
 fn a_version_that_is_no_commit_is_an_error_that_says_so() {
     for builtin in STATUSES {
-        for revision in ["6.5.0", "v1.2.3", "latest@sha256:short", "1234567"] {
+        let digest = format!("6.5.0@sha256:{}", "a".repeat(64));
+        for revision in ["6.5.0", "v1.2.3", "latest@sha256:short", "1234567", &digest] {
             let problem = path(builtin, revision, "").expect_err(revision);
-            let says = problem.contains("no commit hash") && problem.contains(revision);
+            let says = problem.contains("no commit hash") && problem.contains(&revision[..revision.len().min(60)]);
             assert!(says, "{}: {problem}", builtin.as_str());
         }
     }

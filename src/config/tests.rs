@@ -1,0 +1,153 @@
+//! What notifications mean, by tables.
+
+use serde_json::{Value, json};
+
+use super::*;
+use crate::api::credentials::AuthRef;
+use crate::api::{Notification, TransitionType};
+use crate::render::Data;
+
+fn notification(endpoint: &Value, template: &Value) -> Notification {
+    serde_json::from_value(json!({
+        "apiVersion": "pennant.dev/v1alpha1", "kind": "Notification", "metadata": {"name": "n", "namespace": "team-a"},
+        "spec": {"triggers": [{"type": "Deployed"}], "endpoint": endpoint, "template": template},
+    }))
+    .unwrap()
+}
+
+fn understood(endpoint: &Value, template: &Value) -> Result<Sending, String> {
+    resolve(&notification(endpoint, template), &Given::nothing()).sending.map_err(|problem| problem.to_string())
+}
+
+fn rendered(endpoint: &Value, template: &Value) -> Result<Rendered, String> {
+    let sending = understood(endpoint, template)?;
+    sending.render(&Data::sample(TransitionType::Deployed)).map_err(|problem| problem.to_string())
+}
+
+fn dispatch() -> Value {
+    json!({"builtin": "github-repository-dispatch", "parameters": {"owner": "acme", "repository": "podinfo"}})
+}
+
+#[test]
+fn a_built_in_gives_the_path_where_the_url_has_none() {
+    let path = "/repos/acme/podinfo/dispatches";
+    for (url, expected) in [
+        ("https://api.github.com", Ok(format!("https://api.github.com{path}"))),
+        ("https://api.github.com/", Ok(format!("https://api.github.com{path}"))),
+        ("https://[::1]:8443", Ok(format!("https://[::1]:8443{path}"))),
+        ("https://ghe.example.com/api/v3/x", Ok("https://ghe.example.com/api/v3/x".to_owned())),
+        ("https://ghe.example.com/{{environment}}", Ok("https://ghe.example.com/prod".to_owned())),
+        ("https://ghe.example.com//", Ok("https://ghe.example.com//".to_owned())),
+        ("https://api.github.com?a=b", Err("has a query and no path")),
+        ("https://api.github.com/?a=b", Err("has a query and no path")),
+        ("https://api.github.com/#a", Err("has a query and no path")),
+        ("https:///x", Err("host")),
+        ("https://", Err("host")),
+    ] {
+        let found = rendered(&json!({"url": url}), &dispatch());
+        match (found, expected) {
+            (Ok(found), Ok(expected)) => assert!(found.address == Address::Url(expected.parse().unwrap()), "{url}"),
+            (Err(found), Err(word)) => assert!(found.contains(word), "{url}: {found}"),
+            (found, _) => panic!("{url}: {found:?}"),
+        }
+    }
+    // A URL without a path stands for itself where the template has none either.
+    let inline = json!({"inline": {"body": "{}"}});
+    assert!(rendered(&json!({"url": "https://example.com?a=b"}), &inline).is_ok());
+}
+
+#[test]
+fn what_the_user_writes_goes_before_what_the_built_in_gives() {
+    let headers = json!({"ACCEPT": "text/plain", "X-Own": "{{environment}}"});
+    let found = rendered(&json!({"url": "https://api.github.com", "headers": headers}), &dispatch()).unwrap();
+    let headers: Vec<_> = found.headers.iter().map(|(name, value)| format!("{name}: {value}")).collect();
+    assert_eq!(headers, ["accept: text/plain", "x-github-api-version: 2022-11-28", "x-own: prod"]);
+    let twice = json!({"url": "https://api.github.com", "headers": {"X-A": "1", "x-a": "2"}});
+    assert!(rendered(&twice, &dispatch()).unwrap_err().contains("stands there twice"));
+    let sending = understood(&json!({"url": "https://api.github.com", "method": "PUT"}), &dispatch()).unwrap();
+    assert_eq!(sending.method.as_str(), "PUT");
+}
+
+#[test]
+fn a_built_in_gives_header_and_scheme_of_a_token() {
+    let token = |builtin: &str, more: Value| {
+        let mut token = json!({"secretKeyRef": {"name": "s", "key": "k"}});
+        json_patch::merge(&mut token, &more);
+        let endpoint = json!({"url": "https://example.com/x", "auth": {"token": token}});
+        match understood(&endpoint, &json!({"builtin": builtin})).unwrap().auth {
+            Some(AuthRef::Token { header, scheme, .. }) => format!("{header}: {scheme}"),
+            other => panic!("{other:?}"),
+        }
+    };
+    for (builtin, more, expected) in [
+        ("opsgenie", json!({}), "authorization: GenieKey"),
+        ("opsgenie", json!({"header": "Authorization"}), "authorization: GenieKey"),
+        ("opsgenie", json!({"scheme": "Basic"}), "authorization: Basic"),
+        ("opsgenie", json!({"header": "X-Key"}), "x-key: "),
+        ("datadog-event", json!({}), "dd-api-key: "),
+        ("datadog-event", json!({"header": "Authorization"}), "authorization: Bearer"),
+        ("generic", json!({}), "authorization: Bearer"),
+        ("generic", json!({"header": "X-Key"}), "x-key: "),
+    ] {
+        assert_eq!(token(builtin, more.clone()), expected, "{builtin} {more}");
+    }
+}
+
+#[test]
+fn parameters_are_held_against_what_the_built_in_declares() {
+    let github = json!({"url": "https://api.github.com"});
+    let whole = json!({"url": "https://api.github.com/repos/acme/podinfo/dispatches"});
+    let with = |parameters: Value| json!({"builtin": "github-repository-dispatch", "parameters": parameters});
+    for (endpoint, parameters, words) in [
+        (&github, json!({}), &["missing: spec.template.parameters.owner (", "spec.template.parameters.repository ("][..]),
+        (&github, json!({"owner": "a"}), &["parameters.repository"]),
+        (&github, json!({"owner": "a", "repositry": "b"}), &["parameters.repositry", "did you mean repository?"]),
+        (&github, json!({"owner": "a", "repository": "b", "zzz": ""}), &["parameters.zzz", "it takes owner, repository"]),
+        (
+            &github,
+            json!({"owner": "a", "repository": "{{nope}}"}),
+            &["spec.template.parameters.repository: line 1, column 1"],
+        ),
+        (
+            &github,
+            json!({"owner": "", "repository": "b"}),
+            &["spec.template.builtin github-repository-dispatch, path", "empty"],
+        ),
+        (&github, json!({"owner": "{{parameters.repository}}", "repository": "b"}), &["parameters.owner", "no field"]),
+        (&whole, json!({"owner": "{{commit environment}}"}), &[]),
+        // What only the path would use need not be set where the path is another.
+        (&whole, json!({}), &[]),
+    ] {
+        let problem = understood(endpoint, &with(parameters.clone())).err().unwrap_or_default();
+        assert!(
+            words.iter().all(|word| problem.contains(word)) && words.is_empty() == problem.is_empty(),
+            "{parameters}: {problem}"
+        );
+    }
+    let inline = |body: &str| json!({"inline": {"body": body}, "parameters": {"room": "{{environment}}"}});
+    let found =
+        rendered(&json!({"url": "https://example.com/{{parameters.room}}"}), &inline(r#"{"a":"{{parameters.room}}"}"#));
+    assert_eq!(found.unwrap().body, r#"{"a":"prod"}"#);
+    let problem = understood(&json!({"url": "https://example.com/"}), &inline(r#"{"a":"{{parameters.rom}}"}"#)).unwrap_err();
+    assert!(problem.contains("`parameters.rom`; there are room"), "{problem}");
+}
+
+#[test]
+fn a_key_of_a_config_map_is_there_or_it_is_told() {
+    let template = json!({"configMapKeyRef": {"name": "texts", "key": "body", "contentType": "text/plain"}});
+    let notification = notification(&json!({"url": "https://example.com/"}), &template);
+    for (text, reason, word) in [
+        (Text::Unknown, "ConfigMapUnknown", "not been read"),
+        (Text::Unreadable, "ConfigMapUnreadable", "list and watch"),
+        (Text::NoConfigMap, "ConfigMapMissing", "ConfigMap team-a/texts does not exist"),
+        (Text::NoKey, "ConfigMapMissing", "has no key body"),
+        (Text::Found("{{nope}}".into()), "TemplateInvalid", "ConfigMap team-a/texts, key body: line 1, column 1"),
+        (Text::Found("a".repeat(70_000).into()), "TemplateInvalid", "70000 bytes"),
+    ] {
+        let given = Given { allow_http: false, text: &|_| text.clone() };
+        let problem = resolve(&notification, &given).sending.unwrap_err();
+        assert!(problem.reason() == reason && problem.to_string().contains(word), "{problem}");
+        assert_eq!(problem.is_unknown(), reason == "ConfigMapUnknown");
+    }
+    assert_eq!(config_maps(&notification).len(), 1);
+}
