@@ -77,7 +77,7 @@ async fn a_revision_without_a_commit_is_told() {
     let told = world.condition("hook", "Delivering", |c| c.status == ConditionStatus::False).await;
     assert_eq!(told.reason, "TemplateInvalid");
     assert!(
-        told.message.contains("no commit hash in `6.5.0`") && told.message.contains("spec.endpoint.url"),
+        told.message.contains("no commit hash in `6.5.0`") && told.message.contains("gitlab-commit-status, path"),
         "{}",
         told.message
     );
