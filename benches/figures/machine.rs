@@ -6,8 +6,11 @@ use std::process::Command;
 use kube::Client;
 
 /// The machine, the versions, the commit and the command.
-pub async fn describe(client: &Client) -> String {
-    let kubernetes = client.apiserver_version().await.expect("the API server says its version").git_version;
+pub async fn describe(client: Option<&Client>) -> String {
+    let kubernetes = match client {
+        Some(client) => client.apiserver_version().await.expect("the API server says its version").git_version,
+        None => "not used".to_owned(),
+    };
     let cores = std::thread::available_parallelism().map_or(0, usize::from);
     let cpu = field("/proc/cpuinfo", "model name");
     let memory = field("/proc/meminfo", "MemTotal").trim_end_matches(" kB").parse().map_or(0, |kib: u64| kib >> 20);

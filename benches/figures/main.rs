@@ -1,4 +1,4 @@
-//! The figures that Pennant promises, measured against a real API server.
+//! The figures that Pennant promises, measured against a real API server, where one is needed.
 //!
 //! In: the built program, a control plane of our own, a receiver on loopback. Out: a table of figures with their goals, met or
 //! missed, and what they were measured on. What each figure means, and why it is measured so, is in `docs/benchmarks.md`.
@@ -22,6 +22,7 @@ mod pending;
 mod process;
 mod quiet;
 mod receiver;
+mod render;
 mod source;
 #[allow(dead_code, unused_imports, reason = "the tests use the rest")]
 #[path = "../../tests/support/mod.rs"]
@@ -39,7 +40,7 @@ use table::Table;
 /// Measures Pennant's figures.
 #[derive(Debug, Parser)]
 struct Args {
-    /// Only what has this in its name: throughput, lane, quiet, pending.
+    /// Only what has this in its name: render, throughput, lane, quiet, pending.
     #[arg(long)]
     only: Option<String>,
     /// How often everything is measured; the medians are shown.
@@ -56,7 +57,9 @@ struct Args {
     bench: bool,
 }
 
-const SCENARIOS: [&str; 4] = ["throughput", "lane", "quiet", "pending"];
+/// The only one that needs no control plane.
+const RENDER: &str = "render";
+const SCENARIOS: [&str; 5] = [RENDER, "throughput", "lane", "quiet", "pending"];
 
 #[tokio::main]
 async fn main() {
@@ -64,17 +67,21 @@ async fn main() {
     let chosen = |name: &&str| args.only.as_deref().is_none_or(|only| name.contains(only));
     let scenarios: Vec<_> = SCENARIOS.into_iter().filter(chosen).collect();
     assert!(!scenarios.is_empty(), "--only is one of {SCENARIOS:?}");
-    say("starting a control plane");
-    let mut bed = Bed::start(args.quick).await;
+    let mut bed = None;
+    if scenarios != [RENDER] {
+        say("starting a control plane");
+        bed = Some(Bed::start(args.quick).await);
+    }
     let mut table = Table::default();
     for round in 1..=args.rounds {
         for name in &scenarios {
             say(&format!("round {round} of {}: {name}; load average {}", args.rounds, machine::load()));
-            let readings = match *name {
-                "throughput" => throughput::measure(&bed, round).await,
-                "lane" => lane::measure(&bed, round).await,
-                "quiet" => quiet::measure(&mut bed, round).await,
-                _ => pending::measure(&bed, round).await,
+            let readings = match (*name, bed.as_mut()) {
+                ("throughput", Some(bed)) => throughput::measure(bed, round).await,
+                ("lane", Some(bed)) => lane::measure(bed, round).await,
+                ("quiet", Some(bed)) => quiet::measure(bed, round).await,
+                ("pending", Some(bed)) => pending::measure(bed, round).await,
+                _ => render::measure(args.quick),
             };
             for reading in &readings {
                 say(&format!("  {reading}"));
@@ -82,7 +89,7 @@ async fn main() {
             table.add(readings);
         }
     }
-    let machine = machine::describe(&bed.client).await;
+    let machine = machine::describe(bed.as_ref().map(|bed| &bed.client)).await;
     println!("\n{table}\n{machine}");
     if let Some(path) = &args.json {
         table.append_to(path, &machine);

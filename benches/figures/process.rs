@@ -3,10 +3,17 @@
 use std::fs;
 use std::time::Duration;
 
+use rustix::time::{ClockId, clock_gettime};
+
 /// Processor time that a process has used, in user and kernel mode.
 pub fn cpu(pid: u32) -> Duration {
     // The kernel counts in hundredths of a second, whatever it ticks in (USER_HZ, proc_pid_stat(5)).
     Duration::from_millis((number(pid, 14) + number(pid, 15)) * 10)
+}
+
+/// Processor time that this thread has used.
+pub fn thread_cpu() -> Duration {
+    clock_gettime(ClockId::ThreadCPUTime).try_into().expect("a time span")
 }
 
 /// The process of this name that has the same parent.

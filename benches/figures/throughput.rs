@@ -24,9 +24,10 @@ use crate::bed::{Bed, pipeline, until};
 use crate::floor;
 use crate::process;
 use crate::receiver::Arrived;
+use crate::render;
 use crate::source::Source;
 use crate::support::{Pennant, World};
-use crate::table::{CPU, Reading, THROUGHPUT, WRITES_FAST};
+use crate::table::{CPU, RENDER_SHARE, Reading, THROUGHPUT, WRITES_FAST};
 
 const TARGETS: usize = 8;
 const NOTIFICATIONS: usize = 8;
@@ -62,7 +63,7 @@ pub async fn measure(bed: &Bed, round: u32) -> Vec<Reading> {
     pennant.stop().await;
     let alone = alone(bed, sources).await;
     let floor = floor.and(floor::pairs(bed, "floor-after", round).await);
-    let mut readings = readings(&floor, &before, &after, alone);
+    let mut readings = readings(&floor, &before, &after, alone, render::cost(bed.quick));
     let mean = |n: usize| n as f64 / seen.versions as f64;
     let (size, changes) = (mean(seen.bytes) / 1024.0, mean(seen.changes));
     readings.push(Reading::Note(format!(
@@ -71,8 +72,9 @@ pub async fn measure(bed: &Bed, round: u32) -> Vec<Reading> {
     readings
 }
 
-/// What came of it, and at what price. `alone`: API server CPU for one write of a source object.
-fn readings(floor: &floor::Floor, before: &Here, after: &Here, alone: Duration) -> Vec<Reading> {
+/// What came of it, and at what price. `alone`: API server CPU for one write of a source object; `rendering`: Pennant's for
+/// one rendering of a built-in template.
+fn readings(floor: &floor::Floor, before: &Here, after: &Here, alone: Duration, rendering: Duration) -> Vec<Reading> {
     let took = after.at.duration_since(before.at).as_secs_f64();
     let requests = &after.api.requests - &before.api.requests;
     let writes = requests.writes();
@@ -93,6 +95,7 @@ fn readings(floor: &floor::Floor, before: &Here, after: &Here, alone: Duration) 
         Reading::against(&THROUGHPUT, sent / took, floor.rate()),
         Reading::against(&CPU, cpu_own, floor.api()),
         Reading::of(&WRITES_FAST, own.total() / count),
+        Reading::against(&RENDER_SHARE, millis(rendering), pennant),
         Reading::Note(format!("writes a delivery: {}", own.each(count))),
         Reading::Note(format!("reads a delivery: {}", requests.only(&["GET ", "LIST "]).each(count))),
         Reading::Note(format!(

@@ -1,8 +1,9 @@
 //! Request bodies.
 
+use std::fmt;
 use std::sync::Arc;
 
-use serde_json::Value;
+use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 
 use super::error::RenderError;
 use super::eval::Program;
@@ -40,15 +41,67 @@ impl Body {
     pub fn render(&self, values: &Values) -> Result<String, RenderError> {
         let body = self.0.program.run(values, MAX_BODY)?.text;
         if self.0.is_json {
-            serde_json::from_str::<Value>(&body).map_err(RenderError::NotJson)?;
+            serde_json::from_str::<Json>(&body).map_err(RenderError::NotJson)?;
         }
         Ok(body)
     }
 }
 
+/// Any JSON, read and not kept: as strict as reading a `Value`, which `IgnoredAny` is not (it takes half a surrogate pair).
+struct Json;
+
+impl<'de> Deserialize<'de> for Json {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(Self)
+    }
+}
+
+impl<'de> Visitor<'de> for Json {
+    type Value = Self;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("any valid JSON value")
+    }
+
+    fn visit_unit<E>(self) -> Result<Self, E> {
+        Ok(self)
+    }
+
+    fn visit_bool<E>(self, _: bool) -> Result<Self, E> {
+        Ok(self)
+    }
+
+    fn visit_i64<E>(self, _: i64) -> Result<Self, E> {
+        Ok(self)
+    }
+
+    fn visit_u64<E>(self, _: u64) -> Result<Self, E> {
+        Ok(self)
+    }
+
+    fn visit_f64<E>(self, _: f64) -> Result<Self, E> {
+        Ok(self)
+    }
+
+    fn visit_str<E>(self, _: &str) -> Result<Self, E> {
+        Ok(self)
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Self, A::Error> {
+        while items.next_element::<Self>()?.is_some() {}
+        Ok(self)
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut fields: A) -> Result<Self, A::Error> {
+        while fields.next_entry::<Self, Self>()?.is_some() {}
+        Ok(self)
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
+    use proptest::prelude::*;
+    use serde_json::{Value, json};
 
     use super::*;
     use crate::api::TransitionType;
@@ -125,6 +178,17 @@ mod tests {
         for thread in threads {
             let (found, expected) = thread.join().unwrap();
             assert_eq!(found, expected);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_json_is_what_a_value_can_be_read_from(
+            text in r#"([\[\]{},: ]|"[a-z]?"|"\\\\(u[dD][89cC]00|n|x)"|-?[0-9]{1,3}(\.[0-9])?(e[0-9]{1,3})?|true|null|nul|\x01|é){0,8}"#,
+        ) {
+            let read = |result: serde_json::Result<()>| result.map_err(|e| e.to_string());
+            let expected = read(serde_json::from_str::<Value>(&text).map(drop));
+            prop_assert_eq!(read(serde_json::from_str::<Json>(&text).map(drop)), expected, "{}", text);
         }
     }
 }

@@ -11,13 +11,15 @@ use serde_json::Value;
 
 use super::Values;
 use super::error::{Position, RenderError, shown};
-use super::functions::{Function, is_true, text};
+use super::functions::{Function, MOST_ARGS, is_true, text};
 use super::place::Escape;
 
 /// What the runs for one request may cost. It is spent within 50 ms, and that without optimisation.
 pub(super) const BUDGET: usize = 4 * 1024 * 1024;
 /// What a step costs besides its bytes.
 const STEP: usize = 16;
+/// Room for most values of headers and parameters, and a few steps from that of a body.
+const ROOM: usize = 256;
 
 /// A template, ready to run. Fields exist, helpers have their arguments, and each value knows how it is escaped.
 #[derive(Debug)]
@@ -100,7 +102,7 @@ impl fmt::Display for Expr {
 }
 
 /// What a program made.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Output {
     pub(super) text: String,
     /// Where in `text` something begins or ends that depends on the data; ascending.
@@ -110,7 +112,8 @@ pub(super) struct Output {
 impl Program {
     /// Runs over data, to at most `max` bytes.
     pub(super) fn run(&self, values: &Values, max: usize) -> Result<Output, RenderError> {
-        let mut run = Run { values, entries: Vec::new(), output: Output::default(), max };
+        let output = Output { text: String::with_capacity(ROOM), marks: Vec::new() };
+        let mut run = Run { values, entries: Vec::new(), output, max };
         run.nodes(&self.nodes)?;
         Ok(run.output)
     }
@@ -228,10 +231,14 @@ impl<'a> Run<'a> {
                 })
             }
             _ => {
-                let args = args.iter().map(|arg| self.value(arg, at)).collect::<Result<Vec<_>, _>>()?;
-                let read: usize = args.iter().map(|arg| size(arg)).sum();
+                let mut values = [const { Cow::Owned(Value::Null) }; MOST_ARGS];
+                let mut read = 0;
+                for (value, arg) in values.iter_mut().zip(args) {
+                    *value = self.value(arg, at)?;
+                    read += size(value);
+                }
                 self.spend(read, at)?;
-                let result = function.call(&args).map_err(|problem| RenderError::Helper {
+                let result = function.call(&values[..args.len().min(MOST_ARGS)]).map_err(|problem| RenderError::Helper {
                     at,
                     helper: function.name(),
                     problem: problem.into_owned(),

@@ -17,6 +17,9 @@ use crate::api::Time;
 /// A date format has at most so many bytes: each directive can be padded to many times its length.
 const MAX_DATE_FORMAT: usize = 128;
 
+/// A helper that is [called](Function::call) with values has at most so many.
+pub(super) const MOST_ARGS: usize = 3;
+
 /// A helper.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Function {
@@ -326,6 +329,12 @@ mod tests {
         ] {
             assert_eq!(call(function, args.as_array().unwrap()), Ok(expected), "{function:?} {args}");
         }
+    }
+
+    #[test]
+    fn there_is_room_for_all_arguments() {
+        let called = Function::ALL.into_iter().filter(|f| !matches!(f, Function::And | Function::Or));
+        assert_eq!(called.map(|f| *f.arity().end()).max(), Some(MOST_ARGS));
     }
 
     #[test]
