@@ -13,6 +13,7 @@ pub mod conditions;
 mod crd;
 pub mod credentials;
 pub mod delivery;
+mod endpoint;
 pub mod notification;
 pub mod pipeline;
 pub mod refs;

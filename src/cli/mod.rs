@@ -10,7 +10,7 @@ use std::io::Write as _;
 use std::net::SocketAddr;
 use std::process::ExitCode;
 
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, CommandFactory as _, Parser, Subcommand};
 use ipnet::IpNet;
 
 use crate::app::{self, Controller, Options};
@@ -34,6 +34,11 @@ enum Command {
     Render(Box<render::RenderArgs>),
     /// List the templates that come with Pennant, or show one to start from.
     Templates(templates::TemplatesArgs),
+    /// Print completions for a shell, to be sourced there.
+    Completions {
+        /// The shell.
+        shell: clap_complete::Shell,
+    },
 }
 
 #[derive(Debug, Args)]
@@ -92,6 +97,7 @@ impl Cli {
             Command::Crds => crds(),
             Command::Render(args) => on_one_thread(render::render(*args)),
             Command::Templates(args) => templates::templates(&args),
+            Command::Completions { shell } => completions(shell),
         };
         match result {
             Ok(()) => ExitCode::SUCCESS,
@@ -132,6 +138,12 @@ fn on_one_thread(work: impl Future<Output = anyhow::Result<()>>) -> anyhow::Resu
     tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(work)
 }
 
+fn completions(shell: clap_complete::Shell) -> anyhow::Result<()> {
+    let mut text = Vec::new();
+    clap_complete::generate(shell, &mut Cli::command(), "pennant", &mut text);
+    Ok(std::io::stdout().lock().write_all(&text)?)
+}
+
 fn crds() -> anyhow::Result<()> {
     let mut out = std::io::stdout().lock();
     for crd in crate::api::crds() {
@@ -142,8 +154,6 @@ fn crds() -> anyhow::Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory as _;
-
     use super::*;
 
     #[test]
