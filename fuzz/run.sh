@@ -13,6 +13,7 @@ options=(--dev --sanitizer none --no-trace-compares --fuzz-dir "$PWD/fuzz" --tar
 
 # What was locked is what is built, which cargo-fuzz itself does not insist on.
 cargo fetch --quiet --locked --manifest-path fuzz/Cargo.toml
+printf 'fuzz: compiling; with nothing cached that takes about 5 minutes on two cores\n'
 began=$SECONDS
 "$CARGO_FUZZ" fuzz build "${options[@]}" template
 printf 'fuzz: built in %d s\n' $((SECONDS - began))
