@@ -17,6 +17,8 @@ export INSTA_UPDATE ?= no
 CACHE := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/pennant
 DENY_VERSION := 0.20.2
 DENY := $(CACHE)/tools/cargo-deny-$(DENY_VERSION)/bin/cargo-deny
+FUZZ_VERSION := 0.13.2
+FUZZ := $(CACHE)/tools/cargo-fuzz-$(FUZZ_VERSION)/bin/cargo-fuzz
 
 # The launcher of the local control plane.
 LAUNCHER := target/control-plane
@@ -50,17 +52,22 @@ chaos: assets ## Abuse the real program under load, for two minutes; KILLS=100 f
 chaos-proof: assets ## Prove that chaos notices: it must fail three builds that are broken on purpose
 	@CARGO='$(CARGO) --color never' bash hack/chaos-proof.sh
 
+.PHONY: fuzz
+fuzz: $(FUZZ) ## Try any template with any values, for a minute; SECONDS=600 for long, INPUT=FILE to try one again
+	@CARGO_FUZZ=$(FUZZ) bash fuzz/run.sh $(or $(INPUT),$(SECONDS),60)
+
 # Arguments of the benchmark, out of the variables that people set.
 BENCH := $(if $(ONLY),--only $(ONLY)) $(if $(ROUNDS),--rounds $(ROUNDS)) $(if $(QUICK),--quick) $(if $(JSON),--json $(abspath $(JSON)))
 
 .PHONY: bench
-bench: assets ## Measure the figures of docs/benchmarks.md, for about 20 minutes; ONLY=throughput ROUNDS=1 QUICK=1 JSON=FILE
+bench: $(if $(filter render,$(ONLY)),,assets) ## Measure the figures of docs/benchmarks.md, for about 20 minutes; ONLY=throughput ROUNDS=1 QUICK=1 JSON=FILE
 	@printf 'bench: compiling for release; with nothing cached that takes about 8 minutes on two cores\n'
 	$(CARGO) bench $(LOCKED) --bench figures -- $(BENCH)
 
 .PHONY: lint
 lint: $(DENY) ## Check format, lints, documentation, licences, bans and sources
 	$(CARGO) fmt --check
+	$(CARGO) fmt --check --manifest-path fuzz/Cargo.toml
 	$(CARGO) clippy $(LOCKED) --all-targets -- -D warnings
 	$(CARGO) clippy $(LOCKED) --features broken --lib --test chaos -- -D warnings
 	RUSTDOCFLAGS='-D warnings' $(CARGO) doc $(LOCKED) --no-deps --lib --document-private-items
@@ -68,13 +75,15 @@ lint: $(DENY) ## Check format, lints, documentation, licences, bans and sources
 	cd hack/control-plane && go vet .
 	@unformatted=$$(gofmt -l hack/control-plane); \
 	[[ -z $$unformatted ]] || { printf 'lint: run gofmt on %s\n' $$unformatted >&2; exit 1; }
-	@for script in hack/*.sh .ci/run; do bash -n "$$script"; done
+	@for script in hack/*.sh fuzz/*.sh .ci/run; do bash -n "$$script"; done
 	@for script in hack/schemas/*.mjs; do node --check "$$script"; done
 
 .PHONY: ci
-ci: ## Everything that must hold before a merge: lint, generated files, tests, chaos, nothing left behind
+ci: ## Everything that must hold before a merge: lint, generated files, tests, a short fuzz, chaos, nothing left behind
 	@before=$$(git status --porcelain 2>/dev/null || true); \
-	$(MAKE) lint generated test chaos chaos-proof || exit; \
+	$(MAKE) lint generated test || exit; \
+	$(MAKE) fuzz SECONDS=30 || exit; \
+	$(MAKE) chaos chaos-proof || exit; \
 	after=$$(git status --porcelain 2>/dev/null || true); \
 	if [[ $$after != "$$before" ]]; then \
 		printf 'ci: the checks have changed the working tree:\n%s\n' "$$after" >&2; \
@@ -127,3 +136,7 @@ $(LAUNCHER): $(wildcard hack/control-plane/*.go hack/control-plane/go.* hack/con
 $(DENY):
 	@printf 'lint: building cargo-deny %s into %s, once; about 6 minutes on two cores\n' $(DENY_VERSION) $(@D)
 	$(CARGO) install cargo-deny --locked --version $(DENY_VERSION) --root $(CACHE)/tools/cargo-deny-$(DENY_VERSION)
+
+$(FUZZ):
+	@printf 'fuzz: building cargo-fuzz %s into %s, once; about a minute on two cores\n' $(FUZZ_VERSION) $(@D)
+	$(CARGO) install cargo-fuzz --locked --version $(FUZZ_VERSION) --root $(CACHE)/tools/cargo-fuzz-$(FUZZ_VERSION)
