@@ -8,6 +8,9 @@ use serde_json::Value;
 use super::eval::BUDGET;
 use super::{Data, Parameters, RenderError};
 
+/// The field that holds the parameters.
+const PARAMETERS: &str = "parameters";
+
 /// The data of one transition with the parameters of one notification, made ready once for all templates of a request.
 ///
 /// A parameter is rendered when it is first read, so that one which only some transitions use need not make sense for others.
@@ -18,6 +21,8 @@ pub struct Values {
     rendered: Vec<OnceCell<Value>>,
     /// Everything, parameters included, for whoever wants it whole.
     whole: OnceCell<Value>,
+    /// Whether a parameter is being rendered, which sees no parameters.
+    within: Cell<bool>,
     /// What may still be spent on this request.
     budget: Cell<usize>,
 }
@@ -25,16 +30,21 @@ pub struct Values {
 impl Values {
     /// Makes the data ready.
     pub fn new(data: &Data, parameters: &Parameters) -> Result<Self, RenderError> {
-        let data = serde_json::to_value(data).map_err(RenderError::Data)?;
+        let mut data = serde_json::to_value(data).map_err(RenderError::Data)?;
+        if let Some(fields) = data.as_object_mut() {
+            fields.insert(PARAMETERS.to_owned(), Value::Object(serde_json::Map::new()));
+        }
         let rendered = vec![OnceCell::new(); parameters.len()];
-        Ok(Self { data, parameters: parameters.clone(), rendered, whole: OnceCell::new(), budget: Cell::new(BUDGET) })
+        let (within, budget) = (Cell::new(false), Cell::new(BUDGET));
+        Ok(Self { data, parameters: parameters.clone(), rendered, whole: OnceCell::new(), within, budget })
     }
 
     /// What stands at a path from the root; none for a label or annotation that is missing.
     pub(super) fn get(&self, path: &[String]) -> Result<Option<&Value>, RenderError> {
         match path {
+            _ if self.within.get() => Ok(below(Some(&self.data), path)),
             [] => self.whole().map(Some),
-            [first, rest @ ..] if first == "parameters" => match rest {
+            [first, rest @ ..] if first == PARAMETERS => match rest {
                 [name] => self.parameter(name),
                 rest => Ok(below(self.whole()?.get(first), rest)),
             },
@@ -47,9 +57,11 @@ impl Values {
         let Some(cell) = self.rendered.get(index) else { return Ok(None) };
         if cell.get().is_none() {
             let wrong = |e| RenderError::Parameter { name: name.to_owned(), source: Box::new(e) };
-            let text = program.run(self, super::MAX_SOURCE).map_err(wrong)?.text;
-            // Nothing sets it meanwhile: a parameter names no others.
-            let _ = cell.set(Value::String(text));
+            self.within.set(true);
+            let output = program.run(self, super::MAX_SOURCE).map_err(wrong);
+            self.within.set(false);
+            // Nothing has set it meanwhile: a parameter sees no others.
+            let _ = cell.set(Value::String(output?.text));
         }
         Ok(cell.get())
     }
@@ -64,7 +76,7 @@ impl Values {
         }
         let mut whole = self.data.clone();
         if let Some(fields) = whole.as_object_mut() {
-            fields.insert("parameters".to_owned(), Value::Object(parameters));
+            fields.insert(PARAMETERS.to_owned(), Value::Object(parameters));
         }
         Ok(self.whole.get_or_init(|| whole))
     }
@@ -107,6 +119,27 @@ mod tests {
             assert!(matches!(&error, RenderError::Parameter { name, .. } if name == "sha"), "{error}");
         }
         assert!(render("{{json parameters}}", TransitionType::Deployed).unwrap().starts_with(r#"{"a":"x","sha":"5f3d"#));
+    }
+
+    #[test]
+    fn a_parameter_sees_no_parameters() {
+        for (own, expected) in [
+            ("{{json parameters}}", "{}"),
+            ("{{#each parameters}}x{{else}}none{{/each}}", "none"),
+            ("{{default (lookup parameters \"own\") \"-\"}}", "-"),
+            ("{{#with parameters}}{{json this}}{{/with}}", "{}"),
+        ] {
+            let parameters = Parameters::compile([("own", Some(own))]).unwrap();
+            let values = Values::new(&Data::sample(TransitionType::Failed), &parameters).unwrap();
+            let body = Body::compile("text/plain", "{{parameters.own}}", &parameters).unwrap();
+            assert_eq!(body.render(&values).unwrap(), expected, "{own}");
+        }
+        let parameters = Parameters::compile([("own", Some("{{json @root}}"))]).unwrap();
+        let values = Values::new(&Data::sample(TransitionType::Failed), &parameters).unwrap();
+        let whole = Body::compile("application/json", "{{json @root}}", &parameters).unwrap().render(&values).unwrap();
+        let whole: Value = serde_json::from_str(&whole).unwrap();
+        let own: Value = serde_json::from_str(whole["parameters"]["own"].as_str().unwrap()).unwrap();
+        assert_eq!((&own["message"], &own["parameters"]), (&whole["message"], &serde_json::json!({})));
     }
 
     #[test]
