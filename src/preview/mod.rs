@@ -2,8 +2,8 @@
 //!
 //! In: Notifications and the ConfigMaps that hold their templates, out of files ([`Manifests`]) or a cluster ([`live`]); a
 //! [`Scene`](crate::render::Scene) to speak of. Out: [`Preview`]s, with everything that is or may be a credential masked; a
-//! request to a receiver of one's own ([`post`]); a built-in template as a Notification to start from ([`starter`]) or as a page
-//! of the documentation ([`page`]).
+//! request to a receiver of one's own ([`post()`]); a built-in template as a Notification to start from ([`starter()`]) or as a page
+//! of the documentation ([`page()`]).
 
 pub mod live;
 mod manifests;

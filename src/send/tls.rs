@@ -1,7 +1,7 @@
 //! Whom a connection trusts, and who it says it is.
 //!
-//! In: what the endpoint says ([`TlsRef`]), and what Secrets hold. Out: [`Tls`], which tells one client from another by a hash,
-//! so that what is the same everywhere is parsed once.
+//! In: what the endpoint says ([`TlsRef`](crate::api::credentials::TlsRef)), and what Secrets hold. Out: [`Tls`], which tells
+//! one client from another by a hash, so that what is the same everywhere is parsed once.
 
 use std::sync::Arc;
 
