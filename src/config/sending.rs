@@ -214,7 +214,7 @@ fn with_path(url: &str, chosen: &Chosen) -> Result<(String, String), Problem> {
         rest if rest.starts_with('/') && !matches!(rest.as_bytes().get(1), Some(b'?' | b'#')) => Ok(own),
         _ => Err(Problem::invalid(
             URL,
-            "has a query and no path; write the whole path, or leave the query out: the built-in template has both",
+            "has a query and no path; write the whole path, or leave the query out, so that the path of the built-in template is used",
         )),
     }
 }
