@@ -20,6 +20,7 @@
 //! |---|---|
 //! | [`api`] | the custom resources, and the values that all rooms share; uses nothing of ours |
 //! | [`app`] | composition root: makes the parts, joins their tasks, ends the process when one of them must not have ended |
+//! | [`audit`] | what was sent, when, and what the receiver said, for whoever asks afterwards |
 //! | [`broken`](crate) | promises broken on purpose, for proving that the tests notice; only with the feature of that name |
 //! | [`changelog`] | pure: what counts as a change of a target, and the log in which changes wait for their consumers |
 //! | [`cli`] | the command line; each command calls one function of the library |
@@ -46,6 +47,7 @@
 
 pub mod api;
 pub mod app;
+pub mod audit;
 #[cfg(feature = "broken")]
 pub mod broken;
 pub mod changelog;

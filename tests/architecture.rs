@@ -258,7 +258,7 @@ mod the_checker {
             ("a clock", "fn f() { Instant::now(); }", "names `Instant::now`: a clock"),
             ("our clock", "use crate::api::{State, now};", "names `crate::api::now`: a clock"),
             ("another's crate", "use reqwest::Client;", "only send may name `reqwest`"),
-            ("another's type", "use crate::api::Delivery;", "only api, delivery::journal may name"),
+            ("another's type", "use crate::api::Delivery;", "only api, delivery::journal, audit may name"),
         ];
         for (what, text, expected) in table {
             let findings = house(&[("src/observe/kinds.rs", text)]);

@@ -3,6 +3,7 @@
 //! In: arguments and `PENNANT_…` variables. Out: data on stdout, words on stderr, and an exit code: 0 done, 1 a failure, 2 wrong
 //! usage.
 
+mod audit;
 mod render;
 mod templates;
 
@@ -34,6 +35,8 @@ enum Command {
     Render(Box<render::RenderArgs>),
     /// List the templates that come with Pennant, or show one to start from.
     Templates(templates::TemplatesArgs),
+    /// Show deliveries: what was sent, when, and what the receiver said.
+    Audit(Box<audit::AuditArgs>),
     /// Print completions for a shell, to be sourced there.
     Completions {
         /// The shell.
@@ -97,6 +100,7 @@ impl Cli {
             Command::Crds => crds(),
             Command::Render(args) => on_one_thread(render::render(*args)),
             Command::Templates(args) => templates::templates(&args),
+            Command::Audit(args) => on_one_thread(audit::audit(*args)),
             Command::Completions { shell } => completions(shell),
         };
         match result {

@@ -4,6 +4,7 @@
 pub const ARROWS: &[(&str, &str, &str)] = &[
     ("main", "cli", "the program is the command line"),
     ("cli", "app", "each command calls one function of the library"),
+    ("cli", "audit", "tells what was sent"),
     ("cli", "preview", "shows what would be sent"),
     ("cli", "render", "knows the built-in templates by name"),
     ("cli", "config", "says what a notification is understood with"),
@@ -109,8 +110,16 @@ pub const OWNED: &[(&str, &[&str], &str)] = &[
     ("prometheus_client", &["telemetry"], "metrics are typed methods for everyone else"),
     ("clap", &["main", "cli", "app"], "nothing else knows that there is a command line"),
     ("anyhow", &["main", "cli"], "errors of a library are typed"),
-    ("crate::api::Delivery", &["api", "delivery::journal"], "one file knows where deliveries are kept"),
-    ("crate::api::delivery::Delivery", &["api", "delivery::journal"], "one file knows where deliveries are kept"),
+    (
+        "crate::api::Delivery",
+        &["api", "delivery::journal", "audit"],
+        "one file writes deliveries, and one room reads them for people",
+    ),
+    (
+        "crate::api::delivery::Delivery",
+        &["api", "delivery::journal", "audit"],
+        "one file writes deliveries, and one room reads them for people",
+    ),
 ];
 
 /// Lines of a file before its tests.

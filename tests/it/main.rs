@@ -19,6 +19,7 @@ mod chaos_script;
 
 mod again;
 mod attempts;
+mod audit;
 mod builtins;
 mod faults;
 mod isolated;

@@ -1,0 +1,73 @@
+//! Rows out of the API server.
+
+use futures::{Stream, StreamExt as _, TryStreamExt as _, stream};
+use kube::api::ListParams;
+use kube::runtime::{WatchStreamExt as _, watcher};
+use kube::{Api, Client};
+
+use super::{Filter, Row};
+use crate::api::Delivery;
+
+/// So many at a time: a page of this size costs the API server little, and us some megabytes.
+const PAGE: u32 = 500;
+
+/// Why deliveries cannot be told.
+#[derive(Debug, thiserror::Error)]
+pub enum AuditError {
+    /// The API server did not list them.
+    #[error("deliveries cannot be listed")]
+    List(#[source] Box<kube::Error>),
+    /// The API server does not watch them; it is tried again.
+    #[error("deliveries cannot be watched")]
+    Watch(#[source] Box<watcher::Error>),
+}
+
+fn api(client: &Client, namespace: Option<&str>) -> Api<Delivery> {
+    match namespace {
+        Some(namespace) => Api::namespaced(client.clone(), namespace),
+        None => Api::all(client.clone()),
+    }
+}
+
+/// The rows of a namespace, or of all, by name, which is by lane and order; read from the API server a page at a time, as they
+/// are asked for.
+pub fn rows(
+    client: &Client,
+    namespace: Option<&str>,
+    filter: Filter,
+) -> impl Stream<Item = Result<Row, AuditError>> + use<> {
+    let mut params = ListParams::default().limit(PAGE).labels(&filter.labels());
+    let fields = filter.fields();
+    if !fields.is_empty() {
+        params = params.fields(&fields);
+    }
+    let pages = stream::try_unfold((api(client, namespace), Some(params)), |(api, params)| async move {
+        let Some(params) = params else { return Ok(None) };
+        let page = api.list(&params).await.map_err(|e| AuditError::List(Box::new(e)))?;
+        let more = page.metadata.continue_.filter(|token| !token.is_empty());
+        let next = more.map(|token| params.continue_token(&token));
+        Ok(Some((stream::iter(page.items.into_iter().map(Ok)), (api, next))))
+    });
+    let rows = pages.try_flatten().map_ok(Row::from);
+    rows.try_filter(move |row| std::future::ready(filter.takes(row)))
+}
+
+/// The rows that there are, and then each again as it changes; ends never.
+pub fn changes(
+    client: &Client,
+    namespace: Option<&str>,
+    filter: Filter,
+) -> impl Stream<Item = Result<Row, AuditError>> + use<> {
+    let config = watcher::Config::default().labels(&filter.labels()).page_size(PAGE);
+    let events = watcher(api(client, namespace), config).default_backoff();
+    events.filter_map(move |event| {
+        let row = match event {
+            Ok(watcher::Event::InitApply(delivery) | watcher::Event::Apply(delivery)) => {
+                Some(Ok(Row::from(delivery))).filter(|row| row.as_ref().is_ok_and(|row| filter.takes(row)))
+            }
+            Ok(watcher::Event::Delete(_) | watcher::Event::Init | watcher::Event::InitDone) => None,
+            Err(error) => Some(Err(AuditError::Watch(Box::new(error)))),
+        };
+        std::future::ready(row)
+    })
+}

@@ -1,0 +1,143 @@
+//! `pennant audit`: what was sent, when, and what the receiver said.
+
+use std::io::{BufRead as _, BufReader};
+use std::process::{Command, Stdio};
+
+use futures::{StreamExt as _, stream};
+use pennant::api::{Delivery, Notification};
+use serde_json::{Value, json};
+
+use crate::support::pennant::command;
+use crate::support::{Oracle, Pennant, Receiver, Reply, World};
+
+/// What `pennant audit -o json` says.
+async fn audit(world: &World, args: &[&str]) -> Vec<Value> {
+    let output = command(world, &[&["audit", "-o", "json"], args].concat()).await;
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap().lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+#[tokio::test]
+async fn deliveries_are_told_as_they_stand() {
+    let world = World::new("told").await;
+    let receiver = Receiver::start();
+    receiver.script("/hook/web", [Reply::status(200).body("thanks"), Reply::status(400).body("nope")]);
+    world.deploy("web", "1").await;
+    world.pipeline("shop", &["dev/web"]).await;
+    world.notification("hook", &receiver, json!({})).await;
+    world
+        .notification(
+            "held",
+            &receiver,
+            json!({"suspend": true, "triggers": [{"type": "Deployed", "environments": ["dev"]}]}),
+        )
+        .await;
+    let _pennant = Pennant::start(&world).await;
+    world.observed("shop").await;
+    for name in ["hook", "held"] {
+        world.ready(name).await;
+    }
+    world.ship("web", "2").await;
+    world
+        .delivery("Deployed 2", |d| d.spec.notification == "hook" && d.status.as_ref().is_some_and(|s| s.outcome.is_some()))
+        .await;
+    world.ship("web", "3").await;
+    world.fence("shop", &["hook"]).await;
+    world.delivery("Deployed 3", |d| d.spec.notification == "held").await;
+
+    let (ns, own) = (world.ns.as_str(), ["-n", "told", "--pipeline", "shop"]);
+    let row = |row: &Value| {
+        format!("{} {} {}", row["notification"].as_str().unwrap(), row["revision"].as_str().unwrap(), row["outcome"])
+    };
+    let rows = |all: Vec<Value>| all.iter().map(row).collect::<Vec<_>>();
+    let all = rows(audit(&world, &own).await);
+    let expected = ["held 2 null", "held 3 null", r#"hook 2 "Delivered""#, r#"hook 3 "Parked""#];
+    assert!(expected.iter().all(|one| all.contains(&(*one).to_owned())) && all.len() == 5, "{all:?}");
+    let parked = audit(&world, &["-n", ns, "--outcome", "parked"]).await;
+    assert_eq!(parked.len(), 1);
+    assert_eq!(
+        (&parked[0]["code"], &parked[0]["response"], &parked[0]["attempts"]),
+        (&json!(400), &json!("nope"), &json!(1))
+    );
+    assert_eq!(
+        parked[0]["delivery"],
+        world.delivery("Deployed 3", |d| d.spec.notification == "hook").await.metadata.name.unwrap()
+    );
+    assert_eq!(rows(audit(&world, &["-n", ns, "--outcome", "Pending"]).await), expected[..2]);
+    assert_eq!(audit(&world, &["-n", ns, "--notification", "hook", "--since", "1h"]).await.len(), 3);
+    assert_eq!(audit(&world, &["-n", ns, "--pipeline", "other"]).await.len(), 0);
+
+    let table =
+        command(&world, &["audit", "-A", "--pipeline", "shop", "--notification", "hook", "--outcome", "parked"]).await;
+    let table = String::from_utf8(table.stdout).unwrap();
+    assert!(table.starts_with("NAMESPACE   LAST"), "{table}");
+    assert!(
+        table.lines().any(|line| line.starts_with("told ") && line.contains("Parked") && line.contains("400 Bad Request")),
+        "{table}"
+    );
+
+    world.patch::<Notification>("held", json!({"spec": {"suspend": false}})).await;
+    Oracle::new(&world, &receiver)
+        .lane("shop/hook/dev/web", &["Deployed 2", "Deployed 3 [Parked]"])
+        .lane("shop/held/dev/web", &["Deployed 2", "Deployed 3"])
+        .check()
+        .await;
+}
+
+#[tokio::test]
+async fn more_than_a_page_is_told_whole() {
+    let world = World::new("pages").await;
+    let delivery = |n: i64| {
+        json!({"metadata": {"name": format!("shop-hook-{n:05}")}, "spec": {
+            "notification": "hook", "pipelineRef": {"namespace": "pages", "name": "shop", "uid": "u"},
+            "subject": {"kind": "Target", "name": "dev/in-cluster/web", "environment": "dev"}, "lane": "target/dev/in-cluster/web",
+            "order": n, "serial": n, "type": "Deployed", "time": "2025-01-01T00:00:00Z",
+            "from": {"status": "Current"}, "to": {"status": "Current", "revision": n.to_string()},
+        }})
+    };
+    stream::iter(1..=1100).for_each_concurrent(16, async |n| drop(world.create::<Delivery>(delivery(n)).await)).await;
+    let rows = audit(&world, &["-n", "pages"]).await;
+    let revisions: Vec<i64> = rows.iter().map(|row| row["revision"].as_str().unwrap().parse().unwrap()).collect();
+    assert_eq!(revisions, (1..=1100).collect::<Vec<_>>(), "in the order of their lane");
+    // Whoever has seen enough closes the pipe, and that is no failure.
+    let mut child = Command::new(env!("CARGO_BIN_EXE_pennant"))
+        .args(["audit", "-n", "pages"])
+        .env("KUBECONFIG", &world.kubeconfig)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut first = String::new();
+    BufReader::new(child.stdout.take().unwrap()).read_line(&mut first).unwrap();
+    let ended = tokio::task::spawn_blocking(move || child.wait_with_output().unwrap()).await.unwrap();
+    assert!(first.starts_with("LAST") && ended.status.success(), "{first} {}", String::from_utf8_lossy(&ended.stderr));
+}
+
+#[tokio::test]
+async fn who_looks_on_is_told_as_it_happens() {
+    let world = World::new("looks-on").await;
+    let receiver = Receiver::start();
+    world.deploy("web", "1").await;
+    world.pipeline("shop", &["dev/web"]).await;
+    world.notification("hook", &receiver, json!({})).await;
+    let _pennant = Pennant::start(&world).await;
+    world.settled().await;
+    let mut child = Command::new(env!("CARGO_BIN_EXE_pennant"))
+        .args(["audit", "-n", "looks-on", "--watch", "-o", "json", "--outcome", "delivered"])
+        .env("KUBECONFIG", &world.kubeconfig)
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    let seen = tokio::task::spawn_blocking(move || {
+        let told = lines.map_while(Result::ok).map(|line| serde_json::from_str::<Value>(&line).unwrap());
+        told.map(|row| row["revision"].as_str().unwrap().to_owned()).find(|revision| revision == "3")
+    });
+    world.ship("web", "2").await;
+    world.ship("web", "3").await;
+    let found = tokio::time::timeout(crate::support::wait::DEADLINE, seen).await;
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert_eq!(found.expect("it is told in time").unwrap().as_deref(), Some("3"));
+    Oracle::new(&world, &receiver).lane("shop/hook/dev/web", &["Deployed 2", "Deployed 3"]).check().await;
+}
