@@ -23,6 +23,8 @@ pub enum Contract {
     Body(Operation),
     /// The same, with a member that the schema requires and the receiver's documentation does not.
     With(Operation, &'static str, Value),
+    /// What the receiver published last, and what it documents now.
+    Both(Operation, Operation),
     /// A schema of the body.
     Schema(Validator),
     /// PagerDuty's two kinds of events, each with its own schema.
@@ -37,7 +39,7 @@ pub enum Contract {
 
 /// What the requests of a template are held against.
 pub fn contract(builtin: Builtin) -> Contract {
-    use Contract::{Body, Cdevents, OneOf, Operation, Ours, Pagerduty, Schema, With};
+    use Contract::{Body, Both, Cdevents, OneOf, Operation, Ours, Pagerduty, Schema, With};
     match builtin {
         Builtin::GithubCommitStatus => Operation(post("github", "/repos/{owner}/{repo}/statuses/{sha}")),
         Builtin::GithubRepositoryDispatch => Operation(post("github", "/repos/{owner}/{repo}/dispatches")),
@@ -60,7 +62,7 @@ pub fn contract(builtin: Builtin) -> Contract {
         Builtin::Cloudevents => Schema(schema("cloudevents")),
         Builtin::Cdevents => Cdevents(schema("cloudevents")),
         Builtin::Pagerduty => Pagerduty { event: schema("pagerduty-event"), change: schema("pagerduty-change") },
-        Builtin::GitlabCommitStatus => Operation(documented(documented::gitlab_status())),
+        Builtin::GitlabCommitStatus => Both(gitlab_status(), documented(documented::gitlab_status())),
         Builtin::GitlabPipelineTrigger => Operation(documented(documented::gitlab_trigger())),
         Builtin::Webex => Operation(documented(documented::webex())),
         Builtin::Rocketchat => Operation(documented(documented::rocketchat())),
@@ -81,6 +83,9 @@ impl Contract {
         let mut body = request.json();
         match self {
             Self::Operation(operation) => operation.problems(request, &body),
+            Self::Both(published, documented) => {
+                published.problems(request, &body).into_iter().chain(documented.problems(request, &body)).collect()
+            }
             Self::Body(operation) => operation.body_problems(request, &body),
             Self::With(operation, name, value) => {
                 body[*name] = value.clone();
@@ -104,6 +109,17 @@ impl Contract {
 
 fn post(name: &str, path: &str) -> Operation {
     Operation::of(document(name), "post", path)
+}
+
+/// GitLab's description is of version 3 of its API, in which a status is what it is in version 4; and of forms, in the place of
+/// which it takes JSON (<https://docs.gitlab.com/api/rest/#request-payload>).
+fn gitlab_status() -> Operation {
+    let mut document = document("gitlab");
+    let mut item = document["paths"]["/v3/projects/{id}/statuses/{sha}"].take();
+    let content = &mut item["post"]["requestBody"]["content"];
+    *content = serde_json::json!({"application/json": content["application/x-www-form-urlencoded"].take()});
+    document["paths"] = serde_json::json!({"/v4/projects/{id}/statuses/{sha}": item});
+    Operation::of(document, "post", "/v4/projects/{id}/statuses/{sha}")
 }
 
 /// The one operation of a document.
