@@ -38,7 +38,7 @@
 //! | [`send`] | one request to a receiver; the only room that knows HTTP clients and credentials |
 //! | [`telemetry`] | log lines and metrics; uses nothing of ours |
 //! | [`trigger`] | pure: what a change means, and who wants to know |
-//! | [`watch`] | how our own resources are watched |
+//! | [`watch`] | how our own resources are watched, and what they refer to |
 //!
 //! Which room may use which is in `tests/architecture/rules.rs`, and a test holds the sources to it. Why things are so is in
 //! `docs/design.md`.

@@ -1,7 +1,9 @@
-//! One way to watch our own resources: backed off, and never stopped by an object that does not parse.
+//! One way to watch our own resources, and the Secrets and ConfigMaps that they refer to: backed off, and never stopped by an
+//! object that does not parse.
 //!
-//! In: an `Api`, and the number of the present turn. Out: watch events of the objects that parse; one that does not is logged
-//! with its name and passed over, for a single bad object must not stop the stream of all others.
+//! In: an `Api`, and the number of the present turn. Out: watch events of the objects that parse ([`in_turns`]), or what is seen
+//! of single objects ([`NamedWatches`]). One that does not parse is logged with its name and passed over, for a single bad object
+//! must not stop the stream of all others.
 //!
 //! With each new turn the watch is begun anew, and so with a list of what the API server holds now: whoever acted in the turn
 //! before may have written what this watch would tell too late.

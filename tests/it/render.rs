@@ -67,3 +67,36 @@ async fn what_is_not_there_is_said() {
         assert!(words.iter().all(|word| said.contains(word)), "{args:?}: {said}");
     }
 }
+
+#[tokio::test]
+async fn files_are_enough() {
+    let world = World::new("from-files").await;
+    let folder = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("from-files");
+    std::fs::create_dir_all(&folder).unwrap();
+    let (notification, texts) = (folder.join("notification.yaml"), folder.join("texts.yaml"));
+    std::fs::write(
+        &notification,
+        "{apiVersion: pennant.dev/v1alpha1, kind: Notification, metadata: {name: deploys}, spec: {triggers: [{type: Failed}], \
+         endpoint: {url: 'https://example.com/{{environment}}'}, template: {configMapKeyRef: {name: texts, key: body}}}}",
+    )
+    .unwrap();
+    std::fs::write(
+        &texts,
+        "{apiVersion: v1, kind: ConfigMap, metadata: {name: texts}, data: {body: '{\"a\": \"{{type}}\"}'}}",
+    )
+    .unwrap();
+    let (notification, texts) = (notification.to_str().unwrap(), texts.to_str().unwrap());
+    let text = command(&world, &["render", "-f", notification, "-f", texts]).await;
+    let text = String::from_utf8(text.stdout).unwrap();
+    assert!(text.starts_with("# deploys: Failed\nPOST https://example.com/prod\n"), "{text}");
+    assert!(text.ends_with("\n\n{\n  \"a\": \"Failed\"\n}\n"), "{text}");
+    let json =
+        stdout(&command(&world, &["render", "-f", notification, "-f", texts, "--trigger", "Removed", "-o", "json"]).await);
+    assert_eq!((json[0]["trigger"].as_str(), json[0]["body"].as_str()), (Some("Removed"), Some(r#"{"a": "Removed"}"#)));
+
+    let alone = command(&world, &["render", "-f", notification]).await;
+    let said = String::from_utf8(alone.stderr).unwrap();
+    assert!(alone.status.code() == Some(1) && said.contains("ConfigMap default/texts is not among the files"), "{said}");
+    let listed = command(&world, &["templates"]).await;
+    assert_eq!(String::from_utf8(listed.stdout).unwrap().lines().count(), 28, "a line each, and the head");
+}
