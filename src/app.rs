@@ -18,7 +18,7 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
-use crate::delivery::{self, Directory, Journal, Ledger, Parts};
+use crate::delivery::{self, Directory, Journal, Ledger, Limits, Parts};
 use crate::dispatch::{self, Given};
 use crate::http::{Gates, Served};
 use crate::lease::{Keeper, Lease, Named};
@@ -64,6 +64,8 @@ pub struct Options {
     pub cluster_name: String,
     /// Requests under way at once.
     pub workers: usize,
+    /// Settled deliveries kept in all.
+    pub keep_deliveries: usize,
     /// `http` everywhere.
     pub allow_http: bool,
     /// Addresses allowed although they are refused by default.
@@ -277,7 +279,8 @@ fn start_dispatch(
         aside: Arc::new(Semaphore::new(ASIDE)),
     };
     let (notes, news) = mpsc::channel(NOTES);
-    let deliveries = delivery::start(parts, options.workers, scopes(options), notes, move || recorded.open(), tasks, stop);
+    let limits = Limits { workers: options.workers, keep: options.keep_deliveries };
+    let deliveries = delivery::start(parts, limits, scopes(options), notes, move || recorded.open(), tasks, stop);
     let (events, write_events) = events(client.clone(), metrics.clone(), stop.clone());
     tasks.spawn(async {
         write_events.await;

@@ -61,6 +61,9 @@ struct RunArgs {
     /// Requests that may be under way at once.
     #[arg(long, env = "PENNANT_WORKERS", default_value_t = 256, value_parser = clap::value_parser!(u16).range(2..=4096))]
     workers: u16,
+    /// Settled deliveries that are kept in the whole cluster; the oldest beyond go, parked ones last.
+    #[arg(long, env = "PENNANT_KEEP_DELIVERIES", default_value_t = 100_000, value_name = "NUMBER")]
+    keep_deliveries: usize,
     /// Allow http to any host, not only to *.svc names of the cluster.
     #[arg(long, env = "PENNANT_ALLOW_HTTP")]
     allow_http: bool,
@@ -125,6 +128,7 @@ fn run(args: RunArgs) -> anyhow::Result<()> {
         watch_namespaces: args.watch_namespace,
         cluster_name: args.cluster_name,
         workers: usize::from(args.workers),
+        keep_deliveries: args.keep_deliveries,
         allow_http: args.allow_http,
         allow_destinations: args.allow_destination,
         deny_destinations: args.deny_destination,

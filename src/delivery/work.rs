@@ -14,9 +14,10 @@ use super::directory::{Gone, PipelineFacts};
 use super::journal::{Journal, Written};
 use super::lane::After;
 use super::ledger::Ledger;
+use super::pool::Heard;
 use super::record::Record;
 use super::request::build;
-use super::{confirm, directory, schedule};
+use super::{confirm, directory, redeliver, schedule};
 use crate::api::{DeliveryStatus, now};
 use crate::config::{EffectiveNotification, Retry};
 use crate::lease::Lease;
@@ -62,8 +63,29 @@ pub struct Decided {
 }
 
 impl Decided {
+    /// That of a delivery is to be written; the lane may take it again at once.
+    pub fn noted(record: Record, status: DeliveryStatus) -> Self {
+        Self { record, status, after: After::Nothing }
+    }
+
+    /// That this one is superseded is to be written.
+    pub fn superseded(record: Record, status: DeliveryStatus) -> Self {
+        Self { record, status, after: After::Settled { answered: false } }
+    }
+
+    /// A failure that is not worth a write: everybody knows that nobody is there. `Err`: it must be written.
+    pub fn untold(self) -> Result<Worked, Self> {
+        if !matches!(self.after, After::Retry { .. }) {
+            return Err(self);
+        }
+        let Self { record, status, after } = self;
+        let record = Record { status, unwritten: true, ..record };
+        Ok(Worked { record, after, gone: false, instead: None, news: false })
+    }
+
     fn new(record: Record, (status, then): (DeliveryStatus, Then)) -> Self {
         let now = Instant::now();
+        let status = redeliver::noted(&record, status, crate::api::now());
         let after = match then {
             Then::Settle { answered } => After::Settled { answered },
             Then::Retry { after, asked } => After::Retry { until: now + after, asked },
@@ -98,7 +120,7 @@ pub struct Worked {
     pub news: bool,
 }
 
-/// Makes one attempt, which is over by `until`, counted from the machine's start. Says also whether the receiver answered at all.
+/// Makes one attempt, which is over by `until`, counted from the machine's start. Says also what was heard of the receiver.
 pub async fn attempt(
     parts: Parts,
     mut record: Record,
@@ -106,11 +128,11 @@ pub async fn attempt(
     facts: Arc<PipelineFacts>,
     failures: u32,
     until: Duration,
-) -> (Decided, bool) {
+) -> (Decided, Heard) {
     let blocked = |record: Record, reason, message: &str| {
-        let retry = Some(&notification.retry);
-        let decision = decide::blocked(&record.status, reason, message, retry, record.recorded, failures, at());
-        (Decided::new(record, decision), true)
+        let retry = Some(&notification.delivery.retry);
+        let decision = decide::blocked(&record.status, reason, message, retry, record.since(), failures, at());
+        (Decided::new(record, decision), Heard::Nothing)
     };
     let how = match &notification.sending {
         Ok(how) => how,
@@ -127,21 +149,35 @@ pub async fn attempt(
         let worked = store(parts.clone(), decided, parts.outcomes.clone()).await;
         parts.sender.send(outgoing).await;
         let status = worked.record.status.clone();
-        return (Decided { record: worked.record, status, after: worked.after }, true);
+        return (Decided { record: worked.record, status, after: worked.after }, Heard::Answer);
     }
     let attempt = parts.sender.send(outgoing).await;
     observe(&parts, &record, &attempt);
     let before = record.not_found;
     record.not_found = if attempt.result.status() == Some(404) { before.saturating_add(1) } else { 0 };
-    let answered = !matches!(attempt.result, AttemptResult::Failed(_));
-    let retry = &notification.retry;
-    let decision = decide::attempted(&record.status, &attempt, before, retry, record.recorded, failures, at());
-    (Decided::new(record, decision), answered)
+    let retry = &notification.delivery.retry;
+    let decision = decide::attempted(&record.status, &attempt, before, retry, record.since(), failures, at());
+    let decided = Decided::new(record, decision);
+    let heard = heard(&attempt.result, decided.after);
+    (decided, heard)
+}
+
+fn heard(result: &AttemptResult, after: After) -> Heard {
+    match result {
+        AttemptResult::Answered { .. } => Heard::Answer,
+        AttemptResult::NotSent(_) => Heard::Nothing,
+        AttemptResult::Failed(failure) if failure.kind.is_unreachable() => {
+            // One that is given up has done its part: the next may ask at once.
+            let again = if let After::Retry { until, .. } = after { until } else { Instant::now() };
+            Heard::NoConnection { again }
+        }
+        AttemptResult::Failed(_) => Heard::Silence,
+    }
 }
 
 /// Decides about a delivery that must wait.
 pub fn wait(record: Record, reason: &str, message: &str, until: Option<&Retry>, failures: u32) -> Decided {
-    let decision = decide::blocked(&record.status, reason, message, until, record.recorded, failures, at());
+    let decision = decide::blocked(&record.status, reason, message, until, record.since(), failures, at());
     Decided::new(record, decision)
 }
 
@@ -175,7 +211,8 @@ fn overtaken(record: &Record, live: Record) -> Worked {
         Some(_) => After::Settled { answered: false },
         None => After::Retry { until: Instant::now() + schedule::resume(live.status.next_attempt_time, now()), asked: true },
     };
-    Worked { record: Record { not_found: record.not_found, ..live }, after, gone: false, instead: None, news: false }
+    let again = record.again || live.again;
+    Worked { record: Record { not_found: record.not_found, again, ..live }, after, gone: false, instead: None, news: false }
 }
 
 fn at() -> At {
@@ -199,7 +236,7 @@ fn observe(parts: &Parts, record: &Record, attempt: &Attempt) {
 /// in one namespace do not stand in the way of all others.
 pub async fn store(parts: Parts, decided: Decided, gate: Arc<Semaphore>) -> Worked {
     let Decided { mut record, status, after } = decided;
-    if status == record.status {
+    if status == record.status && !record.unwritten {
         return Worked { record, after, gone: false, instead: None, news: false };
     }
     let mut pauses = backon::ExponentialBuilder::default()
@@ -216,6 +253,7 @@ pub async fn store(parts: Parts, decided: Decided, gate: Arc<Semaphore>) -> Work
             Ok(Written::Stored { version, status }) => {
                 record.version = version;
                 record.status = status;
+                record.unwritten = false;
                 return Worked { record, after, gone: false, instead: None, news: true };
             }
             Ok(Written::Overtaken(live)) => return overtaken(&record, *live),

@@ -24,7 +24,7 @@ pub fn explain(error: &reqwest::Error, out: &Outgoing) -> AttemptResult {
     if let Some(tls) = find::<rustls::Error>(error) {
         failed(FailureKind::Tls, format!("TLS: {}", tls_words(tls)))
     } else if error.is_timeout() && error.is_connect() {
-        failed(FailureKind::Timeout, format!("no connection within {:?}", out.connect_timeout))
+        failed(FailureKind::ConnectTimeout, format!("no connection within {:?}", out.connect_timeout))
     } else if error.is_timeout() {
         failed(FailureKind::Timeout, "the connection timed out".to_owned())
     } else if error.is_dns() {
