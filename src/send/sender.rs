@@ -14,6 +14,7 @@ use url::Url;
 
 use super::attempt::{Attempt, AttemptResult, NotSent};
 use super::client::Clients;
+use super::origin::Origins;
 use super::outgoing::{Destination, Outgoing};
 use super::policy::Policy;
 use super::redact::Hidden;
@@ -45,6 +46,7 @@ pub struct Sender {
     policy: Arc<Policy>,
     secrets: Secrets,
     clients: Clients,
+    origins: Origins,
     metrics: Metrics,
 }
 
@@ -80,13 +82,25 @@ impl Sender {
         roots: Vec<Certificate>,
     ) -> Result<Self, SendError> {
         // Without one, reqwest panics.
-        if CryptoProvider::get_default().is_none() {
-            return Err(SendError::NoTlsProvider);
-        }
+        let provider = CryptoProvider::get_default().ok_or(SendError::NoTlsProvider)?;
         let policy = Arc::new(policy);
         let clients = Clients::new(Arc::clone(&policy), roots);
         clients.get(Duration::from_secs(5), &Tls::default()).map_err(SendError::Client)?;
-        Ok(Self { policy, secrets, clients, metrics })
+        Ok(Self { policy, secrets, clients, origins: Origins::new(provider)?, metrics })
+    }
+
+    /// What all destinations at one receiver share: a key of scheme, host and port, whether the URL is written out or is the
+    /// value of a Secret. It tells nobody which receiver that is, and is another one in each process. Costs a parse and a
+    /// hash, and never waits: `None` while the Secret is not known or holds no URL.
+    #[must_use]
+    pub fn origin(&self, destination: &Destination) -> Option<String> {
+        match destination {
+            Destination::Url(url) => Some(self.origins.key(url)),
+            Destination::Secret(key) => {
+                let contents = self.secrets.now(&key.secret()).ok()?;
+                Some(self.origins.key(&secret_url(&contents, key).ok()?))
+            }
+        }
     }
 
     /// Makes one request. Takes no longer than its timeout, whatever the receiver does and even if the process is suspended
