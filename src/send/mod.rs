@@ -16,6 +16,7 @@ mod failure;
 mod origin;
 mod outgoing;
 mod policy;
+mod proxy;
 mod redact;
 mod resolver;
 mod retry_after;
@@ -26,12 +27,14 @@ mod signing;
 mod tests;
 mod timely;
 mod tls;
+mod trust;
 mod watch;
 
 pub use attempt::{Attempt, AttemptResult, Failure, FailureKind, NotSent};
 pub use classify::{Reason, Verdict, classify};
 pub use outgoing::{Destination, Outgoing};
 pub use policy::{Policy, Rule};
+pub use proxy::{Proxy, ProxyError};
 pub use retry_after::MAX_RETRY_AFTER;
 pub use secrets::Secrets;
 pub use sender::Sender;
@@ -48,5 +51,5 @@ pub enum SendError {
     NoRandomness,
     /// No HTTP client can be made; most likely no certificate authority is installed.
     #[error("cannot make an HTTP client")]
-    Client(#[source] reqwest::Error),
+    Client(#[source] Box<dyn std::error::Error + Send + Sync>),
 }

@@ -71,7 +71,7 @@ impl Secrets {
             match needed {
                 Needed::Key(key) => drop(contents.text(key)?),
                 Needed::Authorities(key) => drop(tls::authorities(&contents, key)?),
-                Needed::ClientCertificate(name) => drop(tls::identity(&contents, name)?),
+                Needed::ClientCertificate(name) => tls::checked_identity(&contents, name)?,
                 Needed::SigningKeys(name) => drop(Signing::read(&contents, name, &mut Hidden::default())?),
             }
         }

@@ -18,6 +18,7 @@ use crate::api::notification::Method;
 use crate::telemetry::Metrics;
 
 mod frozen;
+mod proxy;
 mod tls;
 
 const OK: &str = "HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok";
