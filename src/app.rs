@@ -23,6 +23,7 @@ use crate::dispatch::{self, Given};
 use crate::http::{Gates, Served};
 use crate::lease::{Keeper, Lease, Named};
 use crate::report::events::events;
+pub use crate::send::Proxy;
 use crate::send::{Policy, SecretWatches, Sender};
 use crate::telemetry::{Metrics, metrics};
 use crate::{clusters, http, pipeline};
@@ -72,6 +73,8 @@ pub struct Options {
     pub allow_destinations: Vec<IpNet>,
     /// Addresses refused.
     pub deny_destinations: Vec<IpNet>,
+    /// Through which all requests to receivers go.
+    pub proxy: Option<Proxy>,
     /// Targets only in the pipeline's own namespace.
     pub no_cross_namespace_refs: bool,
     /// Where to serve health and metrics.
@@ -271,7 +274,7 @@ fn start_dispatch(
         journal: Journal::new(client.clone(), metrics.clone()),
         directory: Directory::default(),
         ledger: Ledger::default(),
-        sender: Arc::new(Sender::new(policy, secrets.secrets(), metrics.clone())?),
+        sender: Arc::new(Sender::through(options.proxy.clone(), policy, secrets.secrets(), metrics.clone())?),
         client: client.clone(),
         cluster_name: options.cluster_name.clone(),
         metrics: metrics.clone(),
