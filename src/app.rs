@@ -13,12 +13,12 @@ use kube::config::{Config, KubeConfigOptions};
 use thiserror::Error;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
-use tokio::sync::{Semaphore, mpsc};
+use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
-use crate::delivery::{self, Directory, Journal, Ledger, Limits, Parts};
+use crate::delivery::{self, Directory, Gate, Journal, Ledger, Limits, Parts};
 use crate::dispatch::{self, Given};
 use crate::http::{Gates, Served};
 use crate::lease::{Keeper, Lease, Named};
@@ -278,8 +278,8 @@ fn start_dispatch(
         client: client.clone(),
         cluster_name: options.cluster_name.clone(),
         metrics: metrics.clone(),
-        outcomes: Arc::new(Semaphore::new(OUTCOMES)),
-        aside: Arc::new(Semaphore::new(ASIDE)),
+        outcomes: Gate::new(OUTCOMES),
+        aside: Gate::new(ASIDE),
     };
     let (notes, news) = mpsc::channel(NOTES);
     let limits = Limits { workers: options.workers, keep: options.keep_deliveries };

@@ -71,7 +71,8 @@ impl Engine {
             Answer::Send(notification, _) => {
                 if let Ok(sending) = &notification.sending {
                     slot.ready = true;
-                    self.queue(key, sending.origin(), notification.delivery.rate);
+                    let origin = self.parts.origin(sending);
+                    self.queue(key, origin, notification.delivery.rate);
                 }
             }
             Answer::NotYet => {

@@ -7,21 +7,23 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use backon::BackoffBuilder as _;
-use tokio::sync::Semaphore;
+use url::Url;
 
+use super::confirm::{self, ConfirmError};
 use super::decide::{self, At, Then};
 use super::directory::{Gone, PipelineFacts};
-use super::journal::{Journal, Written};
+use super::gate::Gate;
+use super::journal::{Journal, JournalError, Written};
 use super::lane::After;
 use super::ledger::Ledger;
 use super::pool::Heard;
 use super::record::Record;
 use super::request::build;
-use super::{confirm, directory, redeliver, schedule};
+use super::{directory, redeliver, schedule};
 use crate::api::{DeliveryStatus, now};
-use crate::config::{EffectiveNotification, Retry};
+use crate::config::{self, EffectiveNotification, Retry, Sending};
 use crate::lease::Lease;
-use crate::send::{Attempt, AttemptResult, Sender};
+use crate::send::{self, Attempt, AttemptResult, Sender};
 use crate::telemetry::{Metrics, chain};
 
 /// The longest pause between two tries of a write.
@@ -49,9 +51,21 @@ pub struct Parts {
     /// What is counted.
     pub metrics: Metrics,
     /// Bounds the writes of outcomes that are under way.
-    pub outcomes: Arc<Semaphore>,
+    pub outcomes: Gate,
     /// Bounds the calls for deliveries that are not sent: waiting, canceling.
-    pub aside: Arc<Semaphore>,
+    pub aside: Gate,
+}
+
+impl Parts {
+    /// What lanes to one receiver share, also when its URL is a secret.
+    pub fn origin(&self, sending: &Sending) -> String {
+        let destination = match &sending.destination {
+            config::Destination::Url(url) => Url::parse(url.origin()).map(send::Destination::Url).ok(),
+            config::Destination::Secret(key) => Some(send::Destination::Secret(key.clone())),
+        };
+        // Of a Secret that is not known yet, all that can be told is which it is.
+        destination.and_then(|destination| self.sender.origin(&destination)).unwrap_or_else(|| sending.origin())
+    }
 }
 
 /// What an attempt, or the lack of one, means for a delivery; still to be written.
@@ -184,8 +198,10 @@ pub fn wait(record: Record, reason: &str, message: &str, until: Option<&Retry>, 
 /// Cancels a delivery whose pipeline, target or notification is gone; unless that is sure, after a live read has said so.
 pub async fn cancel(parts: Parts, record: Record, what: Gone, sure: bool) -> Worked {
     if !sure {
-        let _turn = parts.aside.acquire().await;
-        match confirm::is_gone(&parts.client, &parts.cluster_name, &record.spec, what).await {
+        let turn = parts.aside.pass(&record.id.namespace).await;
+        let found = confirm::is_gone(&parts.client, &parts.cluster_name, &record.spec, what).await;
+        turn.over(!matches!(found, Err(ConfirmError::Timeout)));
+        match found {
             Ok(true) => {}
             Ok(false) => return untouched(record),
             Err(error) => {
@@ -232,9 +248,9 @@ fn observe(parts: &Parts, record: &Record, attempt: &Attempt) {
 
 /// Writes a status until the answer is back. What is known in memory is never sent again for want of a write: the lane waits.
 ///
-/// `gate` bounds the writes under way. It is passed for each try and not held while pausing, so that writes that are refused
-/// in one namespace do not stand in the way of all others.
-pub async fn store(parts: Parts, decided: Decided, gate: Arc<Semaphore>) -> Worked {
+/// `gate` bounds the writes under way. It is passed for each try and not held while pausing, so that writes that are refused or
+/// hang in one namespace do not stand in the way of all others.
+pub async fn store(parts: Parts, decided: Decided, gate: Gate) -> Worked {
     let Decided { mut record, status, after } = decided;
     if status == record.status && !record.unwritten {
         return Worked { record, after, gone: false, instead: None, news: false };
@@ -246,9 +262,9 @@ pub async fn store(parts: Parts, decided: Decided, gate: Arc<Semaphore>) -> Work
         .without_max_times()
         .build();
     loop {
-        let turn = gate.acquire().await;
+        let turn = gate.pass(&record.id.namespace).await;
         let written = parts.journal.write(&record, &status).await;
-        drop(turn);
+        turn.over(!matches!(written, Err(JournalError::Timeout)));
         match written {
             Ok(Written::Stored { version, status }) => {
                 record.version = version;
