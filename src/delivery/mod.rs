@@ -13,7 +13,6 @@ mod confirm;
 mod decide;
 pub mod directory;
 mod engine;
-mod gate;
 pub mod journal;
 pub mod lane;
 pub mod ledger;
@@ -35,7 +34,6 @@ use tokio_util::sync::CancellationToken;
 
 use crate::api::DeliverySpec;
 pub use directory::{Directory, PipelineFacts};
-pub use gate::Gate;
 pub use journal::{Journal, JournalError};
 pub use ledger::{Figures, Ledger};
 use record::LaneKey;
