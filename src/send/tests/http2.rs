@@ -136,7 +136,10 @@ async fn what_the_protocol_takes_back_is_tried_again_later() {
     let refused = |peer: &mut Peer, asked: &Asked| peer.frame(RST_STREAM, 0, asked.stream, &REFUSED_STREAM.to_be_bytes());
     let reset = |peer: &mut Peer, asked: &Asked| peer.frame(RST_STREAM, 0, asked.stream, &2_u32.to_be_bytes());
     // It takes no request of this connection, and says that it is leaving.
-    let leaving = |peer: &mut Peer, _: &Asked| peer.frame(GOAWAY, 0, 0, &[0; 8]) && false;
+    let leaving = |peer: &mut Peer, _: &Asked| {
+        peer.frame(GOAWAY, 0, 0, &[0; 8]);
+        false
+    };
     let gone = |_: &mut Peer, _: &Asked| false;
     let receivers = [Http2::new(refused), Http2::new(reset), Http2::new(leaving), Http2::new(gone)];
     for (number, receiver) in receivers.iter().enumerate() {
