@@ -207,13 +207,18 @@ async fn first_ended(parts: &mut [Part]) -> String {
 
 /// The client of the API server: by a kubeconfig, or in a pod by its service account.
 pub async fn client(context: Option<&str>) -> Result<Client, AppError> {
-    let config = match context {
+    let mut config = match context {
         Some(_) => {
             let which = KubeConfigOptions { context: context.map(str::to_owned), ..KubeConfigOptions::default() };
             Config::from_kubeconfig(&which).await.map_err(|e| AppError::NoCluster(Box::new(e)))?
         }
         None => Config::infer().await.map_err(|e| AppError::NoCluster(Box::new(e)))?,
     };
+    // kube takes the proxy of the environment for its own, which it has none of, and would refuse to start.
+    let of_environment = ["HTTPS_PROXY", "https_proxy"].iter().filter_map(|name| std::env::var(name).ok()?.parse().ok());
+    if of_environment.map(Some).any(|proxy| proxy == config.proxy_url) {
+        config.proxy_url = None;
+    }
     Client::try_from(config).map_err(|e| AppError::Client(Box::new(e)))
 }
 
