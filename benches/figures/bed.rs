@@ -32,7 +32,7 @@ impl Bed {
         let plane = ControlPlane::start().expect("a control plane");
         let client = control_plane::client(&plane.kubeconfig).await;
         let etcd = process::sibling(plane.api_server, "etcd").expect("etcd runs beside the API server");
-        Self { client, receiver: Receiver::start().await, quick, etcd, plane }
+        Self { client, receiver: Receiver::start(), quick, etcd, plane }
     }
 
     /// A namespace of its own.
@@ -58,9 +58,9 @@ impl Bed {
     }
 
     /// A notification of all changes of a namespace to the receiver; the path names the application.
-    pub async fn notification(&self, world: &World, name: &str, over: Value) {
+    pub async fn notification(&self, world: &World, name: &str, over: Value) -> Notification {
         let url = self.receiver.url(&format!("/{}/{{{{target.app.name}}}}", world.ns));
-        world.create::<Notification>(notification(name, &url, over)).await;
+        world.create(notification(name, &url, over)).await
     }
 }
 
