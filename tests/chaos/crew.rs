@@ -23,6 +23,8 @@ pub struct Crew {
     pub kills: Vec<(Instant, Instant)>,
     /// When a replica went on that had stood still.
     pub frozen: Vec<Instant>,
+    /// From when to when a replica stood still for so long that another took over.
+    pub deposed: Vec<(Instant, Instant)>,
     /// How processes ended that nobody had killed or asked to.
     pub ended: Vec<String>,
     /// What was done to them, and when.
@@ -48,7 +50,7 @@ impl Crew {
             let pennant = Pennant::with(world, options).await;
             replicas.push(Replica { pennant, back: None, killed: None, asked: false });
         }
-        Self { replicas, kills: Vec::new(), frozen: Vec::new(), ended: Vec::new(), diary: Vec::new() }
+        Self { replicas, kills: Vec::new(), frozen: Vec::new(), deposed: Vec::new(), ended: Vec::new(), diary: Vec::new() }
     }
 
     /// Notes what happens now.
