@@ -13,16 +13,17 @@ use kube::config::{Config, KubeConfigOptions};
 use thiserror::Error;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
-use tokio::sync::{Semaphore, mpsc};
+use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
-use crate::delivery::{self, Directory, Journal, Ledger, Parts};
+use crate::delivery::{self, Directory, Gate, Journal, Ledger, Limits, Parts};
 use crate::dispatch::{self, Given};
 use crate::http::{Gates, Served};
 use crate::lease::{Keeper, Lease, Named};
 use crate::report::events::events;
+pub use crate::send::Proxy;
 use crate::send::{Policy, SecretWatches, Sender};
 use crate::telemetry::{Metrics, metrics};
 use crate::{clusters, http, pipeline};
@@ -64,12 +65,16 @@ pub struct Options {
     pub cluster_name: String,
     /// Requests under way at once.
     pub workers: usize,
+    /// Settled deliveries kept in all.
+    pub keep_deliveries: usize,
     /// `http` everywhere.
     pub allow_http: bool,
     /// Addresses allowed although they are refused by default.
     pub allow_destinations: Vec<IpNet>,
     /// Addresses refused.
     pub deny_destinations: Vec<IpNet>,
+    /// Through which all requests to receivers go.
+    pub proxy: Option<Proxy>,
     /// Targets only in the pipeline's own namespace.
     pub no_cross_namespace_refs: bool,
     /// Where to serve health and metrics.
@@ -269,15 +274,16 @@ fn start_dispatch(
         journal: Journal::new(client.clone(), metrics.clone()),
         directory: Directory::default(),
         ledger: Ledger::default(),
-        sender: Arc::new(Sender::new(policy, secrets.secrets(), metrics.clone())?),
+        sender: Arc::new(Sender::through(options.proxy.clone(), policy, secrets.secrets(), metrics.clone())?),
         client: client.clone(),
         cluster_name: options.cluster_name.clone(),
         metrics: metrics.clone(),
-        outcomes: Arc::new(Semaphore::new(OUTCOMES)),
-        aside: Arc::new(Semaphore::new(ASIDE)),
+        outcomes: Gate::new(OUTCOMES),
+        aside: Gate::new(ASIDE),
     };
     let (notes, news) = mpsc::channel(NOTES);
-    let deliveries = delivery::start(parts, options.workers, scopes(options), notes, move || recorded.open(), tasks, stop);
+    let limits = Limits { workers: options.workers, keep: options.keep_deliveries };
+    let deliveries = delivery::start(parts, limits, scopes(options), notes, move || recorded.open(), tasks, stop);
     let (events, write_events) = events(client.clone(), metrics.clone(), stop.clone());
     tasks.spawn(async {
         write_events.await;

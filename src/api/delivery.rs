@@ -28,6 +28,14 @@ impl TransitionType {
     /// All of them, in the order of the documentation.
     pub const ALL: [Self; 5] = [Self::Deployed, Self::Progressing, Self::Failed, Self::Recovered, Self::Removed];
 
+    /// What it speaks of: a later one of the same family and subject says all that an earlier one said.
+    #[must_use]
+    pub const fn family(self) -> Family {
+        match self {
+            Self::Deployed | Self::Progressing | Self::Failed | Self::Recovered | Self::Removed => Family::Status,
+        }
+    }
+
     /// The word on the wire.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
@@ -39,6 +47,13 @@ impl TransitionType {
             Self::Removed => "Removed",
         }
     }
+}
+
+/// What a transition speaks of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Family {
+    /// What the target runs, and how well.
+    Status,
 }
 
 /// One transition, recorded.
@@ -80,7 +95,7 @@ pub struct DeliverySpec {
     pub pipeline_ref: PipelineRef,
     /// What changed.
     pub subject: Subject,
-    /// The unit of order, within the pipeline and the notification: the subject.
+    /// The unit of order, within the pipeline and the notification: the subject, or `pipeline`.
     #[schemars(length(min = 1, max = 512))]
     pub lane: String,
     /// Place in the lane.
@@ -172,6 +187,8 @@ pub enum Outcome {
     Parked,
     /// Its pipeline, target or notification is gone.
     Canceled,
+    /// A later one about the same subject was sent in its place.
+    Superseded,
 }
 
 impl Outcome {
@@ -182,6 +199,7 @@ impl Outcome {
             Self::Delivered => "Delivered",
             Self::Parked => "Parked",
             Self::Canceled => "Canceled",
+            Self::Superseded => "Superseded",
         }
     }
 }
@@ -224,4 +242,29 @@ pub struct DeliveryStatus {
     /// The first 256 bytes of the last answer, printable characters only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub response: Option<String>,
+    /// How many earlier ones it replaces; written before the first attempt.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    #[schemars(range(min = 0, max = 9_007_199_254_740_991_i64))]
+    pub superseded: i64,
+    /// The redeliver annotation that was last acted on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub redelivered: Option<Redelivered>,
+}
+
+/// A redelivery that was asked for with the annotation [`REDELIVER`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Redelivered {
+    /// The annotation's value; one that is long is cut, with a hash.
+    pub value: String,
+    /// When it was acted on.
+    #[schemars(with = "String")]
+    pub time: Time,
+}
+
+/// The annotation of a settled Delivery whose every new value sends it again.
+pub const REDELIVER: &str = "pennant.dev/redeliver";
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde's signature")]
+const fn is_zero(number: &i64) -> bool {
+    *number == 0
 }

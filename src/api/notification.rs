@@ -1,7 +1,7 @@
 //! `Notification`: which transitions to report, to which endpoint, with which template.
 //!
 //! The schema carries no defaults: a default written by the API server could not be told from a user's own word once several
-//! layers are merged. The defaults are in [`crate::config::effective`].
+//! layers are merged. The defaults are in `crate::config`.
 
 use std::collections::BTreeMap;
 
@@ -131,9 +131,63 @@ pub struct InlineTemplate {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct DeliveryPolicy {
+    /// The lane, within which deliveries are sent in order: each target (the default), or the whole pipeline.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ordering: Option<Ordering>,
     /// When to try again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retry: Option<Retry>,
+    /// `true`: a newer delivery replaces older ones about the same subject that are not in flight.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub supersede: Option<bool>,
+    /// How fast it sends to each origin (scheme, host, port); absent: as fast as it can.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rate: Option<Rate>,
+    /// How many settled deliveries are kept as the audit.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub retain: Option<Retain>,
+}
+
+/// What is sent in order.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum Ordering {
+    /// What happens to one target.
+    #[default]
+    Target,
+    /// What happens to the pipeline, whatever the target.
+    Pipeline,
+}
+
+/// At most so many requests, for one notification and origin.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Rate {
+    /// Requests a second.
+    #[schemars(range(min = 1, max = 1000))]
+    pub per_second: u32,
+    /// Requests at once after a rest; default `perSecond`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 1000))]
+    pub burst: Option<u32>,
+}
+
+/// Which settled deliveries are kept. Parked ones are kept for `maxAge`, however many they are.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+#[schemars(extend("x-kubernetes-validations" = [
+    {"rule": "!has(self.maxAge) || self.maxAge.matches('^([0-9]+(ms|s|m|h))+$')", "message": "maxAge is a duration such as 24h or 168h"},
+    {"rule": "!has(self.maxAge) || !self.maxAge.matches('^([0-9]+(ms|s|m|h))+$') || (duration(self.maxAge) >= duration('1m') && duration(self.maxAge) <= duration('8760h'))",
+     "message": "maxAge must be from 1m to 8760h"},
+]))]
+pub struct Retain {
+    /// Newest ones of each lane; default 10.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 1000))]
+    pub per_lane: Option<u32>,
+    /// From being settled; default 168h.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 32))]
+    pub max_age: Option<String>,
 }
 
 /// Exponential from `initial` to `max`, until `maxAge` after recording.

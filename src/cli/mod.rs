@@ -4,6 +4,7 @@
 //! usage.
 
 mod audit;
+mod proxy;
 mod render;
 mod templates;
 
@@ -14,7 +15,7 @@ use std::process::ExitCode;
 use clap::{Args, CommandFactory as _, Parser, Subcommand};
 use ipnet::IpNet;
 
-use crate::app::{self, Controller, Options};
+use crate::app::{self, Controller, Options, Proxy};
 use crate::telemetry::{self, chain, logging};
 
 /// Tells the outside world what deployment pipelines do: recorded first, in order, at least once.
@@ -61,6 +62,9 @@ struct RunArgs {
     /// Requests that may be under way at once.
     #[arg(long, env = "PENNANT_WORKERS", default_value_t = 256, value_parser = clap::value_parser!(u16).range(2..=4096))]
     workers: u16,
+    /// Settled deliveries that are kept in the whole cluster; the oldest beyond go, parked ones last.
+    #[arg(long, env = "PENNANT_KEEP_DELIVERIES", default_value_t = 100_000, value_name = "NUMBER")]
+    keep_deliveries: usize,
     /// Allow http to any host, not only to *.svc names of the cluster.
     #[arg(long, env = "PENNANT_ALLOW_HTTP")]
     allow_http: bool,
@@ -70,6 +74,10 @@ struct RunArgs {
     /// Refuse these addresses, whatever is allowed; may be repeated.
     #[arg(long, env = "PENNANT_DENY_DESTINATION", value_delimiter = ',', value_name = "CIDR")]
     deny_destination: Vec<IpNet>,
+    /// Send all requests through this HTTP proxy, `http://HOST:PORT` or `https://HOST:PORT`. One with `USER:PASSWORD@` belongs
+    /// into the environment, for arguments can be seen by others. No other variable names a proxy.
+    #[arg(long, env = "PENNANT_PROXY", hide_env_values = true, value_name = "URL", value_parser = proxy::Parser)]
+    proxy: Option<Proxy>,
     /// Refuse targets outside the pipeline's own namespace.
     #[arg(long, env = "PENNANT_NO_CROSS_NAMESPACE_REFS")]
     no_cross_namespace_refs: bool,
@@ -125,9 +133,11 @@ fn run(args: RunArgs) -> anyhow::Result<()> {
         watch_namespaces: args.watch_namespace,
         cluster_name: args.cluster_name,
         workers: usize::from(args.workers),
+        keep_deliveries: args.keep_deliveries,
         allow_http: args.allow_http,
         allow_destinations: args.allow_destination,
         deny_destinations: args.deny_destination,
+        proxy: args.proxy,
         no_cross_namespace_refs: args.no_cross_namespace_refs,
         http_addr: args.http_addr,
         context: args.context,
@@ -173,6 +183,29 @@ mod tests {
         ] {
             assert!(Cli::try_parse_from(std::iter::once(&"pennant").chain(bad)).is_err(), "{bad:?}");
         }
+    }
+
+    #[test]
+    fn no_complaint_and_no_help_shows_the_password_of_a_proxy() {
+        let run = |proxy: &str| Cli::try_parse_from(["pennant", "run", "--proxy", proxy]);
+        let cli = run("http://someone:sesame@proxy.example:3128").unwrap();
+        assert!(format!("{cli:?}").contains("proxy.example:3128"), "{cli:?}");
+        assert!(!format!("{cli:?}").contains("sesame"), "{cli:?}");
+        for (url, word) in [
+            ("http://someone:ses/ame@proxy.example", "is not a URL"),
+            ("socks5://someone:sesame@proxy.example", "must begin with http:// or https://"),
+            ("http://someone:sesame@proxy.example/path", "must have no path"),
+            ("someone:sesame@proxy.example:3128", "must begin with"),
+            ("", "is not a URL"),
+        ] {
+            let error = run(url).unwrap_err();
+            let (text, debug) = (error.to_string(), format!("{error:?}"));
+            assert!(text.contains("--proxy") && text.contains(word) && error.exit_code() == 2, "{text}");
+            assert!(!text.contains("ses") && !debug.contains("ses"), "{text} {debug}");
+        }
+        let mut command = Cli::command();
+        let proxy = command.find_subcommand_mut("run").unwrap().get_arguments().find(|a| a.get_id() == "proxy").unwrap();
+        assert!(proxy.is_hide_env_values_set(), "--help would show the value of the variable");
     }
 
     #[test]

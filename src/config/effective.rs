@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use kube::ResourceExt as _;
 
+use super::delivering::{Delivering, delivering};
 use super::problem::Problem;
 use super::selector::PipelineSelector;
 use super::sending::{self, Sending};
@@ -45,8 +46,8 @@ pub struct EffectiveNotification {
     pub sending: Result<Sending, Problem>,
     /// Recorded and held.
     pub suspend: bool,
-    /// How often it is tried. Valid also when the rest is not, for a delivery that waits grows old all the same.
-    pub retry: Retry,
+    /// How deliveries are made. Valid also when the rest is not, for a delivery that waits grows old all the same.
+    pub delivery: Delivering,
 }
 
 /// Which changes become deliveries.
@@ -58,40 +59,23 @@ pub struct Intake {
     pub triggers: Triggers,
 }
 
-/// When to try again.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Retry {
-    /// First gap.
-    pub initial: Duration,
-    /// Largest gap.
-    pub max: Duration,
-    /// From recording to giving up.
-    pub max_age: Duration,
-}
-
-impl Default for Retry {
-    fn default() -> Self {
-        Self { initial: Duration::from_secs(5), max: Duration::from_mins(10), max_age: Duration::from_hours(24) }
-    }
-}
-
 /// Understands a notification.
 #[must_use]
 pub fn resolve(notification: &Notification, given: &Given<'_>) -> EffectiveNotification {
     let namespace = notification.namespace().unwrap_or_default();
     let spec = &notification.spec;
-    let (retry, retry_problem) = match retry(spec) {
-        Ok(retry) => (retry, None),
-        Err(problem) => (Retry::default(), Some(problem)),
+    let (delivery, problem) = match delivering(spec.delivery.as_ref()) {
+        Ok(delivery) => (delivery, None),
+        Err(problem) => (Delivering::default(), Some(problem)),
     };
     EffectiveNotification {
         uid: notification.uid().unwrap_or_default(),
         generation: notification.metadata.generation,
         intake: intake(spec),
         config_maps: template::config_maps(notification),
-        sending: retry_problem.map_or_else(|| sending::sending(spec, &namespace, given), Err),
+        sending: problem.map_or_else(|| sending::sending(spec, &namespace, given), Err),
         suspend: spec.suspend.unwrap_or(false),
-        retry,
+        delivery,
     }
 }
 
@@ -99,21 +83,6 @@ fn intake(spec: &NotificationSpec) -> Result<Intake, Problem> {
     let selector = PipelineSelector::parse(spec.pipeline_selector.as_ref()).map_err(Problem::Selector)?;
     let triggers = spec.triggers.as_deref().ok_or(Problem::Incomplete { field: "spec.triggers" })?;
     Ok(Intake { selector, triggers: Triggers::compile(triggers)? })
-}
-
-fn retry(spec: &NotificationSpec) -> Result<Retry, Problem> {
-    let default = Retry::default();
-    let Some(given) = spec.delivery.as_ref().and_then(|d| d.retry.as_ref()) else { return Ok(default) };
-    let field = |name: &str| format!("spec.delivery.retry.{name}");
-    let retry = Retry {
-        initial: duration(&field("initial"), given.initial.as_deref(), default.initial)?,
-        max: duration(&field("max"), given.max.as_deref(), default.max)?,
-        max_age: duration(&field("maxAge"), given.max_age.as_deref(), default.max_age)?,
-    };
-    if retry.initial > retry.max {
-        return Err(Problem::invalid(field("initial"), "must not be over max (default 10m)"));
-    }
-    Ok(retry)
 }
 
 /// Reads a duration such as `15s` or `1h30m`.

@@ -8,6 +8,7 @@
 //! triggers) is [`Intake`]; what decides how a recorded delivery is *sent* is [`Sending`]. A broken template must not lose a
 //! transition: it is recorded, waits with the reason, and goes when the template is mended.
 
+mod delivering;
 pub mod effective;
 mod nearest;
 mod problem;
@@ -17,7 +18,8 @@ mod template;
 #[cfg(test)]
 mod tests;
 
-pub use effective::{EffectiveNotification, Given, Intake, Retry, resolve};
+pub use delivering::{Delivering, Rate, Retain, Retry};
+pub use effective::{EffectiveNotification, Given, Intake, resolve};
 pub use nearest::nearest;
 pub use problem::{Missing, Problem};
 pub use selector::{PipelineSelector, SelectorError};

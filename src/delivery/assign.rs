@@ -9,10 +9,13 @@ use super::Note;
 use super::directory::Answer;
 use super::engine::{Done, Engine};
 use super::lane::{After, Due, Place};
+use super::pool::{Heard, Leads, Turn};
+use super::rates::Leave;
 use super::record::{LaneKey, Record};
 use super::words::{audit, label, trouble};
 use super::work::{self, Decided, Worked};
-use crate::api::{Outcome, since_boot};
+use crate::api::{DeliveryStatus, Outcome, since_boot};
+use crate::config::Rate;
 
 impl Engine {
     /// Whether this replica acts: the Lease is its own, and since then everything was listed.
@@ -26,6 +29,7 @@ impl Engine {
         if self.draining || !self.acting() {
             return;
         }
+        self.supersede(key);
         let Some(slot) = self.lanes.get_mut(key).filter(|slot| !slot.ready) else { return };
         match slot.lane.due(Instant::now()) {
             Due::Busy | Due::Held => {}
@@ -48,13 +52,27 @@ impl Engine {
 
     /// A head is due: may it be sent?
     fn consider(&mut self, key: &LaneKey) {
+        let Some(head) = self.lanes.get(key).and_then(|slot| slot.lane.head()) else { return };
+        let behind = self.is_behind(key, head);
+        let answer = if behind { Answer::NotYet } else { self.parts.directory.find(&head.spec) };
+        // Before the first attempt, so that every attempt says the same.
+        let counts = matches!(answer, Answer::Send(..)) && head.status.attempts == 0 && !head.again;
+        let replaced = if counts { self.parts.ledger.replaced(head) } else { 0 };
+        let uncounted = replaced > head.status.superseded;
         let Some(slot) = self.lanes.get_mut(key) else { return };
-        let Some(head) = slot.lane.head() else { return };
-        match self.parts.directory.find(&head.spec) {
+        match answer {
+            Answer::Send(..) if uncounted => {
+                if let Some(record) = slot.lane.take(Instant::now()).cloned() {
+                    let status = DeliveryStatus { superseded: replaced, ..record.status.clone() };
+                    let task = work::store(self.parts.clone(), Decided::noted(record, status), self.parts.outcomes.clone());
+                    self.spawn(key, task);
+                }
+            }
             Answer::Send(notification, _) => {
                 if let Ok(sending) = &notification.sending {
                     slot.ready = true;
-                    self.pool.ready(&sending.origin(), key.clone());
+                    let origin = self.parts.origin(sending);
+                    self.queue(key, origin, notification.delivery.rate);
                 }
             }
             Answer::NotYet => {
@@ -66,115 +84,183 @@ impl Engine {
                 if let Some(record) = slot.lane.take(Instant::now()).cloned() {
                     let decided = work::wait(record, reason, &message, until.as_ref(), failures);
                     let task = work::store(self.parts.clone(), decided, self.parts.aside.clone());
-                    self.work.spawn(async { Done::Worked(Box::new(task.await)) });
+                    self.spawn(key, task);
                 }
             }
             Answer::Gone { what, sure } => {
                 if let Some(record) = slot.lane.take(Instant::now()).cloned() {
                     let task = work::cancel(self.parts.clone(), record, what, sure);
-                    self.work.spawn(async { Done::Worked(Box::new(task.await)) });
+                    self.spawn(key, task);
                 }
             }
         }
     }
 
-    /// Gives free workers to lanes that are ready. What was true when a lane became ready is looked up once more. A request is
-    /// begun only if the Lease outlasts its time-out.
+    fn spawn(&mut self, key: &LaneKey, task: impl Future<Output = Worked> + Send + 'static) {
+        let key = key.clone();
+        self.work.spawn(async { Done::Worked(key, Box::new(task.await)) });
+    }
+
+    /// A lane may be sent: it waits for its turn, by the notification's rate if it has one, and then for a worker.
+    fn queue(&mut self, key: &LaneKey, origin: String, rate: Option<Rate>) {
+        let now = Instant::now();
+        let Some(rate) = rate else { return self.pool.ready(&origin, key.clone(), now) };
+        let shared = (key.namespace.clone(), key.notification.clone(), origin);
+        if let Some(lane) = self.rates.ready(shared.clone(), rate, key.clone()) {
+            self.pool.ready(&shared.2, lane, now);
+        }
+        if let Some(slot) = self.lanes.get_mut(key) {
+            slot.shared = Some(shared);
+        }
+    }
+
+    /// A lane's turn has come and gone: it is no longer ready, and the next that shares its rate has the turn.
+    fn had_its_turn(&mut self, key: &LaneKey, now: Instant) {
+        let Some(slot) = self.lanes.get_mut(key) else { return };
+        slot.ready = false;
+        if let Some(shared) = slot.shared.take()
+            && let Some(next) = self.rates.next(&shared)
+        {
+            self.pool.ready(&shared.2, next, now);
+        }
+    }
+
+    /// Gives free workers to lanes that are ready.
     pub(super) fn assign(&mut self) {
         if self.draining || !self.acting() {
             return;
         }
+        let now = Instant::now();
         let mut late = Vec::new();
-        while let Some((origin, key)) = self.pool.next() {
-            let Some(slot) = self.lanes.get_mut(&key) else {
-                self.pool.unused(&origin);
-                continue;
-            };
-            let answer = slot.lane.head().map(|head| self.parts.directory.find(&head.spec));
-            let takes = match &answer {
-                Some(Answer::Send(notification, _)) => notification.sending.as_ref().map_or(Duration::ZERO, |s| s.timeout),
-                _ => Duration::ZERO,
-            };
-            let until = since_boot() + takes;
-            if !self.parts.lease.may(takes) {
-                late.push((origin, key));
-                continue;
+        while let Some(turn) = self.pool.next(now) {
+            if let Some(turn) = self.begin(turn, now) {
+                late.push(turn);
             }
-            slot.ready = false;
-            let Some(Answer::Send(notification, facts)) = answer else {
-                self.pool.unused(&origin);
-                self.look(&key);
-                continue;
-            };
-            let failures = slot.lane.failures();
-            let Some(record) = slot.lane.take(Instant::now()).cloned() else {
-                // Another replica may have made its head wait meanwhile.
-                self.pool.unused(&origin);
-                self.look(&key);
-                continue;
-            };
-            let task = work::attempt(self.parts.clone(), record, notification, facts, failures, until);
-            self.work.spawn(async {
-                let (decided, answered) = task.await;
-                Done::Attempted { origin, answered, decided: Box::new(decided) }
-            });
         }
-        for (origin, key) in late {
-            self.pool.put_back(&origin, key);
+        for turn in late.into_iter().rev() {
+            self.pool.put_back(turn, now);
         }
     }
 
+    /// Begins an attempt. What was true when the lane became ready is looked up once more. A request is begun only if the Lease
+    /// outlasts its timeout; else the turn is given back.
+    fn begin(&mut self, turn: Turn, now: Instant) -> Option<Turn> {
+        let key = turn.lane.clone();
+        let head = self.lanes.get(&key).filter(|slot| slot.lane.due(now) == Due::Now).and_then(|slot| slot.lane.head());
+        let answer = head.map(|head| self.parts.directory.find(&head.spec));
+        let Some(Answer::Send(notification, facts)) = answer else {
+            // Another replica, a person or a newer one may have made it wait meanwhile.
+            self.pool.release(&turn.origin, &key, Heard::Nothing, now);
+            self.had_its_turn(&key, now);
+            self.look(&key);
+            return None;
+        };
+        let takes = notification.sending.as_ref().map_or(Duration::ZERO, |s| s.timeout);
+        let until = since_boot() + takes;
+        if !self.parts.lease.may(takes) {
+            return Some(turn);
+        }
+        let shared = self.lanes.get(&key).and_then(|slot| slot.shared.clone());
+        if shared.is_some_and(|shared| self.rates.leave(&shared, now) == Leave::Wait) {
+            self.pool.release(&turn.origin, &key, Heard::Nothing, now);
+            return None;
+        }
+        self.had_its_turn(&key, now);
+        let slot = self.lanes.get_mut(&key)?;
+        let failures = slot.lane.failures();
+        let record = slot.lane.take(now).cloned()?;
+        let task = work::attempt(self.parts.clone(), record, notification, facts, failures, until);
+        self.work.spawn(async {
+            let (decided, heard) = task.await;
+            Done::Attempted { turn, heard, decided: Box::new(decided) }
+        });
+        None
+    }
+
     /// The request is over, so its worker is free; the lane is not, before the outcome is written.
-    pub(super) fn attempted(&mut self, origin: &str, answered: bool, decided: Decided) {
-        self.pool.release(origin, answered);
+    pub(super) fn attempted(&mut self, turn: &Turn, heard: Heard, decided: Decided) {
+        let leads = self.pool.release(&turn.origin, &turn.lane, heard, Instant::now());
+        let lost = matches!(heard, Heard::NoConnection { .. });
+        if let Some(slot) = self.lanes.get_mut(&turn.lane) {
+            slot.unreachable = lost.then(|| turn.origin.clone());
+        }
+        if leads == Leads::Recovered {
+            self.recovered(&turn.origin);
+        }
         #[cfg(feature = "broken")]
         if crate::broken::is(crate::broken::Wrong::NextBeforeOutcome)
             && let Some(worked) = decided.unwritten()
         {
             tokio::spawn(work::store(self.parts.clone(), decided, self.parts.outcomes.clone()));
-            return self.worked(worked);
+            return self.worked(&turn.lane, worked);
         }
-        let task = work::store(self.parts.clone(), decided, self.parts.outcomes.clone());
-        self.work.spawn(async { Done::Worked(Box::new(task.await)) });
+        let untold = if lost && turn.probe && !turn.tell { decided.untold() } else { Err(decided) };
+        match untold {
+            Ok(worked) => self.worked(&turn.lane, worked),
+            Err(decided) => {
+                let task = work::store(self.parts.clone(), decided, self.parts.outcomes.clone());
+                self.spawn(&turn.lane, task);
+            }
+        }
     }
 
-    pub(super) fn worked(&mut self, worked: Worked) {
-        let Worked { record, after, gone, instead, news } = worked;
-        let key = record.lane();
-        let Some(slot) = self.lanes.get_mut(&key) else { return };
+    /// An origin is there again: what waits only because it was not may try.
+    fn recovered(&mut self, origin: &str) {
+        tracing::info!("an origin that could not be reached is there again");
+        let those = self.lanes.iter().filter(|(_, slot)| slot.unreachable.as_deref() == Some(origin));
+        for key in those.map(|(key, _)| key.clone()).collect::<Vec<_>>() {
+            if let Some(slot) = self.lanes.get_mut(&key) {
+                slot.unreachable = None;
+            }
+            self.changed(&key, true);
+        }
+    }
+
+    pub(super) fn worked(&mut self, key: &LaneKey, worked: Worked) {
+        let Some(slot) = self.lanes.get_mut(key) else { return };
+        let record = &worked.record;
         if let Some(busy) = slot.lane.busy() {
             *busy = record.clone();
         }
         let stale = slot.stale.take();
-        let settled = slot.lane.done(after).is_some();
+        let settled = slot.lane.done(worked.after).is_some();
         // One that a person has deleted while it was at work, and of which nothing was to be written.
         let deleted = !settled && !self.index.contains_key(&record.id);
         if deleted {
             slot.lane.remove(Place::from(&*record.spec));
         }
-        let trouble = if settled || deleted { None } else { trouble(&record) };
-        self.parts.ledger.trouble(&key, trouble);
+        let trouble = if settled || deleted { None } else { trouble(record) };
+        self.parts.ledger.trouble(key, trouble);
+        if settled || worked.gone {
+            self.index.remove(&record.id);
+            self.settled(worked);
+        } else if worked.news {
+            self.tell(record);
+        }
+        match stale {
+            Some(retry) => self.changed(key, retry),
+            None if settled || deleted => self.moved(key),
+            None => self.look(key),
+        }
+    }
+
+    /// One is settled, and that is written; or its object is gone.
+    pub(super) fn settled(&mut self, worked: Worked) {
+        let Worked { record, gone, instead, news, .. } = worked;
         if gone {
             self.parts.ledger.forget(&record.id);
-            self.index.remove(&record.id);
-        } else if settled {
-            self.index.remove(&record.id);
+        } else {
             self.parts.ledger.note(&record);
             // What another replica has settled, it has told.
             if let Some(outcome) = record.status.outcome.filter(|_| news) {
                 self.parts.metrics.delivery(label(outcome));
                 audit(&record, outcome);
+                self.tell(&record);
             }
-        }
-        if news && !gone {
-            self.tell(&record);
+            self.asked(record);
         }
         if let Some(instead) = instead {
             self.seen(*instead);
-        }
-        match stale {
-            Some(retry) => self.changed(&key, retry),
-            None => self.look(&key),
         }
     }
 

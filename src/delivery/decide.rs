@@ -82,7 +82,8 @@ pub fn attempted(
                 Next::After(after) => {
                     status.reason = Some(reason.as_str().to_owned());
                     status.next_attempt_time = later(at.now, after);
-                    Then::Retry { after, asked: not_before.is_some() }
+                    // The schedule may have asked for more than the receiver did.
+                    Then::Retry { after, asked: not_before.is_some_and(|wish| wish >= after) }
                 }
             }
         }
@@ -146,6 +147,8 @@ fn tried(before: &DeliveryStatus, attempt: &Attempt) -> DeliveryStatus {
         duration_millis: i64::try_from(attempt.duration.as_millis()).ok(),
         error: attempt.result.error(),
         response,
+        superseded: before.superseded,
+        redelivered: before.redelivered.clone(),
     }
 }
 

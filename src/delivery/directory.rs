@@ -9,6 +9,9 @@ use std::sync::{Arc, PoisonError, RwLock};
 use crate::api::DeliverySpec;
 use crate::config::{EffectiveNotification, Retry};
 
+/// The persisted cursors of a pipeline, by notification; `None`: its status has none yet.
+pub type Cursors = Option<HashMap<String, i64>>;
+
 /// What a delivery needs to know of its pipeline.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PipelineFacts {
@@ -83,6 +86,7 @@ struct Known {
     turn: Option<u64>,
     pipelines: HashMap<String, Arc<PipelineFacts>>,
     notifications: HashMap<(String, String), Arc<EffectiveNotification>>,
+    cursors: HashMap<String, Arc<Cursors>>,
 }
 
 /// The directory; cheap to clone.
@@ -120,7 +124,22 @@ impl Directory {
 
     /// Takes a pipeline out; `true` if it was there.
     pub fn remove_pipeline(&self, uid: &str) -> bool {
-        self.write(|k| k.pipelines.remove(uid)).is_some()
+        self.write(|k| {
+            k.cursors.remove(uid);
+            k.pipelines.remove(uid)
+        })
+        .is_some()
+    }
+
+    /// Puts where the cursors of a pipeline stand, as the API server has told. It is news to nobody but those who ask.
+    pub fn put_cursors(&self, uid: &str, cursors: Cursors) {
+        self.write(|k| k.cursors.insert(uid.to_owned(), Arc::new(cursors)));
+    }
+
+    /// Where the cursors of all pipelines stand.
+    #[must_use]
+    pub fn cursors(&self) -> HashMap<String, Arc<Cursors>> {
+        self.read(|k| k.cursors.clone())
     }
 
     /// The facts of a pipeline.
@@ -175,6 +194,12 @@ impl Directory {
         self.read(|k| k.notifications.keys().cloned().collect())
     }
 
+    /// All notifications, by namespace and name.
+    #[must_use]
+    pub fn all_notifications(&self) -> HashMap<(String, String), Arc<EffectiveNotification>> {
+        self.read(|k| k.notifications.clone())
+    }
+
     /// All notifications.
     #[must_use]
     pub fn notifications(&self) -> Vec<Arc<EffectiveNotification>> {
@@ -217,7 +242,7 @@ fn judge(notification: Arc<EffectiveNotification>, facts: Arc<PipelineFacts>) ->
         Ok(_) => Answer::Send(notification, facts),
         Err(problem) if problem.is_unknown() => Answer::NotYet,
         Err(problem) => {
-            Answer::Wait { reason: problem.reason(), message: problem.to_string(), until: Some(notification.retry) }
+            Answer::Wait { reason: problem.reason(), message: problem.to_string(), until: Some(notification.delivery.retry) }
         }
     }
 }

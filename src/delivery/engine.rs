@@ -5,7 +5,7 @@
 //!
 //! While another replica acts, the lanes are kept as its writes tell, and nothing is taken from them.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::{Duration, Instant};
 
 use tokio::sync::mpsc;
@@ -16,15 +16,19 @@ use super::arrivals::Arrivals;
 use super::directory::Answer;
 use super::journal::Event;
 use super::lane::{Due, Lane, Place};
-use super::pool::Pool;
+use super::pool::{Heard, Pool, Turn};
+use super::rates::{Rates, Shared};
 use super::record::{LaneKey, Record, RecordId};
 use super::work::{Decided, Parts, Worked};
 use super::{Command, Scope, Started, schedule};
 use crate::api::now;
+use crate::config::Retry;
 use crate::telemetry::metrics::LaneState;
 
 /// After a stop, requests under way may finish for so long.
 const DRAIN: Duration = Duration::from_secs(20);
+/// So long after a start the watches of Secrets and notifications may bring what is no change.
+const FIRST_WORDS: Duration = Duration::from_secs(10);
 
 /// A lane and its place in the engine's books.
 #[derive(Default)]
@@ -35,14 +39,22 @@ pub(super) struct Slot {
     pub(super) ready: bool,
     /// Something has changed while its head was at work: it is looked at again afterwards, with or without a new try.
     pub(super) stale: Option<bool>,
+    /// The rate that it shares, from being ready until it is sent.
+    pub(super) shared: Option<Shared>,
+    /// The origin to which its last attempt found no connection.
+    pub(super) unreachable: Option<String>,
 }
 
 /// What a task brings back.
 pub(super) enum Done {
     /// An attempt is over: the origin's worker is free, and what came of it is to be written.
-    Attempted { origin: String, answered: bool, decided: Box<Decided> },
-    /// A delivery's work is over.
-    Worked(Box<Worked>),
+    Attempted { turn: Turn, heard: Heard, decided: Box<Decided> },
+    /// A delivery's work is over, in this lane.
+    Worked(LaneKey, Box<Worked>),
+    /// That one of this lane is superseded is written.
+    Superseded(LaneKey, Box<Worked>),
+    /// One that is to be sent again has been reopened.
+    Reopened(Box<Worked>),
     /// Of those that a source's list did not bring in this turn, these are really gone.
     Missing { source: usize, turn: u64, gone: Vec<RecordId> },
 }
@@ -51,13 +63,20 @@ pub(super) enum Done {
 pub(super) struct Engine {
     pub(super) parts: Parts,
     pub(super) started: Started,
-    pub(super) lanes: HashMap<LaneKey, Slot>,
+    /// In order, so that the lanes of one notification and pipeline stand side by side.
+    pub(super) lanes: BTreeMap<LaneKey, Slot>,
     pub(super) index: HashMap<RecordId, (LaneKey, Place)>,
     pub(super) pool: Pool,
+    pub(super) rates: Rates,
+    /// Settled ones that somebody wants to have sent again.
+    pub(super) asks: BTreeMap<RecordId, Record>,
+    pub(super) reopening: usize,
     pub(super) timers: BTreeSet<(Instant, LaneKey)>,
     pub(super) work: JoinSet<Done>,
     pub(super) arrivals: Arrivals,
     pub(super) draining: bool,
+    /// When the lanes were last taken up as they are recorded.
+    resumed: Option<Instant>,
 }
 
 impl Engine {
@@ -66,12 +85,16 @@ impl Engine {
             arrivals: Arrivals::new(started.sources.len()),
             parts,
             started,
-            lanes: HashMap::new(),
+            lanes: BTreeMap::new(),
             index: HashMap::new(),
             pool: Pool::new(workers),
+            rates: Rates::default(),
+            asks: BTreeMap::new(),
+            reopening: 0,
             timers: BTreeSet::new(),
             work: JoinSet::new(),
             draining: false,
+            resumed: None,
         }
     }
 
@@ -90,8 +113,7 @@ impl Engine {
             if self.draining && (self.work.is_empty() || deadline.is_some_and(|d| Instant::now() >= d)) {
                 break;
             }
-            let timer = self.timers.first().map(|(at, _)| *at).filter(|_| !self.draining);
-            let wake = timer.into_iter().chain(deadline).min().map(tokio::time::Instant::from_std);
+            let wake = self.next_time().into_iter().chain(deadline).min().map(tokio::time::Instant::from_std);
             tokio::select! {
                 () = stop.cancelled(), if !self.draining => {
                     self.draining = true;
@@ -100,14 +122,7 @@ impl Engine {
                 Some(command) = commands.recv() => self.obey(command),
                 Some((source, event)) = events.recv() => self.take_note(source, event),
                 Some(done) = self.work.join_next(), if !self.work.is_empty() => match done {
-                    Ok(Done::Attempted { origin, answered, decided }) => self.attempted(&origin, answered, *decided),
-                    Ok(Done::Worked(worked)) => self.worked(*worked),
-                    Ok(Done::Missing { source, turn, gone }) => {
-                        for id in &gone {
-                            self.deleted(id);
-                        }
-                        self.complete(source, turn);
-                    }
+                    Ok(done) => self.done(done),
                     Err(error) => {
                         // Its lane stays busy: better still than out of order. The process ends and starts anew.
                         tracing::error!(%error, "a delivery's task broke");
@@ -123,6 +138,31 @@ impl Engine {
         self.work.shutdown().await;
     }
 
+    fn done(&mut self, done: Done) {
+        match done {
+            Done::Attempted { turn, heard, decided } => self.attempted(&turn, heard, *decided),
+            Done::Worked(key, worked) => self.worked(&key, *worked),
+            Done::Superseded(key, worked) => self.superseded(&key, *worked),
+            Done::Reopened(worked) => self.reopened(*worked),
+            Done::Missing { source, turn, gone } => {
+                for id in &gone {
+                    self.deleted(id);
+                }
+                self.complete(source, turn);
+            }
+        }
+    }
+
+    /// When something is to be looked at, if nothing else happens.
+    fn next_time(&self) -> Option<Instant> {
+        if self.draining {
+            return None;
+        }
+        // Nothing is sent while another replica acts, so there is nothing to wake up for.
+        let sending = [self.pool.next_probe(), self.rates.next_leave()].into_iter().flatten().filter(|_| self.acting());
+        sending.chain(self.timers.first().map(|(at, _)| *at)).min()
+    }
+
     fn obey(&mut self, command: Command) {
         match command {
             Command::Recorded(records) => {
@@ -132,8 +172,10 @@ impl Engine {
             }
             Command::Look(scope) => {
                 let keys: Vec<_> = self.lanes.keys().filter(|key| scope.covers(key)).cloned().collect();
-                // Another URL or template may be what the receiver wanted; a label of the pipeline hardly is.
-                let retry = !matches!(scope, Scope::Pipeline(_));
+                // Another URL or template may be what the receiver wanted; a label of the pipeline hardly is. And what is heard
+                // first after a start is no news.
+                let news = self.resumed.is_some_and(|at| at.elapsed() > FIRST_WORDS);
+                let retry = news && matches!(scope, Scope::Notification(..));
                 for key in keys {
                     self.changed(&key, retry);
                 }
@@ -191,17 +233,23 @@ impl Engine {
             return;
         }
         let (wall, mono) = (now(), Instant::now());
-        for slot in self.lanes.values_mut() {
+        for (key, slot) in &mut self.lanes {
             let Some(status) = slot.lane.head().map(|r| r.status.clone()) else { continue };
             let failures = u32::try_from(status.attempts).unwrap_or(u32::MAX);
-            let until = |_| (mono + schedule::resume(status.next_attempt_time, wall), failures);
-            slot.lane.resume(status.next_attempt_time.map(until));
+            let notification = self.parts.directory.notification(&key.namespace, &key.notification);
+            let retry = notification.map_or_else(Retry::default, |n| n.delivery.retry);
+            slot.lane.resume(status.next_attempt_time.map(|next| {
+                let asked = schedule::was_asked(&retry, failures, status.last_attempt_time, next);
+                (mono + schedule::resume(Some(next), wall), failures, asked)
+            }));
         }
+        self.resumed = Some(mono);
         (self.started.ready)(turn);
         let keys: Vec<_> = self.lanes.keys().cloned().collect();
         for key in keys {
             self.look(&key);
         }
+        self.reopen();
     }
 
     pub(super) fn seen(&mut self, record: Record) {
@@ -209,21 +257,31 @@ impl Engine {
             return; // an answer or an event from before it was deleted
         }
         let settled = record.status.outcome.is_some();
-        if !settled && self.parts.ledger.outcome(&record.id).is_some() {
+        if !settled && self.parts.ledger.has_settled(&record) {
             return; // an event from before the outcome
         }
         self.parts.ledger.note(&record);
         let (key, place) = (record.lane(), Place::from(&*record.spec));
         if settled {
-            if self.index.remove(&record.id).is_some() {
+            let was = self.index.remove(&record.id);
+            self.asked(record);
+            if let Some((key, _)) = was {
                 self.lanes.get_mut(&key).and_then(|slot| slot.lane.remove(place));
-                self.look(&key);
+                self.moved(&key);
             }
             return;
         }
-        if self.index.contains_key(&record.id) {
-            return self.take_over(&key, place, record);
+        match self.index.get(&record.id) {
+            Some((known, _)) if *known == key => return self.take_over(&key, place, record),
+            // Another replica has settled it, and has begun to send it again.
+            Some((known, _)) => {
+                let known = known.clone();
+                self.lanes.get_mut(&known).and_then(|slot| slot.lane.remove(place));
+                self.moved(&known);
+            }
+            None => {}
         }
+        self.asks.remove(&record.id);
         self.index.insert(record.id.clone(), (key.clone(), place));
         self.lanes.entry(key.clone()).or_default().lane.insert(place, record);
         self.look(&key);
@@ -240,16 +298,20 @@ impl Engine {
 
     fn deleted(&mut self, id: &RecordId) {
         self.parts.ledger.forget(id);
+        self.asks.remove(id);
         let Some((key, place)) = self.index.remove(id) else { return };
         if let Some(slot) = self.lanes.get_mut(&key) {
             slot.lane.remove(place);
         }
-        self.look(&key);
+        self.moved(&key);
     }
 
     /// The clock has reached one or more lanes.
     fn ring(&mut self) {
         let now = Instant::now();
+        for ((_, _, origin), lane) in self.rates.ring(now) {
+            self.pool.ready(&origin, lane, now);
+        }
         while let Some((at, _)) = self.timers.first()
             && *at <= now
         {
@@ -264,6 +326,9 @@ impl Engine {
     fn measure(&mut self) {
         let now = Instant::now();
         self.arrivals.tidy(now);
+        self.pool.tidy(now);
+        self.rates.tidy(now);
+        let (limited, unreachable) = (self.rates.waiting(), self.pool.unreachable());
         let mut counts = [(LaneState::Ready, 0), (LaneState::InFlight, 0), (LaneState::Waiting, 0), (LaneState::Blocked, 0)];
         for slot in self.lanes.values() {
             let at = match slot.lane.due(now) {
@@ -274,9 +339,14 @@ impl Engine {
             };
             counts[at].1 += 1;
         }
-        for (state, count) in counts {
+        // Lanes that are ready and have no turn yet.
+        counts[0].1 -= counts[0].1.min(limited + unreachable);
+        for (state, count) in
+            counts.into_iter().chain([(LaneState::RateLimited, limited), (LaneState::Unreachable, unreachable)])
+        {
             self.parts.metrics.lanes(state, count);
         }
+        self.parts.metrics.unreachable(self.pool.origins_unreachable());
         self.parts.metrics.pending(self.index.len());
     }
 }

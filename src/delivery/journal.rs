@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use futures::{Stream, StreamExt as _, future, stream};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use kube::api::{Patch, PatchParams, PostParams};
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};
 use kube::runtime::watcher;
 use kube::{Api, Client, ResourceExt as _};
 use serde_json::{Map, Value, json};
@@ -16,6 +16,7 @@ use thiserror::Error;
 use tokio::sync::watch;
 
 use super::record::{Record, RecordId, name};
+use crate::api::delivery::REDELIVER;
 use crate::api::{Delivery, DeliverySpec, DeliveryStatus};
 use crate::telemetry::metrics::{ApiWrite, Metrics, Watch, WriteResult};
 
@@ -186,7 +187,7 @@ impl Journal {
         let mut tries = 0;
         loop {
             tries += 1;
-            let patch = merge(&version, &before, status);
+            let patch = merge(&version, &before, status, record.unwritten);
             match deadline(api.patch_status(&record.id.name, &PatchParams::default(), &Patch::Merge(&patch))).await {
                 Ok(stored) => {
                     self.metrics.api_write(ApiWrite::DeliveryStatus, WriteResult::Ok);
@@ -215,6 +216,28 @@ impl Journal {
                     return Ok(Written::Overtaken(Box::new(live)));
                 }
                 Some(live) => (version, before) = (live.version, live.status),
+            }
+        }
+    }
+
+    /// Deletes a settled one, if it still is as it was in this version (`u64::MAX`: whatever it is). One that is not, or that is
+    /// gone, is no error.
+    pub async fn delete(&self, id: &RecordId, version: u64) -> Result<(), JournalError> {
+        let resource_version = (version != u64::MAX).then(|| version.to_string());
+        let preconditions = Some(Preconditions { resource_version, uid: None });
+        let params = DeleteParams { preconditions, ..DeleteParams::background() };
+        match deadline(self.api(&id.namespace).delete(&id.name, &params)).await {
+            Ok(_) => {
+                self.metrics.api_write(ApiWrite::DeliveryDelete, WriteResult::Ok);
+                Ok(())
+            }
+            Err(JournalError::Refused(kube::Error::Api(s))) if s.is_conflict() || s.is_not_found() => {
+                self.metrics.api_write(ApiWrite::DeliveryDelete, WriteResult::Conflict);
+                Ok(())
+            }
+            Err(error) => {
+                self.metrics.api_write(ApiWrite::DeliveryDelete, WriteResult::Error);
+                Err(error)
             }
         }
     }
@@ -276,19 +299,39 @@ fn id(object: &Delivery) -> RecordId {
 }
 
 fn record(object: Delivery) -> Record {
+    let id = id(&object);
+    let status = object.status.unwrap_or_default();
     Record {
-        id: id(&object),
-        uid: object.uid().unwrap_or_default(),
-        version: object.resource_version().unwrap_or_default(),
-        recorded: object.creation_timestamp().map_or(object.spec.time, |t| t.0),
+        id,
+        uid: object.metadata.uid.unwrap_or_default(),
+        version: object.metadata.resource_version.unwrap_or_default(),
+        recorded: object.metadata.creation_timestamp.map_or(object.spec.time, |t| t.0),
+        asked: object.metadata.annotations.and_then(|mut a| a.remove(REDELIVER)),
+        again: status.outcome.is_none() && status.redelivered.is_some(),
         spec: Arc::new(object.spec),
-        status: object.status.unwrap_or_default(),
+        status,
         not_found: 0,
+        unwritten: false,
     }
 }
 
-/// A merge patch (RFC 7386) from one status to the next: fields that are no longer there are `null`.
-fn merge(version: &str, before: &DeliveryStatus, after: &DeliveryStatus) -> Value {
+/// Fields of a status that need not be there.
+const OPTIONAL: [&str; 10] = [
+    "outcome",
+    "reason",
+    "statusCode",
+    "lastAttemptTime",
+    "nextAttemptTime",
+    "settledTime",
+    "durationMillis",
+    "error",
+    "response",
+    "redelivered",
+];
+
+/// A merge patch (RFC 7386) from one status to the next: fields that are no longer there are `null`. `unwritten`: what is stored
+/// is not quite `before`.
+fn merge(version: &str, before: &DeliveryStatus, after: &DeliveryStatus, unwritten: bool) -> Value {
     let fields = |status: &DeliveryStatus| match serde_json::to_value(status) {
         Ok(Value::Object(map)) => map,
         _ => Map::new(),
@@ -296,6 +339,9 @@ fn merge(version: &str, before: &DeliveryStatus, after: &DeliveryStatus) -> Valu
     let mut patch = fields(after);
     for key in fields(before).keys() {
         patch.entry(key.clone()).or_insert(Value::Null);
+    }
+    for key in OPTIONAL.iter().filter(|_| unwritten) {
+        patch.entry(*key).or_insert(Value::Null);
     }
     json!({"metadata": {"resourceVersion": version}, "status": patch})
 }
@@ -310,6 +356,11 @@ mod tests {
         let after = DeliveryStatus { attempts: 2, status_code: Some(200), ..DeliveryStatus::default() };
         let expected =
             json!({"metadata": {"resourceVersion": "7"}, "status": {"reason": null, "attempts": 2, "statusCode": 200}});
-        assert_eq!(merge("7", &before, &after), expected);
+        assert_eq!(merge("7", &before, &after, false), expected);
+        let all = merge("7", &before, &after, true);
+        assert_eq!(
+            (&all["status"]["response"], all["status"].as_object().unwrap().len()),
+            (&Value::Null, OPTIONAL.len() + 1)
+        );
     }
 }

@@ -17,6 +17,14 @@ pub struct Place {
     type_: TransitionType,
 }
 
+impl Place {
+    /// The serial of the change.
+    #[must_use]
+    pub fn serial(self) -> i64 {
+        self.serial
+    }
+}
+
 impl From<&DeliverySpec> for Place {
     fn from(spec: &DeliverySpec) -> Self {
         Self { order: spec.order, serial: spec.serial, type_: spec.type_ }
@@ -81,11 +89,13 @@ pub struct Lane<T> {
     queue: BTreeMap<Place, T>,
     phase: Phase,
     failures: u32,
+    /// Superseded ones of which that is being written; nothing is sent meanwhile.
+    marking: usize,
 }
 
 impl<T> Default for Lane<T> {
     fn default() -> Self {
-        Self { queue: BTreeMap::new(), phase: Phase::Open, failures: 0 }
+        Self { queue: BTreeMap::new(), phase: Phase::Open, failures: 0, marking: 0 }
     }
 }
 
@@ -108,7 +118,8 @@ impl<T> Lane<T> {
         }
         let was_head = self.queue.keys().next() == Some(&place);
         let item = self.queue.remove(&place)?;
-        if was_head && matches!(self.phase, Phase::Held { .. }) {
+        // A time that the receiver has named is the lane's, and stays; a gap of our own was for the one that is gone.
+        if was_head && matches!(self.phase, Phase::Held { .. } | Phase::Waiting { asked: false, .. }) {
             self.phase = Phase::Open;
         }
         Some(item)
@@ -121,14 +132,15 @@ impl<T> Lane<T> {
         }
     }
 
-    /// At the beginning of a turn: the head waits as its object says, if it says so. One that is still at work goes on.
-    pub fn resume(&mut self, waits: Option<(Instant, u32)>) {
+    /// At the beginning of a turn: the head waits as its object says, if it says so: until when, after how many failures, and
+    /// whether the receiver named that time. One that is still at work goes on.
+    pub fn resume(&mut self, waits: Option<(Instant, u32, bool)>) {
         if matches!(self.phase, Phase::Busy(_)) {
             return;
         }
         self.phase = Phase::Open;
-        if let Some((until, failures)) = waits {
-            self.phase = Phase::Waiting { until, asked: true };
+        if let Some((until, failures, asked)) = waits {
+            self.phase = Phase::Waiting { until, asked };
             self.failures = failures;
         }
     }
@@ -138,6 +150,7 @@ impl<T> Lane<T> {
     pub fn due(&self, now: Instant) -> Due {
         match self.phase {
             Phase::Busy(_) => Due::Busy,
+            _ if self.marking > 0 => Due::Busy,
             _ if self.queue.is_empty() => Due::Empty,
             Phase::Waiting { until, .. } | Phase::Held { until: Some(until) } if until > now => Due::At(until),
             Phase::Held { until: None } => Due::Held,
@@ -149,6 +162,49 @@ impl<T> Lane<T> {
     #[must_use]
     pub fn head(&self) -> Option<&T> {
         self.queue.values().next()
+    }
+
+    /// All of them, in order.
+    pub fn iter(&self) -> impl DoubleEndedIterator<Item = (Place, &T)> + ExactSizeIterator {
+        self.queue.iter().map(|(place, item)| (*place, item))
+    }
+
+    /// How many are pending.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.queue.len()
+    }
+
+    /// The place of the one at work.
+    #[must_use]
+    pub fn at_work(&self) -> Option<Place> {
+        match self.phase {
+            Phase::Busy(place) => Some(place),
+            _ => None,
+        }
+    }
+
+    /// Takes out what later ones replace. Nothing is sent until [`Lane::superseded`] was called for each. What the lane waits
+    /// for it goes on waiting for: the back-off and the receiver's wish are the lane's.
+    pub fn supersede(&mut self, places: &[Place]) -> Vec<T> {
+        let head = self.queue.keys().next().copied();
+        let taken: Vec<_> = places.iter().filter_map(|place| self.queue.remove(place)).collect();
+        self.marking += taken.len();
+        if self.queue.keys().next().copied() != head && matches!(self.phase, Phase::Held { .. }) {
+            self.phase = Phase::Open;
+        }
+        taken
+    }
+
+    /// That one is superseded is written.
+    pub fn superseded(&mut self) {
+        self.marking = self.marking.saturating_sub(1);
+    }
+
+    /// Whether something is being written about superseded ones.
+    #[must_use]
+    pub fn is_marking(&self) -> bool {
+        self.marking > 0
     }
 
     /// One of them.

@@ -1,15 +1,20 @@
 //! What is known of all deliveries, settled ones included: a few words each, for counts and for "was this recorded?".
 //!
-//! In: what the engine sees and does. Out: the figures of `Notification.status`, the times of `Pipeline.status.dispatched`, and
-//! whether a name is taken, so that a transition that is recorded already costs no call.
+//! In: what the engine sees and does. Out: the figures of `Notification.status`, the times of `Pipeline.status.dispatched`,
+//! whether a name is taken, so that a transition that is recorded already costs no call, and what has been kept long enough.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use super::kept::{Kept, Rules, Surplus};
+use super::lane::Place;
 use super::record::{LaneKey, Record, RecordId};
 use super::wakes::Wakes;
 use crate::api::delivery::PipelineRef;
-use crate::api::{Outcome, Time};
+use crate::api::{Outcome, Time, version};
+
+/// The status with which a receiver says that it is gone for good (RFC 9110, section 15.5.11).
+const GONE: u16 = 410;
 
 /// (namespace of the pipeline, name of the notification).
 pub type Owner = (String, String);
@@ -38,13 +43,25 @@ pub struct Figures {
     pub last_attempt: Option<Time>,
     /// Its error, if it was one.
     pub last_error: Option<String>,
+    /// When the receiver last said that it is gone for good (410).
+    pub gone: Option<Time>,
     /// Lanes that do not move, in order.
     pub troubles: BTreeMap<LaneKey, Trouble>,
 }
 
+/// One delivery.
+#[derive(Clone, Debug)]
+struct Entry {
+    lane: Arc<LaneKey>,
+    place: Place,
+    outcome: Option<Outcome>,
+    version: u64,
+}
+
 #[derive(Debug, Default)]
 struct Book {
-    entries: HashMap<RecordId, (Owner, Option<Outcome>)>,
+    entries: HashMap<RecordId, Entry>,
+    kept: Kept,
     figures: HashMap<Owner, Figures>,
     sent: HashMap<String, BTreeMap<String, Time>>,
 }
@@ -71,22 +88,21 @@ impl Ledger {
     /// Takes note of a record as it stands.
     pub fn note(&self, record: &Record) {
         let owner = Self::owner(record);
-        let outcome = record.status.outcome;
         {
             let mut book = self.book();
-            let old = book.entries.insert(record.id.clone(), (owner.clone(), outcome));
-            if old.as_ref().is_some_and(|(_, o)| *o == outcome) {
+            if !book.put(record) {
                 return;
             }
+            let status = &record.status;
             let figures = book.figures.entry(owner.clone()).or_default();
-            if let Some((_, old)) = old {
-                count(figures, old, -1);
-            }
-            count(figures, outcome, 1);
             // After a restart these are all that is left of what happened before.
-            figures.last_attempt = figures.last_attempt.max(record.status.last_attempt_time);
-            if outcome == Some(Outcome::Delivered) {
-                figures.last_sent = figures.last_sent.max(record.status.last_attempt_time);
+            figures.last_attempt = figures.last_attempt.max(status.last_attempt_time);
+            match status.outcome {
+                Some(Outcome::Delivered) => figures.last_sent = figures.last_sent.max(status.last_attempt_time),
+                Some(Outcome::Parked) if status.status_code == Some(GONE) => {
+                    figures.gone = figures.gone.max(status.last_attempt_time);
+                }
+                _ => {}
             }
         }
         self.changed.wake(owner);
@@ -96,11 +112,8 @@ impl Ledger {
     pub fn forget(&self, id: &RecordId) -> bool {
         let owner = {
             let mut book = self.book();
-            let Some((owner, outcome)) = book.entries.remove(id) else { return false };
-            if let Some(figures) = book.figures.get_mut(&owner) {
-                count(figures, outcome, -1);
-            }
-            owner
+            let Some(entry) = book.take(id) else { return false };
+            (entry.lane.namespace.clone(), entry.lane.notification.clone())
         };
         self.changed.wake(owner);
         true
@@ -112,10 +125,29 @@ impl Ledger {
         self.book().entries.contains_key(id)
     }
 
-    /// How a known record ended; `None` while it is pending or when it is not known.
+    /// Whether a copy is older than one that is known to be settled: an event from before the outcome.
     #[must_use]
-    pub fn outcome(&self, id: &RecordId) -> Option<Outcome> {
-        self.book().entries.get(id).and_then(|(_, outcome)| *outcome)
+    pub fn has_settled(&self, record: &Record) -> bool {
+        let book = self.book();
+        let newer = |entry: &&Entry| entry.outcome.is_some() && entry.version >= version(Some(&record.version));
+        book.entries.get(&record.id).is_some_and(|entry| newer(&entry))
+    }
+
+    /// How many earlier deliveries this one stands for, by what is settled.
+    #[must_use]
+    pub fn replaced(&self, record: &Record) -> i64 {
+        self.book().kept.replaced(record)
+    }
+
+    /// How many settled deliveries are kept.
+    #[must_use]
+    pub fn kept(&self) -> usize {
+        self.book().kept.count()
+    }
+
+    /// At most `most` settled deliveries that have been kept long enough; see [`Kept::surplus`].
+    pub fn surplus(&self, rules: impl Fn(&LaneKey) -> Rules, cap: usize, most: usize, now: Time) -> Vec<Surplus> {
+        self.book().kept.surplus(rules, cap, most, now)
     }
 
     /// All names.
@@ -174,12 +206,47 @@ impl Ledger {
     }
 }
 
+impl Book {
+    /// Takes over one as it stands; `false` if it stands as before.
+    fn put(&mut self, record: &Record) -> bool {
+        let outcome = record.status.outcome;
+        let (known, place) = (self.entries.get(&record.id), Place::from(&*record.spec));
+        let same = known.is_some_and(|entry| entry.outcome == outcome);
+        if same && outcome.is_none() {
+            return false;
+        }
+        if same && let Some(entry) = self.entries.get_mut(&record.id) {
+            // Its annotations or its count have changed.
+            entry.version = version(Some(&record.version));
+            self.kept.put(&entry.lane, record);
+            return false;
+        }
+        self.take(&record.id);
+        let lane = self.kept.lane(record.home());
+        self.kept.put(&lane, record);
+        let owner = (lane.namespace.clone(), lane.notification.clone());
+        count(self.figures.entry(owner).or_default(), outcome, 1);
+        let entry = Entry { lane, place, outcome, version: version(Some(&record.version)) };
+        self.entries.insert(record.id.clone(), entry);
+        true
+    }
+
+    fn take(&mut self, id: &RecordId) -> Option<Entry> {
+        let entry = self.entries.remove(id)?;
+        self.kept.take(&entry.lane, entry.place, entry.outcome);
+        if let Some(figures) = self.figures.get_mut(&(entry.lane.namespace.clone(), entry.lane.notification.clone())) {
+            count(figures, entry.outcome, -1);
+        }
+        Some(entry)
+    }
+}
+
 fn count(figures: &mut Figures, outcome: Option<Outcome>, by: i64) {
     match outcome {
         None => figures.pending += by,
         Some(Outcome::Delivered) => figures.delivered += by,
         Some(Outcome::Parked) => figures.parked += by,
-        Some(Outcome::Canceled) => {}
+        Some(Outcome::Canceled | Outcome::Superseded) => {}
     }
 }
 
@@ -202,7 +269,8 @@ mod tests {
         ledger.note(&r);
         let figures = ledger.figures(&owner);
         assert_eq!((figures.pending, figures.delivered, figures.parked), (0, 1, 0));
-        assert_eq!(ledger.outcome(&r.id), Some(Outcome::Delivered));
+        assert!(ledger.has_settled(&record(9)) && !ledger.has_settled(&record(8)));
+        assert_eq!(ledger.kept(), 1);
         assert_eq!(ledger.take_sent("p1").len(), 1);
         assert!(ledger.take_sent("p1").is_empty());
         assert!(ledger.forget(&r.id) && !ledger.forget(&r.id));

@@ -4,7 +4,8 @@
 //! [`Directory`]; word that something has changed, through [`Deliveries::look`]. Out: requests (by `send`), outcomes (by the
 //! [`journal`]), figures (in the [`Ledger`]), and notes on what a person should do something about.
 //!
-//! Pure are [`lane`] (order), [`schedule`] (when again), `decide` (what an attempt means), `pool` (whose turn) and `request`
+//! Pure are [`lane`] (order), [`schedule`] (when again), `decide` (what an attempt means), `pool` (whose turn), `rates` (how
+//! fast), `supersede` (what stands for what), `redeliver` (what is sent again), `kept` (what stays as the audit) and `request`
 //! (what is sent). Nothing else in Pennant decides what may be sent.
 
 mod arrivals;
@@ -13,13 +14,20 @@ mod confirm;
 mod decide;
 pub mod directory;
 mod engine;
+mod gate;
 pub mod journal;
+mod kept;
 pub mod lane;
 pub mod ledger;
 mod pool;
+mod rates;
 pub mod record;
+mod redeliver;
+mod replace;
 mod request;
+mod retention;
 pub mod schedule;
+mod supersede;
 pub mod wakes;
 mod words;
 mod work;
@@ -34,6 +42,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::api::DeliverySpec;
 pub use directory::{Directory, PipelineFacts};
+pub use gate::Gate;
 pub use journal::{Journal, JournalError};
 pub use ledger::{Figures, Ledger};
 use record::LaneKey;
@@ -77,6 +86,15 @@ enum Command {
 pub struct Note {
     /// The delivery, with its status.
     pub record: Record,
+}
+
+/// How much is done at once, and how much is kept.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// Requests under way.
+    pub workers: usize,
+    /// Settled deliveries, in all.
+    pub keep: usize,
 }
 
 /// What the engine is started with.
@@ -144,7 +162,7 @@ impl Deliveries {
 /// `namespaces`: those to watch, or one `None` for all. `ready` is called in each turn, when everything recorded is known.
 pub fn start(
     parts: Parts,
-    workers: usize,
+    limits: Limits,
     namespaces: Vec<Option<String>>,
     notes: mpsc::Sender<Note>,
     ready: impl Fn() + Send + Sync + 'static,
@@ -178,7 +196,8 @@ pub fn start(
         directory: parts.directory.clone(),
     };
     let started = Started { sources: namespaces, ready: Box::new(ready), notes };
-    let engine = engine::Engine::new(parts, workers, started);
+    tasks.spawn(retention::run(parts.clone(), limits.keep, stop.clone()));
+    let engine = engine::Engine::new(parts, limits.workers, started);
     let stop = stop.clone();
     tasks.spawn(async move {
         engine.run(command_queue, event_queue, stop).await;

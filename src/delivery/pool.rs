@@ -1,36 +1,151 @@
 //! Which lane gets the next worker: a bounded pool, shared fairly among the origins of the receivers. Pure.
 //!
-//! Origins take turns, and none holds more than its share of the workers, which leaves room for one more. An origin begins with
-//! few workers and earns one more with each answer; each attempt without an answer halves what it may hold. So a receiver that
-//! hangs ties up a handful of workers until its time-outs, however many lanes it has, and so do many of them together.
+//! Origins take turns, and none holds more than its share of the workers, which leaves room for one more. Within an origin its
+//! notifications take turns, so that one with a thousand lanes does not stand before one with a single message.
+//!
+//! What is learnt of a receiver is kept for each notification apart, for timeouts and credentials are a notification's own: one
+//! that is set up badly must not be the ruin of others at the same origin. Each begins with few workers, earns one more with
+//! each answer, and loses half with each attempt that nobody answers. So a receiver that hangs ties up a handful of workers
+//! until its timeouts, however many lanes it has. One to which several connections in a row fail is only probed: by one lane at
+//! a time, and not before the time at which the last one would have tried again. The other lanes wait, and nothing is held
+//! against them.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::time::{Duration, Instant};
 
 use super::record::LaneKey;
 
-/// Lanes that may be sent, by origin.
+/// What a notification begins with at an origin: enough not to be slow, little enough that it takes dozens of hung ones to fill
+/// the pool. Also the most that all those of an origin hold together which have answered less than that of late.
+const FIRST: usize = 8;
+/// So many failed connections in a row, and the origin is only probed.
+const FAILURES: u32 = 3;
+/// The longest time between two probes.
+const LONGEST: Duration = Duration::from_secs(30);
+/// What was learnt is forgotten when it was not used for so long: later than the longest gap between two tries.
+const FORGET: Duration = Duration::from_hours(1);
+/// Of failed probes, one in so long is written, so that people see it; the others cost the API server nothing.
+const TELL_EVERY: Duration = Duration::from_secs(30);
+
+/// (namespace, notification).
+type Owner = (String, String);
+
+fn owner(lane: &LaneKey) -> Owner {
+    (lane.namespace.clone(), lane.notification.clone())
+}
+
+/// What was learnt from an attempt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Heard {
+    /// The receiver spoke.
+    Answer,
+    /// It did not, though there may be somebody.
+    Silence,
+    /// There was no connection. `again`: when the lane would try again.
+    NoConnection {
+        /// By the monotonic clock.
+        again: Instant,
+    },
+    /// Nothing: no request was made.
+    Nothing,
+}
+
+/// What a release leads to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Leads {
+    /// To nothing special.
+    On,
+    /// The origin is there again: lanes that wait because it was not may try.
+    Recovered,
+}
+
+/// A lane to work on; its worker is held until [`Pool::release`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Turn {
+    /// Where its receiver is.
+    pub origin: String,
+    /// The lane.
+    pub lane: LaneKey,
+    /// Whether it only finds out if anybody is there. A failure of such a one need not be written, unless `tell`.
+    pub probe: bool,
+    /// A failure should be written, so that people see it.
+    pub tell: bool,
+}
+
+/// Lanes that may be sent, by origin and notification.
 #[derive(Debug)]
 pub struct Pool {
     workers: usize,
     busy: usize,
+    /// Origins with a lane that is ready or at work.
+    active: usize,
     origins: HashMap<String, Origin>,
-    /// Origins with ready lanes; whose turn it is stands first.
+    /// Origins with lanes whose turn it is; whoever is next stands first.
     turns: VecDeque<String>,
+    /// Until when an origin is not probed.
+    asleep: BTreeSet<(Instant, String, Owner)>,
 }
 
-/// What an origin begins with: enough not to be slow, little enough that it takes dozens of hung ones to fill the pool.
-const FIRST: usize = 8;
-
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Origin {
+    notifications: HashMap<Owner, Notification>,
+    turns: VecDeque<Owner>,
+    /// Lanes that are ready.
+    ready: usize,
+    /// Workers held.
+    busy: usize,
+    /// Those of them held by notifications that have little trust.
+    doubtful: usize,
+}
+
+impl Origin {
+    fn is_active(&self) -> bool {
+        self.ready > 0 || self.busy > 0
+    }
+}
+
+/// What is known of one notification at one origin.
+#[derive(Debug)]
+struct Notification {
     ready: VecDeque<LaneKey>,
     busy: usize,
     limit: usize,
+    failures: u32,
+    probing: Option<Probing>,
+    used: Instant,
+    /// Has its place in the turns.
+    queued: bool,
 }
 
-impl Default for Origin {
-    fn default() -> Self {
-        Self { ready: VecDeque::new(), busy: 0, limit: FIRST }
+/// Nobody is there at present.
+#[derive(Debug)]
+struct Probing {
+    until: Instant,
+    told: Instant,
+}
+
+impl Notification {
+    fn new(now: Instant) -> Self {
+        Self { ready: VecDeque::new(), busy: 0, limit: FIRST, failures: 0, probing: None, used: now, queued: false }
+    }
+
+    fn is_doubtful(&self) -> bool {
+        self.limit < FIRST
+    }
+
+    /// Whether it may take a turn as far as it is concerned.
+    fn may(&self, now: Instant) -> bool {
+        let most = match &self.probing {
+            Some(probing) if probing.until > now => 0,
+            Some(_) => 1,
+            None => self.limit,
+        };
+        !self.ready.is_empty() && self.busy < most
+    }
+
+    /// Whether it comes back to the turns by itself: when it wakes up, or its probe is over, or a lane is ready.
+    fn comes_back(&self, now: Instant) -> bool {
+        self.ready.is_empty() || self.probing.as_ref().is_some_and(|probing| self.busy > 0 || probing.until > now)
     }
 }
 
@@ -38,130 +153,247 @@ impl Pool {
     /// A pool of so many workers, at least two.
     #[must_use]
     pub fn new(workers: usize) -> Self {
-        Self { workers: workers.max(2), busy: 0, origins: HashMap::new(), turns: VecDeque::new() }
+        Self {
+            workers: workers.max(2),
+            busy: 0,
+            active: 0,
+            origins: HashMap::new(),
+            turns: VecDeque::new(),
+            asleep: BTreeSet::new(),
+        }
+    }
+
+    /// Changes an origin, and keeps count.
+    fn change<T>(&mut self, origin: &str, change: impl FnOnce(&mut Origin) -> T) -> T {
+        let entry = self.origins.entry(origin.to_owned()).or_default();
+        let before = entry.is_active();
+        let result = change(entry);
+        match (before, entry.is_active()) {
+            (false, true) => self.active += 1,
+            (true, false) => self.active -= 1,
+            _ => {}
+        }
+        result
     }
 
     /// A lane is ready to be sent to `origin`. A lane is put in once until it comes out.
-    pub fn ready(&mut self, origin: &str, lane: LaneKey) {
-        let entry = self.origins.entry(origin.to_owned()).or_default();
-        if entry.ready.is_empty() {
+    pub fn ready(&mut self, origin: &str, lane: LaneKey, now: Instant) {
+        self.enter(origin, lane, now, false);
+    }
+
+    fn enter(&mut self, origin: &str, lane: LaneKey, now: Instant, first: bool) {
+        let owner = owner(&lane);
+        let sleeps = self.change(origin, |o| {
+            let entry = o.notifications.entry(owner.clone()).or_insert_with(|| Notification::new(now));
+            entry.used = now;
+            if first {
+                entry.ready.push_front(lane)
+            } else {
+                entry.ready.push_back(lane)
+            }
+            o.ready += 1;
+            entry.probing.as_ref().map(|p| p.until).filter(|until| *until > now)
+        });
+        match sleeps {
+            Some(until) => {
+                self.asleep.insert((until, origin.to_owned(), owner));
+            }
+            None => self.queue(origin, owner),
+        }
+    }
+
+    /// Gives a notification its place in the turns, if it has none.
+    fn queue(&mut self, origin: &str, owner: Owner) {
+        let Some(entry) = self.origins.get_mut(origin) else { return };
+        let Some(notification) = entry.notifications.get_mut(&owner).filter(|n| !n.queued) else { return };
+        notification.queued = true;
+        if entry.turns.is_empty() {
             self.turns.push_back(origin.to_owned());
         }
-        entry.ready.push_back(lane);
+        entry.turns.push_back(owner);
     }
 
     /// The most workers that one origin may hold: an equal share, with one share left for an origin that wakes up.
     fn share(&self) -> usize {
-        (self.workers / (self.origins.len() + 1)).max(1)
+        (self.workers / (self.active + 1)).max(1)
     }
 
-    /// Takes a lane to work on, with its origin, if there is a worker for it. The worker is held until [`Pool::release`].
-    pub fn next(&mut self) -> Option<(String, LaneKey)> {
+    /// When a lane that waits for a probe has its turn, if no other comes before.
+    #[must_use]
+    pub fn next_probe(&self) -> Option<Instant> {
+        self.asleep.first().map(|(until, ..)| *until)
+    }
+
+    fn wake(&mut self, now: Instant) {
+        while self.asleep.first().is_some_and(|(until, ..)| *until <= now) {
+            if let Some((_, origin, owner)) = self.asleep.pop_first() {
+                self.queue(&origin, owner);
+            }
+        }
+    }
+
+    /// Takes a lane to work on, if there is a worker for it.
+    pub fn next(&mut self, now: Instant) -> Option<Turn> {
+        self.wake(now);
         if self.busy >= self.workers {
             return None;
         }
         let share = self.share();
         for _ in 0..self.turns.len() {
-            let name = self.turns.pop_front()?;
-            let Some(origin) = self.origins.get_mut(&name) else { continue };
-            if origin.busy >= share.min(origin.limit) {
-                self.turns.push_back(name);
-                continue;
+            let origin = self.turns.pop_front()?;
+            let Some(entry) = self.origins.get_mut(&origin) else { continue };
+            let turn = if entry.busy < share { entry.next(share, now) } else { None };
+            if !entry.turns.is_empty() {
+                self.turns.push_back(origin.clone());
             }
-            let Some(lane) = origin.ready.pop_front() else { continue };
-            origin.busy += 1;
-            self.busy += 1;
-            if !origin.ready.is_empty() {
-                self.turns.push_back(name.clone());
+            if let Some((lane, probe, tell)) = turn {
+                self.busy += 1;
+                return Some(Turn { origin, lane, probe, tell });
             }
-            return Some((name, lane));
         }
         None
     }
 
     /// What [`Pool::next`] gave cannot be begun at present: lane and worker as before.
-    pub fn put_back(&mut self, origin: &str, lane: LaneKey) {
-        if let Some(entry) = self.origins.get_mut(origin) {
-            entry.busy = entry.busy.saturating_sub(1);
-            self.busy = self.busy.saturating_sub(1);
-        }
-        self.ready(origin, lane);
+    pub fn put_back(&mut self, turn: Turn, now: Instant) {
+        self.release(&turn.origin, &turn.lane, Heard::Nothing, now);
+        self.enter(&turn.origin, turn.lane, now, true);
     }
 
-    /// What [`Pool::next`] gave had nothing to do after all: the worker is free, and nothing was learnt of the origin.
-    pub fn unused(&mut self, origin: &str) {
-        self.free(origin, |limit| limit);
-    }
-
-    /// The worker that `origin` held is free. `answered`: whether the receiver said anything.
-    pub fn release(&mut self, origin: &str, answered: bool) {
-        let most = self.workers;
-        self.free(origin, |limit| if answered { (limit + 1).min(most) } else { (limit / 2).max(1) });
-    }
-
-    fn free(&mut self, origin: &str, limit: impl Fn(usize) -> usize) {
-        let Some(entry) = self.origins.get_mut(origin) else { return };
-        entry.limit = limit(entry.limit);
-        entry.busy = entry.busy.saturating_sub(1);
+    /// The worker that a lane held is free.
+    pub fn release(&mut self, origin: &str, lane: &LaneKey, heard: Heard, now: Instant) -> Leads {
+        let (owner, most) = (owner(lane), self.workers);
         self.busy = self.busy.saturating_sub(1);
-        if entry.busy == 0 && entry.ready.is_empty() {
-            self.origins.remove(origin);
+        let (sleeps, recovered) = self.change(origin, |o| o.release(&owner, heard, most, now));
+        match sleeps {
+            Some(until) => {
+                self.asleep.insert((until, origin.to_owned(), owner));
+            }
+            None if self.origins.get(origin).is_some_and(|o| o.waits(&owner)) => self.queue(origin, owner),
+            None => {}
         }
+        if !recovered {
+            return Leads::On;
+        }
+        // All that sleep because of this origin have their turn.
+        let (those, others) = std::mem::take(&mut self.asleep).into_iter().partition(|(_, of, _)| of == origin);
+        self.asleep = others;
+        let those: BTreeSet<(Instant, String, Owner)> = those;
+        for (_, origin, owner) in those {
+            self.queue(&origin, owner);
+        }
+        Leads::Recovered
+    }
+
+    /// How many lanes wait for an origin that is not there.
+    #[must_use]
+    pub fn unreachable(&self) -> usize {
+        let notifications = self.origins.values().flat_map(|o| o.notifications.values());
+        notifications.filter(|n| n.probing.is_some()).map(|n| n.ready.len()).sum()
+    }
+
+    /// How many origins are not there.
+    #[must_use]
+    pub fn origins_unreachable(&self) -> usize {
+        self.origins.values().filter(|o| o.notifications.values().any(|n| n.probing.is_some())).count()
+    }
+
+    /// Forgets what was learnt of origins that are no longer used.
+    pub fn tidy(&mut self, now: Instant) {
+        self.origins.retain(|_, origin| {
+            origin.notifications.retain(|_, n| {
+                let rests = n.ready.is_empty() && n.busy == 0;
+                let plain = n.limit >= FIRST && n.probing.is_none();
+                !rests || !(plain || now.duration_since(n.used) > FORGET)
+            });
+            !origin.notifications.is_empty()
+        });
+    }
+}
+
+impl Origin {
+    fn waits(&self, owner: &Owner) -> bool {
+        self.notifications.get(owner).is_some_and(|n| !n.ready.is_empty())
+    }
+
+    /// The next lane, in turns among the notifications.
+    fn next(&mut self, share: usize, now: Instant) -> Option<(LaneKey, bool, bool)> {
+        for _ in 0..self.turns.len() {
+            let owner = self.turns.pop_front()?;
+            let Some(entry) = self.notifications.get_mut(&owner) else { continue };
+            let trusted = !entry.is_doubtful() || self.doubtful < FIRST.min(share);
+            if !entry.may(now) || !trusted {
+                entry.queued = !entry.comes_back(now);
+                if entry.queued {
+                    self.turns.push_back(owner);
+                }
+                continue;
+            }
+            let lane = entry.ready.pop_front()?;
+            entry.busy += 1;
+            self.ready -= 1;
+            self.busy += 1;
+            self.doubtful += usize::from(entry.is_doubtful());
+            let probing = entry.probing.as_mut();
+            let tell = probing.is_some_and(|p| {
+                let due = now.duration_since(p.told) >= TELL_EVERY;
+                if due {
+                    p.told = now;
+                }
+                due
+            });
+            let probe = entry.probing.is_some();
+            entry.queued = !probe && !entry.ready.is_empty();
+            if entry.queued {
+                self.turns.push_back(owner);
+            }
+            return Some((lane, probe, tell));
+        }
+        None
+    }
+
+    /// Takes note of what was heard. Gives until when the notification sleeps, if it does, and whether the origin is there again.
+    fn release(&mut self, owner: &Owner, heard: Heard, most: usize, now: Instant) -> (Option<Instant>, bool) {
+        let Some(entry) = self.notifications.get_mut(owner) else { return (None, false) };
+        self.busy = self.busy.saturating_sub(1);
+        self.doubtful -= if entry.is_doubtful() { entry.busy } else { 0 };
+        entry.busy = entry.busy.saturating_sub(1);
+        entry.used = now;
+        match heard {
+            Heard::Answer => {
+                entry.limit = (entry.limit + 1).min(most);
+                entry.failures = 0;
+            }
+            Heard::Silence | Heard::NoConnection { .. } => entry.limit = (entry.limit / 2).max(1),
+            Heard::Nothing => {}
+        }
+        match heard {
+            Heard::NoConnection { again } => {
+                entry.failures = entry.failures.saturating_add(1);
+                if entry.failures >= FAILURES {
+                    let until = again.min(now + LONGEST);
+                    let told = entry.probing.as_ref().map_or(now, |p| p.told);
+                    entry.probing = Some(Probing { until, told });
+                }
+            }
+            Heard::Silence => entry.failures = 0,
+            Heard::Answer | Heard::Nothing => {}
+        }
+        self.doubtful += if entry.is_doubtful() { entry.busy } else { 0 };
+        let sleeps = entry.probing.as_ref().map(|p| p.until).filter(|until| *until > now && !entry.ready.is_empty());
+        let there = matches!(heard, Heard::Answer | Heard::Silence);
+        let recovered = there && self.notifications.values().any(|n| n.probing.is_some());
+        if recovered {
+            for notification in self.notifications.values_mut() {
+                notification.probing = None;
+                notification.failures = 0;
+            }
+            return (None, true);
+        }
+        (sleeps, false)
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn lane(n: usize) -> LaneKey {
-        LaneKey { namespace: "ns".into(), pipeline: "p".into(), notification: "n".into(), lane: n.to_string() }
-    }
-
-    #[test]
-    fn hung_origins_leave_room() {
-        let mut pool = Pool::new(64);
-        for hung in ["x", "y", "z"] {
-            (0..100).for_each(|n| pool.ready(hung, lane(n)));
-        }
-        let held = std::iter::from_fn(|| pool.next()).count();
-        assert_eq!(held, 3 * FIRST);
-        for _ in 0..FIRST {
-            pool.release("x", false);
-        }
-        assert_eq!(std::iter::from_fn(|| pool.next()).count(), 1, "after its time-outs it holds one");
-        (0..200).for_each(|n| pool.ready("fine", lane(n)));
-        for _ in 0..200 {
-            let (origin, _) = pool.next().unwrap();
-            assert_eq!(origin, "fine");
-            pool.release(&origin, true);
-        }
-        assert!(pool.next().is_none());
-    }
-
-    #[test]
-    fn an_origin_that_answers_earns_its_share_and_no_more() {
-        let mut pool = Pool::new(40);
-        (0..400).for_each(|n| pool.ready("fine", lane(n)));
-        for _ in 0..100 {
-            let (origin, _) = pool.next().unwrap();
-            pool.release(&origin, true);
-        }
-        assert_eq!(std::iter::from_fn(|| pool.next()).count(), 20);
-    }
-
-    #[test]
-    fn origins_take_turns_and_lanes_keep_theirs() {
-        let mut pool = Pool::new(24);
-        for n in 0..3 {
-            pool.ready("a", lane(n));
-            pool.ready("b", lane(10 + n));
-        }
-        let order: Vec<_> = std::iter::from_fn(|| pool.next()).map(|(o, l)| format!("{o}{}", l.lane)).collect();
-        assert_eq!(order, ["a0", "b10", "a1", "b11", "a2", "b12"]);
-        for origin in ["a", "b"].repeat(3) {
-            pool.release(origin, true);
-        }
-        assert!(pool.origins.is_empty() && pool.turns.is_empty(), "nothing is kept of an origin that rests");
-    }
-}
+#[path = "pool_tests.rs"]
+mod tests;

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use sha2::{Digest as _, Sha256};
 
+use crate::api::delivery::Family;
 use crate::api::{DeliverySpec, DeliveryStatus, Time, version};
 
 /// Where a record is kept; also the key of its identity.
@@ -32,7 +33,18 @@ pub struct Record {
     pub status: DeliveryStatus,
     /// How often the receiver has answered 404 in a row. Known to this process only: after a restart it is counted anew.
     pub not_found: u32,
+    /// It was settled, and is sent again: outside the order, in a lane of its own.
+    pub again: bool,
+    /// The value of its redeliver annotation.
+    pub asked: Option<String>,
+    /// The status is ahead of the stored object: an attempt that was not worth a write.
+    pub unwritten: bool,
 }
+
+/// The lane of those whose notification orders the whole pipeline.
+pub const PIPELINE_LANE: &str = "pipeline";
+/// What the lane of one that is sent again begins with.
+const AGAIN: &str = "again/";
 
 impl Record {
     /// Whether another copy of the same object is newer.
@@ -41,9 +53,16 @@ impl Record {
         version(Some(&self.version)) < version(Some(&other.version))
     }
 
-    /// The lane that it is in.
+    /// The lane that it is sent in.
     #[must_use]
     pub fn lane(&self) -> LaneKey {
+        let lane = if self.again { format!("{AGAIN}{}", self.id.name) } else { self.spec.lane.clone() };
+        LaneKey { lane, ..self.home() }
+    }
+
+    /// The lane that it was recorded in.
+    #[must_use]
+    pub fn home(&self) -> LaneKey {
         LaneKey {
             namespace: self.spec.pipeline_ref.namespace.clone(),
             pipeline: self.spec.pipeline_ref.uid.clone(),
@@ -51,6 +70,28 @@ impl Record {
             lane: self.spec.lane.clone(),
         }
     }
+
+    /// What it is about: a later one about the same says all that this one says.
+    #[must_use]
+    pub fn theme(&self) -> Theme<'_> {
+        Theme { subject: &self.spec.subject.name, family: self.spec.type_.family() }
+    }
+
+    /// Since when it is to be sent: `maxAge` counts from then.
+    #[must_use]
+    pub fn since(&self) -> Time {
+        let redelivered = self.status.redelivered.as_ref().filter(|_| self.again);
+        redelivered.map_or(self.recorded, |redelivered| redelivered.time)
+    }
+}
+
+/// What a delivery is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Theme<'a> {
+    /// The subject's name.
+    pub subject: &'a str,
+    /// Status, drift, …
+    pub family: Family,
 }
 
 /// The unit of order: the deliveries of one notification for one subject, whatever namespace they are kept in.
@@ -62,8 +103,28 @@ pub struct LaneKey {
     pub pipeline: String,
     /// Name of the notification.
     pub notification: String,
-    /// The subject.
+    /// The subject, [`PIPELINE_LANE`], or that of one that is sent again.
     pub lane: String,
+}
+
+impl LaneKey {
+    /// Whether it is the lane of one that is sent again, outside the order.
+    #[must_use]
+    pub fn is_again(&self) -> bool {
+        self.lane.starts_with(AGAIN)
+    }
+
+    /// The lane of the same notification for the whole pipeline.
+    #[must_use]
+    pub fn of_pipeline(&self) -> Self {
+        Self { lane: PIPELINE_LANE.to_owned(), ..self.clone() }
+    }
+
+    /// Whether both belong to the same notification and pipeline.
+    #[must_use]
+    pub fn is_beside(&self, other: &Self) -> bool {
+        self.pipeline == other.pipeline && self.notification == other.notification && self.namespace == other.namespace
+    }
 }
 
 /// The name of a delivery is its key: one transition can be recorded once, by whoever comes first.

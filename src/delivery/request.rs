@@ -28,7 +28,8 @@ pub enum RequestError {
 pub fn build(record: &Record, sending: &Sending, facts: &PipelineFacts, until: Duration) -> Result<Outgoing, RequestError> {
     let spec = &record.spec;
     let id = webhook_id(spec);
-    let data = Data::new(&id, spec, &facts.labels, &facts.annotations, &facts.namespace);
+    let superseded = record.status.superseded;
+    let data = Data { superseded, ..Data::new(&id, spec, &facts.labels, &facts.annotations, &facts.namespace) };
     let rendered = sending.render(&data)?;
     let destination = match rendered.address {
         Address::Url(url) => send::Destination::Url(url),

@@ -42,6 +42,15 @@ pub fn resume(next_attempt: Option<Time>, now: Time) -> Duration {
     Duration::try_from(at.duration_since(now)).unwrap_or_default().min(FURTHEST)
 }
 
+/// Whether a persisted time can only have been named by the receiver, for the schedule's own would have been earlier.
+#[must_use]
+pub fn was_asked(retry: &Retry, failures: u32, last: Option<Time>, next: Time) -> bool {
+    let Some(last) = last else { return false };
+    // From the beginning of an attempt, which may take a minute, to the next.
+    let longest = gap(retry, failures, 1.0) + Duration::from_mins(1);
+    Duration::try_from(next.duration_since(last)).is_ok_and(|span| span > longest)
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
@@ -79,6 +88,17 @@ mod tests {
         for (what, failures, now, asked, expected) in table {
             assert_eq!(next(&retry, failures, at(0), at(now), asked, 0.0), expected, "{what}");
         }
+    }
+
+    #[test]
+    fn what_the_receiver_asked_for_is_told_from_the_schedule() {
+        let retry = Retry { initial: secs(5), max: secs(60), max_age: secs(3600) };
+        let asked = |failures, next| was_asked(&retry, failures, Some(at(0)), at(next));
+        assert_eq!(
+            (asked(1, 5), asked(1, 66), asked(1, 67), asked(9, 132), asked(9, 600)),
+            (false, false, true, false, true)
+        );
+        assert!(!was_asked(&retry, 1, None, at(600)));
     }
 
     #[test]

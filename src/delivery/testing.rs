@@ -36,6 +36,9 @@ pub(crate) fn record(serial: i64) -> Record {
         spec: Arc::new(spec),
         status: DeliveryStatus::default(),
         not_found: 0,
+        again: false,
+        asked: None,
+        unwritten: false,
     }
 }
 

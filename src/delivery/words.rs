@@ -22,6 +22,7 @@ pub(super) fn audit(record: &Record, outcome: Outcome) {
         reason = status.reason.as_deref(),
         code = status.status_code,
         attempts = status.attempts,
+        superseded = status.superseded,
         recorded = %record.recorded,
         settled = status.settled_time.map(tracing::field::display),
         "settled"
@@ -34,6 +35,7 @@ pub(super) fn label(outcome: Outcome) -> metrics::Outcome {
         Outcome::Delivered => metrics::Outcome::Delivered,
         Outcome::Parked => metrics::Outcome::Parked,
         Outcome::Canceled => metrics::Outcome::Canceled,
+        Outcome::Superseded => metrics::Outcome::Superseded,
     }
 }
 

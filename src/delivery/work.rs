@@ -7,20 +7,23 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use backon::BackoffBuilder as _;
-use tokio::sync::Semaphore;
+use url::Url;
 
+use super::confirm::{self, ConfirmError};
 use super::decide::{self, At, Then};
 use super::directory::{Gone, PipelineFacts};
-use super::journal::{Journal, Written};
+use super::gate::Gate;
+use super::journal::{Journal, JournalError, Written};
 use super::lane::After;
 use super::ledger::Ledger;
+use super::pool::Heard;
 use super::record::Record;
 use super::request::build;
-use super::{confirm, directory, schedule};
+use super::{directory, redeliver, schedule};
 use crate::api::{DeliveryStatus, now};
-use crate::config::{EffectiveNotification, Retry};
+use crate::config::{self, EffectiveNotification, Retry, Sending};
 use crate::lease::Lease;
-use crate::send::{Attempt, AttemptResult, Sender};
+use crate::send::{self, Attempt, AttemptResult, Sender};
 use crate::telemetry::{Metrics, chain};
 
 /// The longest pause between two tries of a write.
@@ -48,9 +51,21 @@ pub struct Parts {
     /// What is counted.
     pub metrics: Metrics,
     /// Bounds the writes of outcomes that are under way.
-    pub outcomes: Arc<Semaphore>,
+    pub outcomes: Gate,
     /// Bounds the calls for deliveries that are not sent: waiting, canceling.
-    pub aside: Arc<Semaphore>,
+    pub aside: Gate,
+}
+
+impl Parts {
+    /// What lanes to one receiver share, also when its URL is a secret.
+    pub fn origin(&self, sending: &Sending) -> String {
+        let destination = match &sending.destination {
+            config::Destination::Url(url) => Url::parse(url.origin()).map(send::Destination::Url).ok(),
+            config::Destination::Secret(key) => Some(send::Destination::Secret(key.clone())),
+        };
+        // Of a Secret that is not known yet, all that can be told is which it is.
+        destination.and_then(|destination| self.sender.origin(&destination)).unwrap_or_else(|| sending.origin())
+    }
 }
 
 /// What an attempt, or the lack of one, means for a delivery; still to be written.
@@ -62,8 +77,29 @@ pub struct Decided {
 }
 
 impl Decided {
+    /// That of a delivery is to be written; the lane may take it again at once.
+    pub fn noted(record: Record, status: DeliveryStatus) -> Self {
+        Self { record, status, after: After::Nothing }
+    }
+
+    /// That this one is superseded is to be written.
+    pub fn superseded(record: Record, status: DeliveryStatus) -> Self {
+        Self { record, status, after: After::Settled { answered: false } }
+    }
+
+    /// A failure that is not worth a write: everybody knows that nobody is there. `Err`: it must be written.
+    pub fn untold(self) -> Result<Worked, Self> {
+        if !matches!(self.after, After::Retry { .. }) {
+            return Err(self);
+        }
+        let Self { record, status, after } = self;
+        let record = Record { status, unwritten: true, ..record };
+        Ok(Worked { record, after, gone: false, instead: None, news: false })
+    }
+
     fn new(record: Record, (status, then): (DeliveryStatus, Then)) -> Self {
         let now = Instant::now();
+        let status = redeliver::noted(&record, status, crate::api::now());
         let after = match then {
             Then::Settle { answered } => After::Settled { answered },
             Then::Retry { after, asked } => After::Retry { until: now + after, asked },
@@ -98,7 +134,7 @@ pub struct Worked {
     pub news: bool,
 }
 
-/// Makes one attempt, which is over by `until`, counted from the machine's start. Says also whether the receiver answered at all.
+/// Makes one attempt, which is over by `until`, counted from the machine's start. Says also what was heard of the receiver.
 pub async fn attempt(
     parts: Parts,
     mut record: Record,
@@ -106,11 +142,11 @@ pub async fn attempt(
     facts: Arc<PipelineFacts>,
     failures: u32,
     until: Duration,
-) -> (Decided, bool) {
+) -> (Decided, Heard) {
     let blocked = |record: Record, reason, message: &str| {
-        let retry = Some(&notification.retry);
-        let decision = decide::blocked(&record.status, reason, message, retry, record.recorded, failures, at());
-        (Decided::new(record, decision), true)
+        let retry = Some(&notification.delivery.retry);
+        let decision = decide::blocked(&record.status, reason, message, retry, record.since(), failures, at());
+        (Decided::new(record, decision), Heard::Nothing)
     };
     let how = match &notification.sending {
         Ok(how) => how,
@@ -127,29 +163,45 @@ pub async fn attempt(
         let worked = store(parts.clone(), decided, parts.outcomes.clone()).await;
         parts.sender.send(outgoing).await;
         let status = worked.record.status.clone();
-        return (Decided { record: worked.record, status, after: worked.after }, true);
+        return (Decided { record: worked.record, status, after: worked.after }, Heard::Answer);
     }
     let attempt = parts.sender.send(outgoing).await;
     observe(&parts, &record, &attempt);
     let before = record.not_found;
     record.not_found = if attempt.result.status() == Some(404) { before.saturating_add(1) } else { 0 };
-    let answered = !matches!(attempt.result, AttemptResult::Failed(_));
-    let retry = &notification.retry;
-    let decision = decide::attempted(&record.status, &attempt, before, retry, record.recorded, failures, at());
-    (Decided::new(record, decision), answered)
+    let retry = &notification.delivery.retry;
+    let decision = decide::attempted(&record.status, &attempt, before, retry, record.since(), failures, at());
+    let decided = Decided::new(record, decision);
+    let heard = heard(&attempt.result, decided.after);
+    (decided, heard)
+}
+
+fn heard(result: &AttemptResult, after: After) -> Heard {
+    match result {
+        AttemptResult::Answered { .. } => Heard::Answer,
+        AttemptResult::NotSent(_) => Heard::Nothing,
+        AttemptResult::Failed(failure) if failure.kind.is_unreachable() => {
+            // One that is given up has done its part: the next may ask at once.
+            let again = if let After::Retry { until, .. } = after { until } else { Instant::now() };
+            Heard::NoConnection { again }
+        }
+        AttemptResult::Failed(_) => Heard::Silence,
+    }
 }
 
 /// Decides about a delivery that must wait.
 pub fn wait(record: Record, reason: &str, message: &str, until: Option<&Retry>, failures: u32) -> Decided {
-    let decision = decide::blocked(&record.status, reason, message, until, record.recorded, failures, at());
+    let decision = decide::blocked(&record.status, reason, message, until, record.since(), failures, at());
     Decided::new(record, decision)
 }
 
 /// Cancels a delivery whose pipeline, target or notification is gone; unless that is sure, after a live read has said so.
 pub async fn cancel(parts: Parts, record: Record, what: Gone, sure: bool) -> Worked {
     if !sure {
-        let _turn = parts.aside.acquire().await;
-        match confirm::is_gone(&parts.client, &parts.cluster_name, &record.spec, what).await {
+        let turn = parts.aside.pass(&record.id.namespace).await;
+        let found = confirm::is_gone(&parts.client, &parts.cluster_name, &record.spec, what).await;
+        turn.over(!matches!(found, Err(ConfirmError::Timeout)));
+        match found {
             Ok(true) => {}
             Ok(false) => return untouched(record),
             Err(error) => {
@@ -175,7 +227,8 @@ fn overtaken(record: &Record, live: Record) -> Worked {
         Some(_) => After::Settled { answered: false },
         None => After::Retry { until: Instant::now() + schedule::resume(live.status.next_attempt_time, now()), asked: true },
     };
-    Worked { record: Record { not_found: record.not_found, ..live }, after, gone: false, instead: None, news: false }
+    let again = record.again || live.again;
+    Worked { record: Record { not_found: record.not_found, again, ..live }, after, gone: false, instead: None, news: false }
 }
 
 fn at() -> At {
@@ -195,11 +248,11 @@ fn observe(parts: &Parts, record: &Record, attempt: &Attempt) {
 
 /// Writes a status until the answer is back. What is known in memory is never sent again for want of a write: the lane waits.
 ///
-/// `gate` bounds the writes under way. It is passed for each try and not held while pausing, so that writes that are refused
-/// in one namespace do not stand in the way of all others.
-pub async fn store(parts: Parts, decided: Decided, gate: Arc<Semaphore>) -> Worked {
+/// `gate` bounds the writes under way. It is passed for each try and not held while pausing, so that writes that are refused or
+/// hang in one namespace do not stand in the way of all others.
+pub async fn store(parts: Parts, decided: Decided, gate: Gate) -> Worked {
     let Decided { mut record, status, after } = decided;
-    if status == record.status {
+    if status == record.status && !record.unwritten {
         return Worked { record, after, gone: false, instead: None, news: false };
     }
     let mut pauses = backon::ExponentialBuilder::default()
@@ -209,13 +262,14 @@ pub async fn store(parts: Parts, decided: Decided, gate: Arc<Semaphore>) -> Work
         .without_max_times()
         .build();
     loop {
-        let turn = gate.acquire().await;
+        let turn = gate.pass(&record.id.namespace).await;
         let written = parts.journal.write(&record, &status).await;
-        drop(turn);
+        turn.over(!matches!(written, Err(JournalError::Timeout)));
         match written {
             Ok(Written::Stored { version, status }) => {
                 record.version = version;
                 record.status = status;
+                record.unwritten = false;
                 return Worked { record, after, gone: false, instead: None, news: true };
             }
             Ok(Written::Overtaken(live)) => return overtaken(&record, *live),

@@ -4,9 +4,11 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::api::delivery::{AppObject, PipelineRef, Subject, SubjectKind, SubjectTarget};
+use crate::api::notification::Ordering;
 use crate::api::pipeline::Cursor;
 use crate::api::target::TargetInfo;
 use crate::api::{Change, ChangeLog, DeliverySpec, Time};
+use crate::delivery::record::PIPELINE_LANE;
 use crate::trigger::{Triggers, transition};
 
 /// The deliveries that the changes above a cursor mean to its notification: one list for each lane, in order.
@@ -14,6 +16,7 @@ use crate::trigger::{Triggers, transition};
 pub fn lanes(
     cursor: &Cursor,
     triggers: &Triggers,
+    ordering: Ordering,
     log: &ChangeLog,
     pipeline: &PipelineRef,
     targets: &BTreeMap<String, TargetInfo>,
@@ -25,12 +28,16 @@ pub fn lanes(
         if !triggers.wants(type_, &subject.environment) {
             continue;
         }
-        lanes.entry(&change.subject).or_default().push(DeliverySpec {
+        let lane = match ordering {
+            Ordering::Target => change.subject.as_str(),
+            Ordering::Pipeline => PIPELINE_LANE,
+        };
+        lanes.entry(lane).or_default().push(DeliverySpec {
             notification: cursor.notification.clone(),
             notification_uid: cursor.uid.clone(),
             pipeline_ref: pipeline.clone(),
             subject,
-            lane: change.subject.clone(),
+            lane: lane.to_owned(),
             order: change.serial,
             serial: change.serial,
             type_,
@@ -106,16 +113,18 @@ mod tests {
     fn one_lane_for_each_subject_in_order() {
         let none = BTreeMap::new();
         let pipeline = PipelineRef::default();
-        let derive = |t: &Triggers, after| serials(&lanes(&cursor(after), t, &log(), &pipeline, &none));
+        let derive = |t: &Triggers, after| serials(&lanes(&cursor(after), t, Ordering::Target, &log(), &pipeline, &none));
         assert_eq!(derive(&triggers(None), 10), [vec![11, 13], vec![12]]);
         assert_eq!(derive(&triggers(None), 12), [vec![13]]);
         assert_eq!(derive(&triggers(Some("prod")), 10), [vec![12]]);
         assert!(derive(&triggers(None), 13).is_empty());
+        let one = lanes(&cursor(10), &triggers(None), Ordering::Pipeline, &log(), &pipeline, &none);
+        assert_eq!((serials(&one), one[0][0].lane.as_str()), (vec![vec![11, 12, 13]], PIPELINE_LANE));
     }
 
     #[test]
     fn a_target_that_left_the_spec_is_still_named() {
-        let lanes = lanes(&cursor(12), &triggers(None), &log(), &PipelineRef::default(), &BTreeMap::new());
+        let lanes = lanes(&cursor(12), &triggers(None), Ordering::Target, &log(), &PipelineRef::default(), &BTreeMap::new());
         let subject = &lanes[0][0].subject;
         assert_eq!((subject.name.as_str(), subject.environment.as_str()), ("dev/c/a", "dev"));
         assert_eq!(subject.target.as_ref().unwrap().namespace, "a");

@@ -40,7 +40,7 @@ pub fn status(old: &NotificationStatus, known: &Known<'_>, now: Time) -> Notific
     new.last_sent_time = old.last_sent_time.max(figures.last_sent);
     let (ready, reason, message) = readiness(known);
     set(&mut new.conditions, READY, ready, reason, &message, known.generation, now);
-    let (delivering, reason, message) = delivering(known);
+    let (delivering, reason, message) = delivering(known, new.last_sent_time);
     set(&mut new.conditions, DELIVERING, delivering, &reason, &message, known.generation, now);
     new
 }
@@ -65,7 +65,7 @@ fn readiness(known: &Known<'_>) -> Verdict<&'static str> {
     (ConditionStatus::True, "Configured", message)
 }
 
-fn delivering(known: &Known<'_>) -> Verdict<String> {
+fn delivering(known: &Known<'_>, last_sent: Option<Time>) -> Verdict<String> {
     if known.effective.suspend {
         let message = "spec.suspend is true: deliveries are recorded and held".to_owned();
         return (ConditionStatus::False, "Suspended".to_owned(), message);
@@ -76,6 +76,10 @@ fn delivering(known: &Known<'_>) -> Verdict<String> {
     }
     let troubles = &known.figures.troubles;
     let Some((_, first)) = troubles.first_key_value() else {
+        if known.figures.gone > last_sent {
+            let message = "the receiver answered 410 Gone; change spec.endpoint, or delete this Notification".to_owned();
+            return (ConditionStatus::False, "ReceiverGone".to_owned(), message);
+        }
         return (ConditionStatus::True, "Delivering".to_owned(), "nothing is stuck".to_owned());
     };
     let lanes = if troubles.len() == 1 { "1 lane waits".to_owned() } else { format!("{} lanes wait", troubles.len()) };

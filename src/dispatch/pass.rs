@@ -102,7 +102,7 @@ async fn take(
         let name = cursor.notification.clone();
         match &notification.intake {
             Ok(intake) if ctx.refused.may_try(of, &name) => {
-                let mut lanes = derive::lanes(cursor, &intake.triggers, log, of, &infos);
+                let mut lanes = derive::lanes(cursor, &intake.triggers, notification.delivery.ordering, log, of, &infos);
                 standing.leave_out_recorded(&name, &mut lanes);
                 let probe = ctx.refused.retry_in(of, &name).is_some() && lanes.len() > 1;
                 lanes.truncate(if probe { 1 } else { usize::MAX });
@@ -173,8 +173,7 @@ fn refuse(of: &PipelineRef, name: &str, error: &JournalError, ctx: &Context) {
     let detail = error.detail();
     tracing::warn!(pipeline = %of.name, namespace = %of.namespace, notification = %name, error = %detail, "a delivery could not be recorded; its notification's cursor is held");
     let refused = matches!(error, JournalError::Refused(_) | JournalError::Taken(_));
-    ctx.refused.note(of, name, Refusal { refused, detail: detail.clone() });
-    if refused {
+    if ctx.refused.note(of, name, Refusal { refused, detail: detail.clone() }).refused {
         let text = format!("deliveries of pipeline {} cannot be recorded: {detail}", of.name);
         ctx.warn(&of.namespace, name, "RecordRefused", "Record", &text);
         ctx.deliveries.ledger.changed.wake((of.namespace.clone(), name.to_owned()));
@@ -192,7 +191,7 @@ fn hold(
 ) -> Option<Duration> {
     let notification = notifications.get(name)?;
     let at = standing.position.cursors.get(name)?.serial;
-    let (serial, passed) = derive::too_old(log, at, notification.retry.max_age, now());
+    let (serial, passed) = derive::too_old(log, at, notification.delivery.retry.max_age, now());
     if passed > 0 {
         standing.advance(name, serial);
         let text = format!("{passed} changes of pipeline {} grew older than maxAge before they could be recorded", of.name);

@@ -10,6 +10,7 @@ use super::Context;
 use super::follow::Followed;
 use crate::api::Pipeline;
 use crate::api::target::targets;
+use crate::delivery::directory::Cursors;
 use crate::delivery::{PipelineFacts, Scope};
 use crate::telemetry::metrics::Watch;
 
@@ -23,6 +24,7 @@ impl Followed for Pipeline {
                 let uid = p.uid().unwrap_or_default();
                 let facts = facts(p, &ctx.cluster_name);
                 let namespace = facts.namespace.clone();
+                ctx.deliveries.directory.put_cursors(&uid, cursors(p));
                 if ctx.deliveries.directory.put_pipeline(&uid, facts) {
                     changed(ctx, uid, &namespace).await;
                 }
@@ -77,6 +79,12 @@ fn facts(pipeline: &Pipeline, cluster: &str) -> PipelineFacts {
     }
 }
 
+/// Where the persisted cursors stand.
+fn cursors(pipeline: &Pipeline) -> Cursors {
+    let dispatched = pipeline.status.as_ref()?.dispatched.as_ref()?;
+    Some(dispatched.cursors.iter().map(|c| (c.notification.clone(), c.serial)).collect())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -103,5 +111,6 @@ mod tests {
         assert_eq!((facts.subjects["target/dev/c/x"], facts.subjects["target/dev/c/y"]), (None, Some(42)));
         assert_eq!(facts.cursors["n"], "nu");
         assert!(facts.logged);
+        assert_eq!(cursors(&pipeline).unwrap()["n"], 49);
     }
 }

@@ -8,6 +8,8 @@ use crate::api::delivery::PipelineRef;
 
 const FIRST: Duration = Duration::from_secs(1);
 const LONGEST: Duration = Duration::from_secs(30);
+/// Failures in a row after which people are told.
+const LONG: u32 = 3;
 
 /// Why a delivery could not be recorded.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -47,13 +49,17 @@ impl Refused {
         self.book().get(&key).map(|e| e.again.saturating_duration_since(Instant::now()))
     }
 
-    /// Takes note; each time the wait doubles.
-    pub fn note(&self, pipeline: &PipelineRef, notification: &str, refusal: Refusal) {
+    /// Takes note; each time the wait doubles. What fails for long is a matter for people, whatever the API server says of it.
+    /// Gives what was noted.
+    pub fn note(&self, pipeline: &PipelineRef, notification: &str, refusal: Refusal) -> Refusal {
         let mut book = self.book();
         let key = (pipeline.clone(), notification.to_owned());
         let times = book.get(&key).map_or(0, |e| e.times);
         let wait = FIRST.saturating_mul(1 << times.min(6)).min(LONGEST);
+        let refusal = Refusal { refused: refusal.refused || times >= LONG, ..refusal };
+        let noted = refusal.clone();
         book.insert(key, Entry { refusal, times: times.saturating_add(1), again: Instant::now() + wait });
+        noted
     }
 
     /// It works again.
@@ -95,5 +101,9 @@ mod tests {
         assert!(refused.retry_in(&p, "n").unwrap() <= LONGEST);
         assert_eq!(refused.of("a", "n"), Some(("p".to_owned(), refusal)));
         assert!(refused.clear(&p, "n") && refused.of("a", "n").is_none());
+        let away = Refusal { refused: false, detail: "no answer".into() };
+        for times in 0..5 {
+            assert_eq!(refused.note(&p, "n", away.clone()).refused, times >= LONG);
+        }
     }
 }

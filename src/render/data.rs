@@ -47,6 +47,8 @@ pub struct Data {
     pub drifted: bool,
     /// Whether several changes were made one before this was recorded.
     pub coalesced: bool,
+    /// How many earlier transitions of this target were not sent because this one was to follow.
+    pub superseded: i64,
     /// The notification.
     pub notification: NotificationData,
 }
@@ -162,6 +164,7 @@ impl Data {
             message: spec.to.message.clone(),
             drifted: spec.to.drifted,
             coalesced: spec.coalesced,
+            superseded: 0,
             notification: NotificationData { name: spec.notification.clone(), namespace: notification_namespace.to_owned() },
         }
     }

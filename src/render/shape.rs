@@ -40,6 +40,7 @@ pub(super) static ROOT: Shape = Object(&[
     ("message", Leaf),
     ("drifted", Leaf),
     ("coalesced", Leaf),
+    ("superseded", Leaf),
     ("parameters", Map),
     ("notification", Object(&[("name", Leaf), ("namespace", Leaf)])),
 ]);

@@ -90,10 +90,20 @@ pub enum FailureKind {
     Connect,
     /// No trusted connection.
     Tls,
-    /// Not in time.
+    /// No connection in time.
+    ConnectTimeout,
+    /// No answer in time.
     Timeout,
     /// The connection ended without an answer.
     Closed,
+}
+
+impl FailureKind {
+    /// Whether there was not even a connection, whatever the request.
+    #[must_use]
+    pub const fn is_unreachable(self) -> bool {
+        matches!(self, Self::Dns | Self::Connect | Self::ConnectTimeout)
+    }
 }
 
 impl AttemptResult {

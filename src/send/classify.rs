@@ -144,7 +144,7 @@ fn failed(kind: FailureKind) -> Reason {
         FailureKind::Dns => Reason::DnsFailed,
         FailureKind::Connect | FailureKind::Closed => Reason::ConnectionFailed,
         FailureKind::Tls => Reason::TlsFailed,
-        FailureKind::Timeout => Reason::Timeout,
+        FailureKind::ConnectTimeout | FailureKind::Timeout => Reason::Timeout,
     }
 }
 
@@ -206,6 +206,7 @@ mod tests {
             (FailureKind::Connect, Reason::ConnectionFailed),
             (FailureKind::Closed, Reason::ConnectionFailed),
             (FailureKind::Tls, Reason::TlsFailed),
+            (FailureKind::ConnectTimeout, Reason::Timeout),
             (FailureKind::Timeout, Reason::Timeout),
         ] {
             let result = AttemptResult::Failed(Failure { kind, text: String::new() });

@@ -3,9 +3,11 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use reqwest::{Certificate, Client};
+use reqwest::Client;
+use rustls::pki_types::CertificateDer;
 
 use super::policy::Policy;
+use super::proxy::Proxy;
 use super::resolver::Guarded;
 use super::tls::{Fingerprint, Tls};
 
@@ -27,8 +29,9 @@ const USER_AGENT: &str = concat!("pennant/", env!("CARGO_PKG_VERSION"));
 #[derive(Debug)]
 pub struct Clients {
     policy: Arc<Policy>,
+    proxy: Option<Proxy>,
     /// Trusted beside the authorities that the system trusts.
-    roots: Vec<Certificate>,
+    roots: Vec<CertificateDer<'static>>,
     /// The one used last stands last.
     made: Mutex<Vec<(Settings, Client)>>,
 }
@@ -36,14 +39,30 @@ pub struct Clients {
 /// What tells clients apart.
 type Settings = (Duration, Fingerprint);
 
+/// Why no client can be made.
+#[derive(Debug, thiserror::Error)]
+pub enum ClientError {
+    /// Certificates that cannot be used.
+    #[error("the TLS settings cannot be used")]
+    Tls(#[from] rustls::Error),
+    /// Anything else.
+    #[error("the HTTP library refuses")]
+    Http(#[from] reqwest::Error),
+}
+
 impl Clients {
     /// None yet.
-    pub fn new(policy: Arc<Policy>, roots: Vec<Certificate>) -> Self {
-        Self { policy, roots, made: Mutex::default() }
+    pub fn new(policy: Arc<Policy>, proxy: Option<Proxy>, roots: Vec<CertificateDer<'static>>) -> Self {
+        Self { policy, proxy, roots, made: Mutex::default() }
+    }
+
+    /// The proxy that all requests go through.
+    pub fn proxy(&self) -> Option<&Proxy> {
+        self.proxy.as_ref()
     }
 
     /// The client with this connect timeout and TLS.
-    pub fn get(&self, connect_timeout: Duration, tls: &Tls) -> Result<Client, reqwest::Error> {
+    pub fn get(&self, connect_timeout: Duration, tls: &Tls) -> Result<Client, ClientError> {
         let settings = (connect_timeout, tls.fingerprint());
         let mut made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
         let entry = match made.iter().position(|(of, _)| *of == settings) {
@@ -58,12 +77,16 @@ impl Clients {
         Ok(client)
     }
 
-    fn make(&self, connect_timeout: Duration, tls: &Tls) -> Result<Client, reqwest::Error> {
-        tls.apply(Client::builder().tls_certs_merge(self.roots.iter().cloned()))?
+    fn make(&self, connect_timeout: Duration, tls: &Tls) -> Result<Client, ClientError> {
+        let mut builder =
+            Client::builder().tls_backend_preconfigured(tls.config(&self.roots, self.proxy.as_ref())?).no_proxy();
+        if let Some(proxy) = &self.proxy {
+            builder = builder.proxy(proxy.all()?);
+        }
+        let client = builder
             .user_agent(USER_AGENT)
             .redirect(reqwest::redirect::Policy::none())
-            .no_proxy()
-            .dns_resolver(Guarded(Arc::clone(&self.policy)))
+            .dns_resolver(Guarded::new(&self.policy, self.proxy.as_ref()))
             .connect_timeout(connect_timeout)
             .tcp_nodelay(true)
             .pool_max_idle_per_host(MAX_IDLE)
@@ -71,7 +94,8 @@ impl Clients {
             .http2_keep_alive_interval(PING)
             .http2_keep_alive_timeout(PING)
             .http2_max_header_list_size(MAX_HEADERS)
-            .build()
+            .build()?;
+        Ok(client)
     }
 }
 
@@ -82,7 +106,7 @@ mod tests {
     #[test]
     fn the_client_not_used_for_longest_goes() {
         crate::send::tests::provider();
-        let clients = Clients::new(Arc::default(), Vec::new());
+        let clients = Clients::new(Arc::default(), None, Vec::new());
         let timeouts = || clients.made.lock().unwrap().iter().map(|((t, _), _)| t.as_secs()).collect::<Vec<_>>();
         for seconds in 1..=MAX_CLIENTS as u64 {
             clients.get(Duration::from_secs(seconds), &Tls::default()).unwrap();

@@ -10,6 +10,7 @@ use rustls::CertificateError;
 
 use super::attempt::{AttemptResult, Failure, FailureKind, NotSent};
 use super::outgoing::Outgoing;
+use super::proxy::Proxy;
 use super::resolver::AllForbidden;
 
 /// What an error of reqwest means.
@@ -24,7 +25,7 @@ pub fn explain(error: &reqwest::Error, out: &Outgoing) -> AttemptResult {
     if let Some(tls) = find::<rustls::Error>(error) {
         failed(FailureKind::Tls, format!("TLS: {}", tls_words(tls)))
     } else if error.is_timeout() && error.is_connect() {
-        failed(FailureKind::Timeout, format!("no connection within {:?}", out.connect_timeout))
+        failed(FailureKind::ConnectTimeout, format!("no connection within {:?}", out.connect_timeout))
     } else if error.is_timeout() {
         failed(FailureKind::Timeout, "the connection timed out".to_owned())
     } else if error.is_dns() {
@@ -37,6 +38,54 @@ pub fn explain(error: &reqwest::Error, out: &Outgoing) -> AttemptResult {
     } else {
         failed(FailureKind::Closed, "the connection ended without an HTTP answer".to_owned())
     }
+}
+
+/// What an error of reqwest means when all requests go through a proxy, and this one `plain`, that is, without a tunnel. What
+/// went wrong on the way to the proxy, or was the proxy's own doing, is told of it, by host and port.
+pub fn explain_by_proxy(error: &reqwest::Error, out: &Outgoing, proxy: &Proxy, plain: bool) -> AttemptResult {
+    if !error.is_connect() {
+        return explain(error, out);
+    }
+    if error.is_timeout() {
+        return failed(FailureKind::Timeout, format!("no connection by the proxy {proxy} within {:?}", out.connect_timeout));
+    }
+    let refusal = tunnel_error(error);
+    if refusal.is_none() && !plain {
+        // The tunnel stands, and what came after it was with the receiver.
+        return explain(error, out);
+    }
+    let words = match (refusal.as_deref(), find::<rustls::Error>(error)) {
+        (Some("proxy authorization required"), _) => return proxy_wants_credentials(proxy),
+        (Some("unsuccessful"), _) => format!("the proxy {proxy} refuses to connect to the receiver, or cannot"),
+        (Some("unexpected end of file" | "proxy response headers too long"), _) => {
+            format!("the proxy {proxy} does not answer as a proxy does")
+        }
+        (_, Some(tls)) => format!("the proxy {proxy}: TLS: {}", tls_words(tls)),
+        _ if error.is_dns() => format!("the name of the proxy {proxy} could not be resolved"),
+        _ => match find::<io::Error>(error) {
+            Some(io) => format!("no connection to the proxy {proxy}: {}", io.kind()),
+            None => format!("no connection to the proxy {proxy}"),
+        },
+    };
+    failed(FailureKind::Connect, words)
+}
+
+/// The proxy has answered 407.
+pub fn proxy_wants_credentials(proxy: &Proxy) -> AttemptResult {
+    failed(FailureKind::Connect, format!("the proxy {proxy} asks for credentials, or does not accept those that it got"))
+}
+
+/// What hyper-util says of a tunnel that could not be made, if that is the trouble. Its type is not public, so it is told by its
+/// words; one that is worded in another way still counts as one without a connection.
+fn tunnel_error(error: &reqwest::Error) -> Option<String> {
+    let mut next: Option<&dyn Error> = Some(error);
+    while let Some(error) = next {
+        if let Some(words) = error.to_string().strip_prefix("tunnel error: ") {
+            return Some(words.to_owned());
+        }
+        next = error.source();
+    }
+    None
 }
 
 /// Nothing came in the time that the whole attempt has.

@@ -2,8 +2,8 @@
 //!
 //! In: an [`Outgoing`], rendered, which names its Secrets and never holds them; the egress [`Policy`]; a set of Secrets to
 //! watch ([`SecretWatches`]).
-//! Out: an [`Attempt`], and what it means ([`classify()`]); [`Secrets::check`] for the Ready condition and
-//! [`Secrets::changes`] for those who wait for a Secret.
+//! Out: an [`Attempt`], and what it means ([`classify()`]); [`Sender::origin`], what lanes to one receiver share;
+//! [`Secrets::check`] for the Ready condition and [`Secrets::changes`] for those who wait for a Secret.
 //!
 //! What comes out may be shown to anybody: no error text holds anything that came from a Secret or from a library's message,
 //! and what the receiver said is cleaned of the Secrets that were sent to it. Redirects are never followed, and an address is
@@ -13,8 +13,10 @@ mod attempt;
 mod classify;
 mod client;
 mod failure;
+mod origin;
 mod outgoing;
 mod policy;
+mod proxy;
 mod redact;
 mod resolver;
 mod retry_after;
@@ -25,12 +27,14 @@ mod signing;
 mod tests;
 mod timely;
 mod tls;
+mod trust;
 mod watch;
 
 pub use attempt::{Attempt, AttemptResult, Failure, FailureKind, NotSent};
 pub use classify::{Reason, Verdict, classify};
 pub use outgoing::{Destination, Outgoing};
 pub use policy::{Policy, Rule};
+pub use proxy::{Proxy, ProxyError};
 pub use retry_after::MAX_RETRY_AFTER;
 pub use secrets::Secrets;
 pub use sender::Sender;
@@ -42,7 +46,10 @@ pub enum SendError {
     /// `main` has not installed a TLS provider.
     #[error("no TLS provider is installed")]
     NoTlsProvider,
+    /// The system gives no random numbers.
+    #[error("the system gives no random numbers")]
+    NoRandomness,
     /// No HTTP client can be made; most likely no certificate authority is installed.
     #[error("cannot make an HTTP client")]
-    Client(#[source] reqwest::Error),
+    Client(#[source] Box<dyn std::error::Error + Send + Sync>),
 }

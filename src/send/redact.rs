@@ -1,5 +1,7 @@
 //! What a receiver said, made fit to be shown: no Secrets, no control characters, not long. Pure.
 
+use k8s_openapi::ByteString;
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use secrecy::{ExposeSecret as _, SecretString};
 use url::Url;
 
@@ -22,6 +24,11 @@ impl Hidden {
         }
     }
 
+    /// Hides a user name and a password as they are written in a header.
+    pub fn add_basic(&mut self, username: &str, password: &str) {
+        self.add(&base64(&format!("{username}:{password}")));
+    }
+
     /// Hides a URL: its host, each segment of its path, each value of its query, as they are written and as they are read.
     pub fn add_url(&mut self, url: &Url) {
         let written = url.path().split('/').chain(url.query().into_iter().flat_map(|q| q.split(['&', '='])));
@@ -31,19 +38,61 @@ impl Hidden {
         }
     }
 
-    /// The beginning of a body, at most 256 bytes, printable and without what is hidden.
+    /// The beginning of a body, at most 256 bytes, printable and without what is hidden, however a receiver spells it.
     pub fn shown(&self, body: &[u8]) -> String {
         let mut text = String::from_utf8_lossy(body).into_owned();
-        // Long ones first: one Secret may be part of another.
-        let mut hidden: Vec<&str> = self.0.iter().map(SecretString::expose_secret).collect();
-        hidden.sort_unstable_by_key(|s| std::cmp::Reverse(s.len()));
-        for secret in hidden {
-            text = text.replace(secret, MASK);
+        if !text.is_empty() {
+            let mut hidden: Vec<SecretString> = self.0.iter().flat_map(|s| spellings(s.expose_secret())).collect();
+            // Long ones first: one Secret may be part of another.
+            hidden.sort_unstable_by_key(|s| std::cmp::Reverse(s.expose_secret().len()));
+            for secret in hidden {
+                text = masked(text, secret.expose_secret());
+            }
         }
         let mut shown: String = text.chars().map(|c| if printable(c) { c } else { ' ' }).collect();
         shown.truncate(shown.floor_char_boundary(SHOWN));
         shown.trim().to_owned()
     }
+}
+
+/// How a receiver may write down what it was sent: as it is, in a URL, in a JSON string, in base64, in hexadecimal digits.
+fn spellings(secret: &str) -> impl Iterator<Item = SecretString> {
+    let quoted = serde_json::Value::from(secret).to_string();
+    let padded = base64(secret);
+    let unpadded = padded.trim_end_matches('=').to_owned();
+    let url_safe = unpadded.replace('+', "-").replace('/', "_");
+    let all = [
+        secret.to_owned(),
+        utf8_percent_encode(secret, NON_ALPHANUMERIC).to_string(),
+        quoted.trim_matches('"').to_owned(),
+        padded,
+        unpadded,
+        url_safe,
+        hex::encode(secret),
+    ];
+    all.into_iter().filter(|spelling| spelling.len() >= TELLING).map(SecretString::from)
+}
+
+/// In base64, as Kubernetes writes bytes.
+fn base64(text: &str) -> String {
+    let value = serde_json::to_value(ByteString(text.as_bytes().to_vec()));
+    value.ok().and_then(|value| value.as_str().map(str::to_owned)).unwrap_or_default()
+}
+
+/// A text without a Secret, in capitals or not: hosts are repeated either way.
+fn masked(text: String, secret: &str) -> String {
+    let (within, secret) = (text.to_ascii_lowercase(), secret.to_ascii_lowercase());
+    let mut found = within.match_indices(&secret).map(|(at, _)| at).peekable();
+    if found.peek().is_none() {
+        return text;
+    }
+    let mut rest = 0;
+    let mut clean = String::with_capacity(text.len());
+    for at in found {
+        clean.extend([&text[rest..at], MASK]);
+        rest = at + secret.len();
+    }
+    clean + &text[rest..]
 }
 
 /// Whether a character shows itself and leaves its neighbours alone. Format characters, which turn the direction of text or
@@ -78,6 +127,13 @@ mod tests {
             (&[], "left\u{202e}right".as_bytes(), "left right"),
             (&["s3cr3t"], br#"{"token":"s3cr3t","again":"s3cr3t"}"#, r#"{"token":"***","again":"***"}"#),
             (&["abcd", "abcdefgh"], b"abcdefgh abcd", "*** ***"),
+            (&["TopSecret"], b"TOPSECRET topsecret T\xc3\xbcp", "*** *** T\u{fc}p"),
+            (
+                &["a \"b\"/c?"],
+                br#"a "b"/c? a \"b\"/c? a%20%22b%22%2Fc%3F YSAiYiIvYz8= YSAiYiIvYz8 61202262222f633f"#,
+                "*** *** *** *** *** ***",
+            ),
+            (&["????"], b"Pz8/Pw== Pz8_Pw %3F%3f%3F%3F", "*** *** ***"),
             (&["a"], b"a cat", "a cat"),
         ] {
             assert_eq!(hidden(secrets).shown(body), shown);

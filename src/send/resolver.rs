@@ -9,10 +9,22 @@ use std::sync::Arc;
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 
 use super::policy::{Policy, Rule};
+use super::proxy::Proxy;
 
 /// The system's resolver behind the egress policy.
 #[derive(Clone, Debug)]
-pub struct Guarded(pub Arc<Policy>);
+pub struct Guarded {
+    policy: Arc<Policy>,
+    /// The name of the proxy, which the operator has chosen: it may be anywhere.
+    exempt: Option<Arc<str>>,
+}
+
+impl Guarded {
+    /// With a policy that holds for all names but that of the proxy. A client with a proxy asks for no other name.
+    pub fn new(policy: &Arc<Policy>, proxy: Option<&Proxy>) -> Self {
+        Self { policy: Arc::clone(policy), exempt: proxy.map(|proxy| Arc::from(proxy.host())) }
+    }
+}
 
 /// All addresses of a name are forbidden. Travels through reqwest as the source of its error.
 #[derive(Debug, thiserror::Error)]
@@ -21,12 +33,14 @@ pub struct AllForbidden(pub Rule);
 
 impl Resolve for Guarded {
     fn resolve(&self, name: Name) -> Resolving {
-        let policy = Arc::clone(&self.0);
+        let policy = Arc::clone(&self.policy);
+        let exempt = self.exempt.as_deref() == Some(name.as_str());
         Box::pin(async move {
             // The port is the URL's; reqwest puts it in place of the zero.
-            let found = tokio::net::lookup_host((name.as_str(), 0)).await?.collect();
-            let permitted: Addrs = Box::new(permitted(&policy, found)?.into_iter());
-            Ok(permitted)
+            let found: Vec<_> = tokio::net::lookup_host((name.as_str(), 0)).await?.collect();
+            let permitted = if exempt { found } else { permitted(&policy, found)? };
+            let addresses: Addrs = Box::new(permitted.into_iter());
+            Ok(addresses)
         })
     }
 }

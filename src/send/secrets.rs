@@ -67,13 +67,11 @@ impl Secrets {
     /// Whether all that is needed is there and can be used; if not, the first that is not.
     pub fn check<'k>(&self, needed: impl IntoIterator<Item = &'k Needed>) -> Result<(), NotSent> {
         for needed in needed {
-            let name = needed.secret();
-            let state = self.slot(&name).map_or_else(|| self.others.clone(), |slot| slot.borrow().clone());
-            let contents = state.contents(&name)?;
+            let contents = self.now(&needed.secret())?;
             match needed {
                 Needed::Key(key) => drop(contents.text(key)?),
                 Needed::Authorities(key) => drop(tls::authorities(&contents, key)?),
-                Needed::ClientCertificate(name) => drop(tls::identity(&contents, name)?),
+                Needed::ClientCertificate(name) => tls::checked_identity(&contents, name)?,
                 Needed::SigningKeys(name) => drop(Signing::read(&contents, name, &mut Hidden::default())?),
             }
         }
@@ -85,6 +83,12 @@ impl Secrets {
     #[must_use]
     pub fn changes(&self) -> broadcast::Receiver<SecretName> {
         self.changes.subscribe()
+    }
+
+    /// What a Secret holds, as far as it is known.
+    pub(super) fn now(&self, name: &SecretName) -> Result<Arc<Contents>, NotSent> {
+        let state = self.slot(name).map_or_else(|| self.others.clone(), |slot| slot.borrow().clone());
+        state.contents(name)
     }
 
     /// What a Secret holds. If its watch has not told yet, waits for it, until the deadline.

@@ -4,18 +4,21 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::header::{AUTHORIZATION, HeaderName, RETRY_AFTER};
-use http::{HeaderMap, HeaderValue};
-use reqwest::{Body, Certificate, Client, Request, Response};
+use http::header::{self, AUTHORIZATION, HeaderName, RETRY_AFTER};
+use http::{HeaderMap, HeaderValue, StatusCode};
+use reqwest::{Body, Client, Request, Response};
 use rustls::crypto::CryptoProvider;
+use rustls::pki_types::CertificateDer;
 use secrecy::{ExposeSecret as _, SecretString};
 use tokio::time::{Instant, timeout, timeout_at};
 use url::Url;
 
 use super::attempt::{Attempt, AttemptResult, NotSent};
-use super::client::Clients;
+use super::client::{ClientError, Clients};
+use super::origin::Origins;
 use super::outgoing::{Destination, Outgoing};
 use super::policy::Policy;
+use super::proxy::Proxy;
 use super::redact::Hidden;
 use super::secrets::{Contents, Secrets};
 use super::signing::{Signing, WEBHOOK_SIGNATURE};
@@ -36,6 +39,8 @@ const CATCH_UP: Duration = Duration::from_millis(250);
 /// So much of an answer is read. A shorter one is read to its end, and its connection used again.
 const READ: usize = 4 * 1024;
 
+const UNUSABLE_TLS: &str = "the certificates of endpoint.tls cannot be used; is tls.key the key of tls.crt?";
+
 const WEBHOOK_ID: HeaderName = HeaderName::from_static("webhook-id");
 const WEBHOOK_TIMESTAMP: HeaderName = HeaderName::from_static("webhook-timestamp");
 
@@ -45,6 +50,7 @@ pub struct Sender {
     policy: Arc<Policy>,
     secrets: Secrets,
     clients: Clients,
+    origins: Origins,
     metrics: Metrics,
 }
 
@@ -67,26 +73,46 @@ struct Prepared {
 }
 
 impl Sender {
-    /// Trusts the certificate authorities of the system. Fails without a process-wide TLS provider, or without authorities.
+    /// Without a proxy, whatever the environment says. Trusts the certificate authorities of the system. Fails without a
+    /// process-wide TLS provider, or without authorities.
     pub fn new(policy: Policy, secrets: Secrets, metrics: Metrics) -> Result<Self, SendError> {
-        Self::trusting(policy, secrets, metrics, Vec::new())
+        Self::through(None, policy, secrets, metrics)
+    }
+
+    /// Sends everything through this proxy, if one is given. It gets the names of receivers unresolved, so the policy can see
+    /// the addresses that are written out, and no others.
+    pub fn through(proxy: Option<Proxy>, policy: Policy, secrets: Secrets, metrics: Metrics) -> Result<Self, SendError> {
+        Self::trusting(Vec::new(), proxy, policy, secrets, metrics)
     }
 
     /// Trusts these authorities too.
     pub(super) fn trusting(
+        roots: Vec<CertificateDer<'static>>,
+        proxy: Option<Proxy>,
         policy: Policy,
         secrets: Secrets,
         metrics: Metrics,
-        roots: Vec<Certificate>,
     ) -> Result<Self, SendError> {
         // Without one, reqwest panics.
-        if CryptoProvider::get_default().is_none() {
-            return Err(SendError::NoTlsProvider);
-        }
+        let provider = CryptoProvider::get_default().ok_or(SendError::NoTlsProvider)?;
         let policy = Arc::new(policy);
-        let clients = Clients::new(Arc::clone(&policy), roots);
-        clients.get(Duration::from_secs(5), &Tls::default()).map_err(SendError::Client)?;
-        Ok(Self { policy, secrets, clients, metrics })
+        let clients = Clients::new(Arc::clone(&policy), proxy, roots);
+        clients.get(Duration::from_secs(5), &Tls::default()).map_err(|e| SendError::Client(Box::new(e)))?;
+        Ok(Self { policy, secrets, clients, origins: Origins::new(provider)?, metrics })
+    }
+
+    /// What all destinations at one receiver share: a key of scheme, host and port, whether the URL is written out or is the
+    /// value of a Secret. It tells nobody which receiver that is, and is another one in each process. Costs a parse and a
+    /// hash, and never waits: `None` while the Secret is not known or holds no URL.
+    #[must_use]
+    pub fn origin(&self, destination: &Destination) -> Option<String> {
+        match destination {
+            Destination::Url(url) => Some(self.origins.key(url)),
+            Destination::Secret(key) => {
+                let contents = self.secrets.now(&key.secret()).ok()?;
+                Some(self.origins.key(&secret_url(&contents, key).ok()?))
+            }
+        }
     }
 
     /// Makes one request. Takes no longer than its timeout, whatever the receiver does and even if the process is suspended
@@ -114,6 +140,7 @@ impl Sender {
     async fn prepare(&self, out: &Outgoing, deadline: Instant) -> Result<Prepared, NotSent> {
         let wait = deadline.min(Instant::now() + SECRET_WAIT);
         let mut hidden = Hidden::default();
+        self.clients.proxy().inspect(|proxy| proxy.hide(&mut hidden));
         let mut used = Vec::new();
         let url = match &out.destination {
             Destination::Url(url) => {
@@ -183,22 +210,25 @@ impl Sender {
     }
 
     /// Sends the request and reads the answer.
-    async fn exchange(&self, out: &Outgoing, mut prepared: Prepared, started: Time, deadline: Instant) -> AttemptResult {
+    async fn exchange(&self, out: &Outgoing, prepared: Prepared, started: Time, deadline: Instant) -> AttemptResult {
         let client = match self.clients.get(out.connect_timeout, &prepared.tls) {
             Ok(client) => client,
+            Err(ClientError::Tls(_)) => return AttemptResult::NotSent(NotSent::InvalidRequest(UNUSABLE_TLS)),
             Err(error) => {
                 tracing::error!(error = &error as &dyn std::error::Error, "no HTTP client can be made");
                 return failure::no_client();
             }
         };
         let body = Timely::new(out.body.clone(), out.until);
-        let request = match request(&client, out, &mut prepared, started, body) {
+        let request = match request(&client, out, &prepared, started, body) {
             Ok(request) => request,
             Err(why) => return AttemptResult::NotSent(why),
         };
         if since_boot() >= out.until {
             return failure::no_answer(out);
         }
+        // Then a proxy passes on the request itself, and answers in the place of the receiver.
+        let plain = prepared.url.scheme() == "http";
         let mut call = pin!(client.execute(request));
         let mut answer = timeout_at(deadline, &mut call).await;
         // A frozen node, a suspended machine: the answer may be there, and to ask again for it would be a duplicate.
@@ -207,8 +237,16 @@ impl Sender {
         }
         match answer {
             Err(_) => failure::no_answer(out),
-            Ok(Err(error)) => failure::explain(&error, out),
-            Ok(Ok(response)) => self.answered(response, &prepared, deadline).await,
+            Ok(Err(error)) => match self.clients.proxy() {
+                Some(proxy) => failure::explain_by_proxy(&error, out, proxy, plain),
+                None => failure::explain(&error, out),
+            },
+            Ok(Ok(response)) => match self.clients.proxy() {
+                Some(proxy) if plain && response.status() == StatusCode::PROXY_AUTHENTICATION_REQUIRED => {
+                    failure::proxy_wants_credentials(proxy)
+                }
+                _ => self.answered(response, &prepared, deadline).await,
+            },
         }
     }
 
@@ -251,6 +289,7 @@ fn basic(contents: &Contents, namespace: &str, name: &str, hidden: &mut Hidden) 
         }
         hidden.add(value);
     }
+    hidden.add_basic(username, password);
     Ok(Credentials::Basic { username: username.into(), password: password.into() })
 }
 
@@ -272,14 +311,25 @@ fn token(
     Ok(Credentials::Header(header.clone(), value))
 }
 
+/// What the client says itself of who it is, of the connection, and of where a message ends. Whatever a template makes of them,
+/// they are not taken from there: two opinions on where a message ends are how requests are smuggled, and what is for the proxy
+/// is the operator's. The host is that of the URL, which is what was checked.
+const OURS: [HeaderName; 11] = [
+    header::USER_AGENT,
+    header::HOST,
+    header::CONTENT_LENGTH,
+    header::TRANSFER_ENCODING,
+    header::CONNECTION,
+    header::TE,
+    header::TRAILER,
+    header::UPGRADE,
+    header::EXPECT,
+    header::PROXY_AUTHORIZATION,
+    HeaderName::from_static("keep-alive"),
+];
+
 /// Puts the request together.
-fn request(
-    client: &Client,
-    out: &Outgoing,
-    prepared: &mut Prepared,
-    started: Time,
-    body: Timely,
-) -> Result<Request, NotSent> {
+fn request(client: &Client, out: &Outgoing, prepared: &Prepared, started: Time, body: Timely) -> Result<Request, NotSent> {
     let mut headers = HeaderMap::with_capacity(out.headers.len() + 4);
     for (name, value) in &out.headers {
         headers.append(name, value.clone());
@@ -290,8 +340,9 @@ fn request(
     if let Some(signature) = prepared.signing.header(&out.id, started.as_second(), &out.body)? {
         headers.insert(WEBHOOK_SIGNATURE, signature);
     }
-    // The client has its own.
-    headers.remove(http::header::USER_AGENT);
+    for ours in OURS {
+        headers.remove(ours);
+    }
     if let Credentials::Basic { .. } = prepared.credentials {
         headers.remove(AUTHORIZATION);
     }
@@ -307,11 +358,5 @@ fn request(
     if let Credentials::Basic { username, password } = &prepared.credentials {
         builder = builder.basic_auth(username.expose_secret(), Some(password.expose_secret()));
     }
-    let request = builder.build().map_err(|_| NotSent::InvalidRequest("the URL cannot be written down in HTTP"))?;
-    if let Credentials::Basic { .. } = prepared.credentials {
-        // User name and password in their encoded form.
-        let encoded = request.headers().get(AUTHORIZATION).and_then(|value| value.to_str().ok()?.strip_prefix("Basic "));
-        prepared.hidden.add(encoded.unwrap_or_default());
-    }
-    Ok(request)
+    builder.build().map_err(|_| NotSent::InvalidRequest("the URL cannot be written down in HTTP"))
 }

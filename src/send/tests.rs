@@ -18,6 +18,7 @@ use crate::api::notification::Method;
 use crate::telemetry::Metrics;
 
 mod frozen;
+mod proxy;
 mod tls;
 
 const OK: &str = "HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok";
@@ -508,4 +509,35 @@ async fn a_secret_that_changes_under_a_request_is_noticed() {
     let first = sender.send(out.clone()).await;
     assert_eq!(classify(&first.result, 0), Verdict::Again { reason: Reason::CredentialsRejected });
     assert_eq!(classify(&sender.send(out).await.result, 0), Verdict::Delivered);
+}
+
+#[test]
+fn destinations_at_one_receiver_have_one_origin() {
+    let secrets = Secrets::unknown();
+    let name = key("").secret();
+    let slot = secrets.add(name.clone());
+    let sender = sender_with(Policy::default(), secrets.clone());
+    let hidden = |k: &str| sender.origin(&Destination::Secret(key(k)));
+    let open = |url: &str| sender.origin(&Destination::Url(url.parse().unwrap()));
+    assert_eq!(hidden("one"), None, "not read yet");
+    secrets.put(&name, &slot, None);
+    assert_eq!(hidden("one"), None, "not there");
+
+    let data = [
+        ("one", "https://hooks.example/T1\n"),
+        ("two", "https://hooks.example/T2"),
+        ("else", "https://other.example/"),
+        ("no", "x"),
+    ];
+    secrets.put(&name, &slot, Some(secret(&data)));
+    let one = hidden("one").unwrap();
+    assert_eq!((hidden("two"), open("https://hooks.example/{}")), (Some(one.clone()), Some(one.clone())));
+    assert!(hidden("else").is_some_and(|other| other != one));
+    assert_eq!((hidden("no"), hidden("none")), (None, None));
+    assert!(!one.contains("hooks") && !format!("{sender:?}").contains("hooks"), "{one}");
+
+    secrets.put(&name, &slot, Some(secret(&[("one", "https://other.example/")])));
+    assert_eq!(hidden("one"), open("https://other.example/"), "it follows the Secret");
+    secrets.remove(&name);
+    assert_eq!(hidden("one"), None, "no longer watched");
 }

@@ -1,20 +1,31 @@
 //! Whom a connection trusts, and who it says it is.
 //!
 //! In: what the endpoint says ([`TlsRef`](crate::api::credentials::TlsRef)), and what Secrets hold. Out: [`Tls`], which tells
-//! one client from another by a hash, so that what is the same everywhere is parsed once.
+//! one client from another by a hash, so that what is the same everywhere is parsed once, and makes the settings of a client.
 
 use std::sync::Arc;
 
-use reqwest::{Certificate, ClientBuilder, Identity};
+use rustls::client::WebPkiServerVerifier;
+use rustls::client::danger::ServerCertVerifier;
+use rustls::crypto::CryptoProvider;
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::sign::CertifiedKey;
+use rustls::{ClientConfig, RootCertStore};
+use rustls_platform_verifier::Verifier;
 use secrecy::{ExposeSecret, SecretString};
 use sha2::{Digest as _, Sha256};
 
 use super::attempt::NotSent;
+use super::proxy::Proxy;
 use super::secrets::Contents;
+use super::trust::Trust;
 use crate::api::credentials::{CERTIFICATE, PRIVATE_KEY, SecretKey, SecretName};
 
 const NO_CERTIFICATE: &str = "holds no certificate in PEM";
 const NO_IDENTITY: &str = "is no private key in PEM, or tls.crt is no certificate in PEM";
+
+const OTHER_KEY: &str = "is not the private key of the certificate in tls.crt, or of a kind that cannot be used";
 
 /// The settings of a connection's TLS.
 #[derive(Clone, Debug, Default)]
@@ -61,36 +72,87 @@ impl Tls {
         hash.finalize().into()
     }
 
-    /// Puts the settings into a client. The error is of what was read before and changed under way.
-    pub(super) fn apply(&self, mut builder: ClientBuilder) -> Result<ClientBuilder, reqwest::Error> {
-        if let Some(pem) = &self.authorities {
-            builder = builder.tls_certs_only(Certificate::from_pem_bundle(pem.as_bytes())?);
-        }
-        if let Some(pem) = &self.identity {
-            builder = builder.identity(Identity::from_pem(pem.expose_secret().as_bytes())?);
-        }
-        Ok(if self.skip_verify { builder.tls_danger_accept_invalid_certs(true) } else { builder })
+    /// The settings of a client, which trusts these authorities too unless the endpoint names its own. The error is of what
+    /// nobody has checked before, such as the text of a `ConfigMap`.
+    pub(super) fn config(
+        &self,
+        roots: &[CertificateDer<'static>],
+        proxy: Option<&Proxy>,
+    ) -> Result<ClientConfig, rustls::Error> {
+        let provider = provider()?;
+        let system = || -> Result<Arc<dyn ServerCertVerifier>, rustls::Error> {
+            Ok(Arc::new(Verifier::new_with_extra_roots(roots.iter().cloned(), Arc::clone(&provider))?))
+        };
+        let of_receiver = match &self.authorities {
+            _ if self.skip_verify => None,
+            None => Some(system()?),
+            Some(pem) => {
+                let store = store(pem).ok_or_else(|| rustls::Error::General(NO_CERTIFICATE.to_owned()))?;
+                let verifier = WebPkiServerVerifier::builder_with_provider(store.into(), Arc::clone(&provider)).build();
+                Some(verifier.map_err(|_| rustls::Error::General(NO_CERTIFICATE.to_owned()))? as Arc<_>)
+            }
+        };
+        let of_proxy = proxy.and_then(Proxy::tls_name).map(|name| Ok::<_, rustls::Error>((name, system()?))).transpose()?;
+        let trust = Trust::new(of_receiver, of_proxy, &provider);
+        let builder = ClientConfig::builder_with_provider(Arc::clone(&provider)).with_safe_default_protocol_versions()?;
+        let builder = builder.dangerous().with_custom_certificate_verifier(Arc::new(trust));
+        let mut config = match &self.identity {
+            Some(pem) => {
+                let (chain, key) = parsed(pem).ok_or_else(|| rustls::Error::General(NO_IDENTITY.to_owned()))?;
+                builder.with_client_auth_cert(chain, key)?
+            }
+            None => builder.with_no_client_auth(),
+        };
+        config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+        Ok(config)
     }
+}
+
+/// The provider of cryptography that `main` has installed.
+fn provider() -> Result<Arc<CryptoProvider>, rustls::Error> {
+    CryptoProvider::get_default().cloned().ok_or_else(|| rustls::Error::General("no TLS provider is installed".to_owned()))
 }
 
 /// The authorities that are the value of a key.
 pub(super) fn authorities(contents: &Contents, key: &SecretKey) -> Result<Arc<str>, NotSent> {
     let pem = contents.text(key)?;
-    let certificates = Certificate::from_pem_bundle(pem.as_bytes()).unwrap_or_default();
-    if certificates.is_empty() {
-        return Err(NotSent::SecretInvalid { key: key.clone(), problem: NO_CERTIFICATE });
+    match store(pem) {
+        Some(_) => Ok(Arc::from(pem)),
+        None => Err(NotSent::SecretInvalid { key: key.clone(), problem: NO_CERTIFICATE }),
     }
-    Ok(Arc::from(pem))
+}
+
+/// All certificates of a text that can be used as authorities, if there is one.
+fn store(pem: &str) -> Option<RootCertStore> {
+    let mut store = RootCertStore::empty();
+    store.add_parsable_certificates(CertificateDer::pem_slice_iter(pem.as_bytes()).filter_map(Result::ok));
+    (!store.is_empty()).then_some(store)
 }
 
 /// Certificate and private key of a Secret.
 pub(super) fn identity(contents: &Contents, name: &SecretName) -> Result<SecretString, NotSent> {
     let key = |key| SecretKey::new(&name.namespace, &name.name, key);
     let pem = SecretString::from(format!("{}\n{}\n", contents.text(&key(CERTIFICATE))?, contents.text(&key(PRIVATE_KEY))?));
-    match Identity::from_pem(pem.expose_secret().as_bytes()) {
-        Ok(_) => Ok(pem),
-        Err(_) => Err(NotSent::SecretInvalid { key: key(PRIVATE_KEY), problem: NO_IDENTITY }),
+    match parsed(&pem) {
+        Some(_) => Ok(pem),
+        None => Err(NotSent::SecretInvalid { key: key(PRIVATE_KEY), problem: NO_IDENTITY }),
     }
+}
+
+/// The same, checked: whether the key is that of the certificate. Takes longer than there is time for at each attempt.
+pub(super) fn checked_identity(contents: &Contents, name: &SecretName) -> Result<(), NotSent> {
+    let pem = identity(contents, name)?;
+    let fits = parsed(&pem)
+        .is_some_and(|(chain, key)| provider().and_then(|provider| CertifiedKey::from_der(chain, key, &provider)).is_ok());
+    let key = SecretKey::new(&name.namespace, &name.name, PRIVATE_KEY);
+    if fits { Ok(()) } else { Err(NotSent::SecretInvalid { key, problem: OTHER_KEY }) }
+}
+
+fn parsed(pem: &SecretString) -> Option<(Vec<CertificateDer<'static>>, PrivateKeyDer<'static>)> {
+    let pem = pem.expose_secret().as_bytes();
+    let chain: Vec<_> = CertificateDer::pem_slice_iter(pem).collect::<Result<_, _>>().ok()?;
+    let key = PrivateKeyDer::from_pem_slice(pem).ok()?;
+    (!chain.is_empty()).then_some((chain, key))
 }
 
 #[cfg(test)]
@@ -128,8 +190,23 @@ mod tests {
             authorities(&contents, &key("ca.crt")).unwrap_err(),
             authorities(&contents, &key("other")).unwrap_err(),
             identity(&contents, &name).unwrap_err(),
+            checked_identity(&contents, &name).unwrap_err(),
         ] {
             assert!(error.to_string().contains("a/tls") && !error.to_string().contains("s3cr3t"), "{error}");
         }
+    }
+
+    #[test]
+    fn a_key_of_another_certificate_is_told() {
+        crate::send::tests::provider();
+        let name = SecretName { namespace: "a".to_owned(), name: "tls".to_owned() };
+        let made = || rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
+        let (one, two) = (made(), made());
+        let with = |key: &rcgen::KeyPair| {
+            let contents = Contents::from(secret(&[("tls.crt", &one.cert.pem()), ("tls.key", &key.serialize_pem())]));
+            checked_identity(&contents, &name)
+        };
+        assert_eq!(with(&one.signing_key), Ok(()));
+        assert!(with(&two.signing_key).unwrap_err().to_string().contains("not the private key of the certificate"));
     }
 }

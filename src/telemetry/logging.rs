@@ -1,33 +1,40 @@
-//! Log lines on stderr, as text or JSON.
+//! Log lines on stderr, as text or JSON: our own words only, for libraries repeat what is secret.
 
 use std::fmt;
 use std::io::IsTerminal as _;
 use std::str::FromStr;
 
-use tracing::Subscriber;
+use tracing::{Metadata, Subscriber};
 use tracing_subscriber::EnvFilter;
+use tracing_subscriber::filter::filter_fn;
 use tracing_subscriber::fmt::MakeWriter;
-use tracing_subscriber::util::SubscriberInitExt as _;
+use tracing_subscriber::layer::SubscriberExt as _;
 
 use super::TelemetryError;
 
 /// The log target of the audit: one line at level info for every settled delivery, whatever the filter says.
 pub const AUDIT: &str = "audit";
 
+/// What the targets of our own events begin with.
+const OURS: &str = "pennant";
+
 /// Where the filter is read from; the first that is set and not empty counts.
 const VARIABLES: [&str; 2] = ["PENNANT_LOG", "RUST_LOG"];
 
-/// Set on top of what the environment asks for. The audit is always on; what the HTTP libraries tell of connections below
-/// `warn` is always off, for it names hosts, and the URL of a receiver may be a secret.
-const FIXED: [&str; 7] = [
-    "audit=info",
-    "kube_client::client::builder=off",
-    "h2=warn",
-    "hyper=warn",
-    "hyper_util=warn",
-    "reqwest=warn",
-    "rustls=warn",
-];
+/// Set on top of what the environment asks for.
+const FIXED: &str = "audit=info";
+
+/// Whose log events are written: our own, and no others, whatever the filter says.
+///
+/// Libraries tell of connections what must not be told, for the URL of a receiver may be a secret, as are headers and bodies:
+/// the verifier of certificates names the host at level `error` when it refuses one, the HTTP libraries name hosts and the
+/// words of headers at `trace`, and the Kubernetes client repeats at `warn` an answer that it cannot read, be it a list of
+/// Secrets. What matters of that is told by the rooms that call them, in words of their own. A list of libraries that may not
+/// speak would lack the one that the next upgrade brings.
+fn is_ours(metadata: &Metadata<'_>) -> bool {
+    let target = metadata.target();
+    target == AUDIT || target.split("::").next() == Some(OURS)
+}
 
 /// How a log line looks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -66,7 +73,9 @@ pub fn init(format: Format) -> Result<(), TelemetryError> {
     // An empty NO_COLOR does not count: https://no-color.org
     let plain = std::env::var_os("NO_COLOR").is_some_and(|v| !v.is_empty());
     let colour = std::io::stderr().is_terminal() && !plain;
-    subscriber(format, filter, colour, std::io::stderr).try_init().map_err(TelemetryError::AlreadySet)
+    // Not `try_init`, which would let in what libraries write by the crate `log`, too.
+    let subscriber = subscriber(format, filter, colour, std::io::stderr);
+    tracing::subscriber::set_global_default(subscriber).map_err(TelemetryError::AlreadySet)
 }
 
 /// The filter that the environment asks for, default `info`, with what is fixed on top of it.
@@ -75,7 +84,7 @@ fn filter(environment: impl Fn(&str) -> Option<String>) -> Result<EnvFilter, Tel
     let (variable, text) = asked.unwrap_or(("the default", "info".to_owned()));
     let wrong = |source| TelemetryError::Filter { variable, source };
     let filter = EnvFilter::builder().parse(text).map_err(wrong)?;
-    FIXED.iter().try_fold(filter, |filter, directive| Ok(filter.add_directive(directive.parse().map_err(wrong)?)))
+    Ok(filter.add_directive(FIXED.parse().map_err(wrong)?))
 }
 
 /// A subscriber that writes lines of this format.
@@ -85,8 +94,10 @@ where
 {
     let builder = tracing_subscriber::fmt().with_env_filter(filter).with_ansi(colour).with_writer(writer);
     match format {
-        Format::Text => Box::new(builder.finish()),
-        Format::Json => Box::new(builder.json().flatten_event(true).with_current_span(false).finish()),
+        Format::Text => Box::new(builder.finish().with(filter_fn(is_ours))),
+        Format::Json => {
+            Box::new(builder.json().flatten_event(true).with_current_span(false).finish().with(filter_fn(is_ours)))
+        }
     }
 }
 
@@ -111,7 +122,7 @@ mod tests {
         }
     }
 
-    /// What is printed of three events under this environment.
+    /// What is printed of some events under this environment.
     fn printed(format: Format, environment: &[(&str, &str)]) -> String {
         let get = |v: &str| environment.iter().find(|(name, _)| *name == v).map(|(_, text)| (*text).to_owned());
         let page = Page::default();
@@ -122,6 +133,10 @@ mod tests {
             tracing::info!("hello");
             tracing::debug!("detail");
             tracing::debug!(target: "reqwest::connect", "starting new connection");
+            tracing::error!(target: "rustls_platform_verifier::verification::others", "bad connection");
+            tracing::warn!(target: "kube_client::client", "unreadable connection");
+            let span = tracing::error_span!(target: "hyper_util::client", "connection");
+            span.in_scope(|| tracing::error!(target: "pennantry", "other connection"));
         });
         let bytes = page.0.lock().unwrap().clone();
         String::from_utf8(bytes).unwrap()
@@ -135,12 +150,13 @@ mod tests {
             (&[("RUST_LOG", "debug"), ("PENNANT_LOG", "warn")][..], false, false),
             (&[("RUST_LOG", "warn"), ("PENNANT_LOG", "")][..], false, false),
             (&[("PENNANT_LOG", "off,audit=off")][..], false, false),
-            (&[("PENNANT_LOG", "trace,reqwest=trace")][..], true, true),
+            (&[("PENNANT_LOG", "trace,reqwest=trace,rustls_platform_verifier::verification=trace")][..], true, true),
+            (&[("PENNANT_LOG", "trace,kube_client=trace,[connection]=trace,pennantry=trace")][..], true, true),
         ] {
             let text = printed(Format::Text, environment);
             assert_eq!((text.contains("hello"), text.contains("detail")), (hello, detail), "{environment:?}");
             assert!(text.contains("settled"), "the audit is always on: {environment:?}");
-            assert!(!text.contains("connection"), "libraries do not name hosts: {environment:?}");
+            assert!(!text.contains("connection"), "libraries say nothing: {environment:?}");
         }
     }
 

@@ -24,7 +24,7 @@ const FIRST_ATTEMPT_SECONDS: [f64; 13] = [0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0
 macro_rules! label_value {
     ($(#[$doc:meta])* $name:ident { $($(#[$variant_doc:meta])* $variant:ident => $word:literal),+ $(,)? }) => {
         $(#[$doc])*
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
         pub enum $name {
             $($(#[$variant_doc])* $variant),+
         }
@@ -57,6 +57,20 @@ label_value! {
         Parked => "Parked",
         /// What it was about is gone.
         Canceled => "Canceled",
+        /// A later one was sent in its place.
+        Superseded => "Superseded",
+    }
+}
+
+label_value! {
+    /// Why a settled delivery is no longer kept.
+    Removal {
+        /// There are enough newer ones in its lane.
+        PerLane => "per_lane",
+        /// It is old.
+        MaxAge => "max_age",
+        /// There are too many in the whole cluster.
+        Cap => "cap",
     }
 }
 
@@ -89,6 +103,10 @@ label_value! {
         Waiting => "waiting",
         /// Its head waits for something to be mended.
         Blocked => "blocked",
+        /// Its head can be sent when the notification's rate allows.
+        RateLimited => "rate_limited",
+        /// Its head can be sent when its receiver can be reached.
+        Unreachable => "unreachable",
     }
 }
 
@@ -103,6 +121,8 @@ label_value! {
         DeliveryCreate => "delivery_create",
         /// What became of a Delivery.
         DeliveryStatus => "delivery_status",
+        /// A Delivery that was kept long enough.
+        DeliveryDelete => "delivery_delete",
         /// `Notification.status`.
         NotificationStatus => "notification_status",
         /// An Event.
@@ -156,6 +176,11 @@ struct OutcomeLabels {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct RemovalLabels {
+    reason: Removal,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct AttemptLabels {
     class: AttemptClass,
 }
@@ -196,6 +221,10 @@ struct Families {
     request: Histogram,
     lanes: Family<LaneLabels, Gauge>,
     pending: Gauge,
+    kept: Gauge,
+    removed: Family<RemovalLabels, Counter>,
+    redeliveries: Counter,
+    unreachable: Gauge,
     api_writes: Family<WriteLabels, Counter>,
     watch_errors: Family<WatchLabels, Counter>,
     leases: Family<LeaseLabels, Gauge>,
@@ -213,6 +242,10 @@ impl Metrics {
             request: Histogram::new(REQUEST_SECONDS),
             lanes: Family::default(),
             pending: Gauge::default(),
+            kept: Gauge::default(),
+            removed: Family::default(),
+            redeliveries: Counter::default(),
+            unreachable: Gauge::default(),
             api_writes: Family::default(),
             watch_errors: Family::default(),
             leases: Family::default(),
@@ -252,6 +285,26 @@ impl Metrics {
         self.families.pending.set(i64::try_from(count).unwrap_or(i64::MAX));
     }
 
+    /// How many settled deliveries are kept.
+    pub fn kept(&self, count: usize) {
+        self.families.kept.set(i64::try_from(count).unwrap_or(i64::MAX));
+    }
+
+    /// A settled delivery has been kept long enough.
+    pub fn removed(&self, reason: Removal) {
+        self.families.removed.get_or_create(&RemovalLabels { reason }).inc();
+    }
+
+    /// A settled delivery is sent again.
+    pub fn redelivery(&self) {
+        self.families.redeliveries.inc();
+    }
+
+    /// How many origins cannot be reached, as far as is known.
+    pub fn unreachable(&self, count: usize) {
+        self.families.unreachable.set(i64::try_from(count).unwrap_or(i64::MAX));
+    }
+
     /// The API server has answered a write, or failed to.
     pub fn api_write(&self, kind: ApiWrite, result: WriteResult) {
         self.families.api_writes.get_or_create(&WriteLabels { kind, result }).inc();
@@ -287,6 +340,9 @@ impl Families {
         for &outcome in Outcome::ALL {
             drop(self.deliveries.get_or_create(&OutcomeLabels { outcome }));
         }
+        for &reason in Removal::ALL {
+            drop(self.removed.get_or_create(&RemovalLabels { reason }));
+        }
         for &class in AttemptClass::ALL {
             drop(self.attempts.get_or_create(&AttemptLabels { class }));
         }
@@ -318,6 +374,15 @@ impl Families {
         r.register_with_unit("request_duration", help, Unit::Seconds, self.request.clone());
         r.register("lanes", "Lanes with something to send, by state", self.lanes.clone());
         r.register("deliveries_pending", "Deliveries recorded and not settled", self.pending.clone());
+        r.register("deliveries_kept", "Deliveries settled and kept", self.kept.clone());
+        let help = "Settled deliveries that were kept long enough and are gone, by why";
+        r.register("deliveries_removed", help, self.removed.clone());
+        r.register(
+            "redeliveries",
+            "Settled deliveries that were sent again because somebody asked",
+            self.redeliveries.clone(),
+        );
+        r.register("origins_unreachable", "Receivers' origins to which no connection comes about", self.unreachable.clone());
         r.register("api_writes", "Writes to the API server, by kind and result", self.api_writes.clone());
         r.register("lease_held", "Whether this replica holds the Lease and acts", self.leases.clone());
         r.register("watch_errors", "Watches that broke and were begun again", self.watch_errors.clone());

@@ -28,7 +28,7 @@ pub enum TelemetryError {
     },
     /// Logging was set up before.
     #[error("logging is already set up")]
-    AlreadySet(#[source] tracing_subscriber::util::TryInitError),
+    AlreadySet(#[source] tracing::subscriber::SetGlobalDefaultError),
     /// The name of a log format is unknown.
     #[error("unknown log format {0:?}: text or json")]
     Format(String),

@@ -2,11 +2,16 @@
 //! out of reach, and a process that is killed in between.
 
 mod crowd;
+mod cut;
 mod kills;
+mod late;
 mod lost;
+mod namespaces;
 mod proxy;
 mod reach;
 mod refused;
+mod rights;
+mod slow;
 
 use futures::future::join_all;
 use pennant::api::Delivery;

@@ -53,6 +53,7 @@ impl Step {
             None => (text, Some(Outcome::Delivered)),
             Some((what, "Parked]")) => (what, Some(Outcome::Parked)),
             Some((what, "Canceled]")) => (what, Some(Outcome::Canceled)),
+            Some((what, "Superseded]")) => (what, Some(Outcome::Superseded)),
             Some((what, "pending]")) => (what, None),
             Some((_, other)) => panic!("no such outcome: {other}"),
         };

@@ -13,6 +13,7 @@ use std::path::{Path, PathBuf};
 use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use axum::http::header::{CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, HOST, TRANSFER_ENCODING};
 use hyper::body::Incoming;
@@ -51,6 +52,8 @@ pub enum Fault {
     HoldRequest(Gate),
     /// It is made, and its answer waits for the gate.
     HoldAnswer(Gate),
+    /// It is not made before so much time has passed.
+    Late(Duration),
     /// It is not made, and answered with this code.
     Refuse(u16),
     /// So often; then calls that match are made as if there were no rule.
@@ -201,6 +204,10 @@ impl Upstream {
                 let answer = self.make(head, call).await;
                 gate.pass().await;
                 answer
+            }
+            Some(Fault::Late(by)) => {
+                tokio::time::sleep(by).await;
+                self.make(head, call).await
             }
             Some(Fault::Refuse(code)) => Ok(refusal(code)),
             Some(Fault::Times(..)) => unreachable!("unpacked when it matched"),

@@ -12,7 +12,7 @@ use super::*;
 use crate::api::credentials::{Authorities, SecretName, TlsRef};
 
 /// A receiver with this certificate; its address.
-fn receiver(chain: Vec<CertificateDer<'static>>, key: &KeyPair) -> SocketAddr {
+pub(super) fn receiver(chain: Vec<CertificateDer<'static>>, key: &KeyPair) -> SocketAddr {
     serve(ServerConfig::builder().with_no_client_auth(), chain, key)
 }
 
@@ -49,10 +49,16 @@ fn serve(
     address
 }
 
-fn authority() -> CertifiedIssuer<'static, KeyPair> {
+pub(super) fn authority() -> CertifiedIssuer<'static, KeyPair> {
     let mut params = CertificateParams::default();
     params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
     CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap()
+}
+
+/// A sender that trusts this authority as if the system did.
+pub(super) fn trusting_ca(ca: &CertifiedIssuer<'_, KeyPair>, proxy: Option<Proxy>) -> Sender {
+    provider();
+    Sender::trusting(vec![ca.der().clone()], proxy, lax(), Secrets::fixed([]), Metrics::new()).unwrap()
 }
 
 fn to_tls(address: SocketAddr) -> Outgoing {
@@ -63,8 +69,7 @@ fn to_tls(address: SocketAddr) -> Outgoing {
 async fn only_a_certificate_that_is_right_in_every_way_is_trusted() {
     provider();
     let ca = authority();
-    let root = reqwest::Certificate::from_der(ca.der()).unwrap();
-    let sender = Sender::trusting(lax(), Secrets::fixed([]), Metrics::new(), vec![root]).unwrap();
+    let sender = trusting_ca(&ca, None);
     let for_name = |name: &str| CertificateParams::new(vec![name.to_owned()]).unwrap();
     let mut expired = for_name("127.0.0.1");
     expired.not_before = date_time_ymd(2001, 1, 1);
@@ -113,8 +118,13 @@ async fn a_receiver_without_tls_is_told_apart() {
 
 /// A certificate for loopback of this authority, and its key.
 fn issued(ca: &CertifiedIssuer<'_, KeyPair>) -> (rcgen::Certificate, KeyPair) {
+    issued_for("127.0.0.1", ca)
+}
+
+/// A certificate for a name of this authority, and its key.
+pub(super) fn issued_for(name: &str, ca: &CertifiedIssuer<'_, KeyPair>) -> (rcgen::Certificate, KeyPair) {
     let key = KeyPair::generate().unwrap();
-    (CertificateParams::new(vec!["127.0.0.1".to_owned()]).unwrap().signed_by(&key, ca).unwrap(), key)
+    (CertificateParams::new(vec![name.to_owned()]).unwrap().signed_by(&key, ca).unwrap(), key)
 }
 
 fn with_secrets(values: &[(&str, String)]) -> Sender {

@@ -47,6 +47,16 @@ impl Call {
         self.object().first() == Some(&"leases")
     }
 
+    /// Whether it is about objects of this resource, in some namespace.
+    pub fn concerns(&self, resource: &str) -> bool {
+        self.object().first() == Some(&resource)
+    }
+
+    /// Whether the status of a notification is to be written.
+    pub fn is_notification_status(&self) -> bool {
+        self.method == "PATCH" && matches!(self.object()[..], ["notifications", _, "status"])
+    }
+
     /// Whether it opens a watch.
     pub fn is_watch(&self) -> bool {
         self.query.split('&').any(|pair| pair == "watch=true")

@@ -1,0 +1,165 @@
+//! Which pending deliveries of a lane are replaced by later ones, and how many each stands for. Pure.
+//!
+//! A later one about the same subject says all that an earlier one said. With `supersede` every earlier one goes that is not
+//! in flight. Without it a lane holds [`BOUND`]; what is beyond goes from the young end, so that what is oldest is still sent
+//! as it happened and the newest stands for the gap. Nothing goes without a record: each is settled as Superseded.
+//!
+//! The count is a chain: each superseded one carries how many it had replaced itself, and the next about the same subject
+//! replaces one more. So it can be told from what is stored, after a crash at any point.
+
+use std::collections::{HashMap, HashSet};
+use std::hash::Hash;
+
+use super::lane::{Lane, Place};
+use super::record::Record;
+use crate::api::{DeliveryStatus, Outcome, Time};
+
+/// Deliveries that may be pending in a lane.
+pub const BOUND: usize = 100;
+
+/// Why they are superseded: the reason that is shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Why {
+    /// `spec.delivery.supersede`.
+    Wanted,
+    /// The lane is full.
+    LaneFull,
+}
+
+impl Why {
+    /// The word on the wire.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Wanted => "NewerPending",
+            Self::LaneFull => "LaneFull",
+        }
+    }
+}
+
+/// The places of those that go, oldest first.
+#[must_use]
+pub fn victims(lane: &Lane<Record>, why: Why) -> Vec<Place> {
+    let queue = lane.iter().map(|(place, record)| (place, record.theme()));
+    let most = match why {
+        Why::Wanted => usize::MAX,
+        Why::LaneFull => lane.len().saturating_sub(BOUND),
+    };
+    choose(queue, lane.at_work(), most)
+}
+
+/// At most `most` that have a later one of the same theme, youngest first; given back in order.
+fn choose<K: Eq + Hash>(
+    queue: impl DoubleEndedIterator<Item = (Place, K)>,
+    at_work: Option<Place>,
+    most: usize,
+) -> Vec<Place> {
+    let mut later = HashSet::new();
+    let replaced = queue.rev().filter_map(|(place, theme)| {
+        // Remembered first: one at work is no less a later one of those before it.
+        let replaced = !later.insert(theme);
+        (replaced && Some(place) != at_work).then_some(place)
+    });
+    let mut places: Vec<_> = replaced.take(most).collect();
+    places.reverse();
+    places
+}
+
+/// The statuses of those that go. `known`: how many one stands for by what was stored before.
+pub fn statuses(
+    lane: &Lane<Record>,
+    victims: &[Place],
+    why: Why,
+    now: Time,
+    known: impl Fn(&Record, Place) -> i64,
+) -> Vec<DeliveryStatus> {
+    let goes: HashSet<_> = victims.iter().copied().collect();
+    let mut chain = HashMap::new();
+    let mut statuses = Vec::with_capacity(victims.len());
+    for (place, record) in lane.iter() {
+        if !goes.contains(&place) {
+            chain.remove(&record.theme());
+            continue;
+        }
+        let count = chain.get(&record.theme()).copied().unwrap_or_else(|| known(record, place));
+        chain.insert(record.theme(), count + 1);
+        statuses.push(settled(&record.status, count, why, now));
+    }
+    statuses
+}
+
+fn settled(before: &DeliveryStatus, superseded: i64, why: Why, now: Time) -> DeliveryStatus {
+    DeliveryStatus {
+        outcome: Some(Outcome::Superseded),
+        reason: Some(why.as_str().to_owned()),
+        next_attempt_time: None,
+        settled_time: Some(now),
+        superseded,
+        ..before.clone()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::delivery::testing::record;
+
+    fn places(lane: &str, at_work: Option<i64>, most: usize) -> Vec<i64> {
+        let place = |serial| Place::from(&*record(serial).spec);
+        let queue: Vec<_> = lane.bytes().zip(1..).map(|(theme, serial)| (place(serial), theme)).collect();
+        choose(queue.into_iter(), at_work.map(place), most).into_iter().map(Place::serial).collect()
+    }
+
+    #[test]
+    fn what_has_a_later_one_of_its_theme_goes() {
+        // what is pending, oldest first; the one at work; how many may go; those that go
+        for (lane, at_work, most, expected) in [
+            ("", None, usize::MAX, &[][..]),
+            ("a", None, usize::MAX, &[]),
+            ("aaaa", None, usize::MAX, &[1, 2, 3]),
+            ("aaaa", Some(1), usize::MAX, &[2, 3]),
+            ("aaaa", Some(4), usize::MAX, &[1, 2, 3]),
+            ("abab", None, usize::MAX, &[1, 2]),
+            ("abc", None, usize::MAX, &[]),
+            ("aaaa", None, 1, &[3]),
+            ("aaaa", Some(3), 1, &[2]),
+            ("abacd", None, 2, &[1]),
+            ("aaaa", None, 0, &[]),
+        ] {
+            assert_eq!(places(lane, at_work, most), expected, "{lane}");
+        }
+    }
+
+    #[test]
+    fn counts_are_a_chain_that_goes_on_from_what_is_stored() {
+        let mut lane = Lane::default();
+        for serial in 1..=5 {
+            let record = record(serial);
+            lane.insert(Place::from(&*record.spec), record);
+        }
+        let at = |serial| Place::from(&*record(serial).spec);
+        let known = |_: &Record, place: Place| if place == at(1) { 7 } else { 0 };
+        let counts = |victims: &[Place]| {
+            let statuses = statuses(&lane, victims, Why::Wanted, Time::UNIX_EPOCH, known);
+            statuses.into_iter().map(|s| s.superseded).collect::<Vec<_>>()
+        };
+        assert_eq!(counts(&[at(1), at(2), at(3), at(4)]), [7, 8, 9, 10]);
+        assert_eq!(counts(&[at(1), at(3), at(4)]), [7, 0, 1], "one that stays is itself what the later ones follow");
+        let status = &statuses(&lane, &[at(1)], Why::LaneFull, Time::UNIX_EPOCH, known)[0];
+        assert_eq!((status.outcome, status.reason.as_deref()), (Some(Outcome::Superseded), Some("LaneFull")));
+    }
+
+    #[test]
+    fn a_lane_keeps_its_bound() {
+        let mut lane = Lane::default();
+        for serial in 1..=130 {
+            let record = record(serial);
+            lane.insert(Place::from(&*record.spec), record);
+        }
+        let gone: Vec<_> = victims(&lane, Why::LaneFull).into_iter().map(Place::serial).collect();
+        assert_eq!(gone, (100..130).collect::<Vec<_>>());
+        let places = victims(&lane, Why::LaneFull);
+        assert_eq!(lane.supersede(&places).len(), 30);
+        assert_eq!(lane.len(), BOUND);
+    }
+}

@@ -1,0 +1,283 @@
+//! Every row of the table in `docs/delivery.md` that an answer decides: what is given up at once, what is tried again, and what
+//! people read of it meanwhile.
+
+use std::net::SocketAddr;
+
+use futures::future::join_all;
+use k8s_openapi::api::core::v1::Secret;
+use pennant::api::conditions::ConditionStatus;
+use pennant::api::{Delivery, DeliveryStatus, Notification, Outcome};
+use serde_json::json;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpListener;
+
+use crate::support::receiver::{Gate, gaps};
+use crate::support::{Oracle, Pennant, Receiver, Reply, World, eventually};
+
+/// Answers after which nothing is tried again.
+const FOR_GOOD: [(u16, &str); 20] = [
+    (300, "Redirected"),
+    (301, "Redirected"),
+    (302, "Redirected"),
+    (303, "Redirected"),
+    (304, "Redirected"),
+    (307, "Redirected"),
+    (308, "Redirected"),
+    (400, "ReceiverRejected"),
+    (402, "ReceiverRejected"),
+    (405, "ReceiverRejected"),
+    (406, "ReceiverRejected"),
+    (409, "ReceiverRejected"),
+    (410, "ReceiverGone"),
+    (411, "ReceiverRejected"),
+    (413, "ReceiverRejected"),
+    (415, "ReceiverRejected"),
+    (418, "ReceiverRejected"),
+    (422, "ReceiverRejected"),
+    (451, "ReceiverRejected"),
+    (499, "ReceiverRejected"),
+];
+
+/// Answers after which it is tried again, on schedule.
+const NOT_FOR_GOOD: [(u16, &str); 15] = [
+    (401, "CredentialsRejected"),
+    (403, "CredentialsRejected"),
+    (404, "ReceiverNotFound"),
+    (408, "ReceiverError"),
+    (425, "ReceiverError"),
+    (429, "ReceiverError"),
+    (500, "ReceiverError"),
+    (501, "ReceiverError"),
+    (502, "ReceiverError"),
+    (503, "ReceiverError"),
+    (504, "ReceiverError"),
+    (507, "ReceiverError"),
+    (599, "ReceiverError"),
+    (600, "ReceiverError"),
+    (999, "ReceiverError"),
+];
+
+/// Pipeline `shop` with an application for each code, and notification `hook` to `/hook/c404` and so on.
+async fn shop(ns: &str, codes: &[u16], hook: serde_json::Value) -> (World, Receiver, Vec<String>) {
+    let world = World::new(ns).await;
+    let receiver = Receiver::start();
+    let apps: Vec<_> = codes.iter().map(|code| format!("c{code}")).collect();
+    join_all(apps.iter().map(|app| world.deploy(app, "1"))).await;
+    let targets: Vec<_> = apps.iter().map(|app| format!("dev/{app}")).collect();
+    world.pipeline("shop", &targets.iter().map(String::as_str).collect::<Vec<_>>()).await;
+    world.notification("hook", &receiver, hook).await;
+    (world, receiver, apps)
+}
+
+/// The status of the delivery of revision 2 to an application, once it says something.
+async fn said(world: &World, app: &str) -> DeliveryStatus {
+    let about = |d: &Delivery| d.spec.subject.target.as_ref().is_some_and(|t| t.app.name == app);
+    let delivery = world.delivery("Deployed 2", |d| about(d) && d.status.as_ref().is_some_and(|s| s.reason.is_some())).await;
+    delivery.status.unwrap()
+}
+
+#[tokio::test]
+async fn what_is_refused_for_good_is_parked_after_one_request() {
+    let codes = FOR_GOOD.map(|(code, _)| code);
+    let (world, receiver, apps) = shop("answers-for-good", &codes, json!({})).await;
+    let elsewhere = Receiver::start();
+    for (code, app) in codes.iter().zip(&apps) {
+        let body = if *code == 304 { String::new() } else { format!("nope {code} {}", "x".repeat(5000)) };
+        let reply = Reply::status(*code).body(&body).header("location", &elsewhere.url("/"));
+        receiver.script(&format!("/hook/{app}"), [reply]);
+    }
+    let _pennant = Pennant::start(&world).await;
+    world.settled().await;
+
+    for tag in ["2", "3"] {
+        join_all(apps.iter().map(|app| world.ship(app, tag))).await;
+        world.observed_at("shop", tag, &apps.iter().map(String::as_str).collect::<Vec<_>>()).await;
+    }
+    world.fence("shop", &["hook"]).await;
+    let oracle = Oracle::new(&world, &receiver);
+    let steps = ["Deployed 2 [Parked]", "Deployed 3"];
+    apps.iter().fold(oracle, |o, app| o.lane(&format!("shop/hook/dev/{app}"), &steps)).check().await;
+
+    for ((code, reason), app) in FOR_GOOD.iter().zip(&apps) {
+        assert_eq!(receiver.to(&format!("/hook/{app}")).len(), 2, "one request each: {code}");
+        let status = said(&world, app).await;
+        let expected = (Some(Outcome::Parked), Some(*reason), Some(*code), 1);
+        assert_eq!((status.outcome, status.reason.as_deref(), status.status_code, status.attempts), expected);
+        assert!(status.error.as_ref().is_some_and(|e| e.contains(&code.to_string())), "{status:?}");
+        let response = status.response.unwrap_or_default();
+        assert_eq!(response.starts_with(&format!("nope {code} x")), *code != 304, "{response}");
+        assert!(response.len() <= 256, "{} bytes of the answer are kept", response.len());
+        assert!(status.settled_time.is_some() && status.next_attempt_time.is_none());
+    }
+    assert_eq!(elsewhere.connections(), 0, "redirects are not followed");
+    let note = world.warning("hook", "DeliveryParked").await;
+    assert!(FOR_GOOD.iter().any(|(code, reason)| note.contains(&format!("{reason}: {code}"))), "{note}");
+    eventually("the Notification counts them", async || {
+        let status = world.get_notification("hook").await.status.unwrap_or_default();
+        let counts = (status.pending, status.parked);
+        if counts == (0, i64::try_from(codes.len()).unwrap()) { Ok(()) } else { Err(format!("{counts:?}")) }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn what_may_pass_is_tried_again_on_schedule_and_says_when() {
+    let codes = NOT_FOR_GOOD.map(|(code, _)| code);
+    let slow = json!({"endpoint": {"timeout": "3s"}, "delivery": {"retry": {"initial": "10m", "max": "10m"}}});
+    // Two more: 1 for a connection that is closed, 2 for one that says nothing.
+    let (world, receiver, apps) = shop("answers-retried", &[&codes[..], &[1, 2]].concat(), slow).await;
+    for (code, app) in codes.iter().zip(&apps) {
+        receiver.script(&format!("/hook/{app}"), [Reply::status(*code).body("later")]);
+    }
+    receiver.script("/hook/c1", [Reply::Close]);
+    receiver.script("/hook/c2", [Reply::Hang]);
+    let _pennant = Pennant::start(&world).await;
+    world.settled().await;
+
+    join_all(apps.iter().map(|app| world.ship(app, "2"))).await;
+    let rows = NOT_FOR_GOOD.map(|(code, reason)| (Some(code), reason));
+    let rows = rows.into_iter().chain([(None, "ConnectionFailed"), (None, "Timeout")]);
+    for ((code, reason), app) in rows.zip(&apps) {
+        let status = said(&world, app).await;
+        let expected = (None, Some(reason), code, 1);
+        assert_eq!((status.outcome, status.reason.as_deref(), status.status_code, status.attempts), expected, "{app}");
+        assert_eq!(status.response.as_deref(), code.map(|_| "later"), "{app}");
+        assert!(status.error.is_some(), "{app}");
+        let gap = status.next_attempt_time.unwrap().duration_since(status.last_attempt_time.unwrap()).as_secs();
+        assert!((600..=780).contains(&gap), "{app} is tried again in {gap} s");
+    }
+    let waits = world.condition("hook", "Delivering", |c| c.message.starts_with("17 lanes wait")).await;
+    assert_eq!(waits.status, ConditionStatus::False);
+
+    // An edit has all of them tried at once.
+    let quick = json!({"spec": {"delivery": {"retry": {"initial": "100ms", "max": "1s"}}}});
+    world.patch::<Notification>("hook", quick).await;
+    world.fence("shop", &["hook"]).await;
+    let oracle = Oracle::new(&world, &receiver);
+    apps.iter().fold(oracle, |o, app| o.lane(&format!("shop/hook/dev/{app}"), &["Deployed 2"])).check().await;
+    for app in &apps {
+        let requests = receiver.to(&format!("/hook/{app}"));
+        assert_eq!(requests.len(), 2, "{app}");
+        assert_eq!((requests[0].id(), &requests[0].body), (requests[1].id(), &requests[1].body), "{app}");
+    }
+    world.condition("hook", "Delivering", |c| c.status == ConditionStatus::True).await;
+}
+
+#[tokio::test]
+async fn a_receiver_that_is_not_found_is_tried_three_times() {
+    let quick = json!({"delivery": {"retry": {"initial": "100ms", "max": "10s"}}});
+    // By what they are answered first: 404 for good, 404 at first, and another word between.
+    let (world, receiver, _) = shop("answers-404", &[3, 2, 5], quick).await;
+    receiver.script("/hook/c3", [404, 404, 404].map(Reply::status));
+    receiver.script("/hook/c2", [404, 404, 200].map(Reply::status));
+    receiver.script("/hook/c5", [404, 404, 503, 404, 404].map(Reply::status));
+    let _pennant = Pennant::start(&world).await;
+    world.settled().await;
+
+    for app in ["c3", "c2", "c5"] {
+        world.ship(app, "2").await;
+        world.ship(app, "3").await;
+    }
+    world.fence("shop", &["hook"]).await;
+    Oracle::new(&world, &receiver)
+        .lane("shop/hook/dev/c3", &["Deployed 2 [Parked]", "Deployed 3"])
+        .lane("shop/hook/dev/c2", &["Deployed 2", "Deployed 3"])
+        .lane("shop/hook/dev/c5", &["Deployed 2", "Deployed 3"])
+        .check()
+        .await;
+    for (app, requests) in [("c3", 3), ("c2", 3), ("c5", 6)] {
+        let all = receiver.to(&format!("/hook/{app}"));
+        assert_eq!(all.len(), requests + 1, "{app}");
+        assert!(all[..requests].iter().all(|r| r.id() == all[0].id()), "{app}");
+        let gaps = gaps(&all[..3]);
+        assert!(gaps[0].as_millis() >= 100 && gaps[1].as_millis() >= 200, "{app}: {gaps:?}");
+    }
+    let parked = said(&world, "c3").await;
+    assert_eq!((parked.reason.as_deref(), parked.attempts), (Some("ReceiverNotFound"), 3));
+}
+
+#[tokio::test]
+async fn credentials_that_change_while_they_are_refused_are_tried_at_once() {
+    let token = json!({"secretKeyRef": {"name": "token", "key": "key"}});
+    let hook = json!({
+        "endpoint": {"auth": {"token": token}, "timeout": "60s"},
+        "delivery": {"retry": {"initial": "10m", "max": "10m"}},
+    });
+    let (world, receiver, apps) = shop("answers-rotated", &[401, 403], hook).await;
+    world.secret("token", json!({"key": "first"})).await;
+    let gate = Gate::new();
+    receiver.script("/hook/c401", [Reply::status(401).behind(&gate)]);
+    receiver.script("/hook/c403", [Reply::status(403).behind(&gate)]);
+    let _pennant = Pennant::start(&world).await;
+    world.settled().await;
+
+    join_all(apps.iter().map(|app| world.ship(app, "2"))).await;
+    for app in &apps {
+        receiver.wait(&format!("/hook/{app}"), 1).await;
+    }
+    world.patch::<Secret>("token", json!({"stringData": {"key": "second"}})).await;
+    eventually("the new value is known", async || {
+        world.fence("shop", &["hook"]).await;
+        let last = receiver.to("/hook/fence").last().map(|r| r.header("authorization").to_owned());
+        if last.as_deref() == Some("Bearer second") { Ok(()) } else { Err(format!("{last:?}")) }
+    })
+    .await;
+    gate.open();
+    let oracle = Oracle::new(&world, &receiver);
+    apps.iter().fold(oracle, |o, app| o.lane(&format!("shop/hook/dev/{app}"), &["Deployed 2"])).check().await;
+    for app in &apps {
+        let sent: Vec<_> =
+            receiver.to(&format!("/hook/{app}")).iter().map(|r| r.header("authorization").to_owned()).collect();
+        assert_eq!(sent, ["Bearer first", "Bearer second"], "{app}");
+    }
+}
+
+#[tokio::test]
+async fn a_receiver_that_cannot_be_reached_or_trusted_says_so_and_heals() {
+    let world = World::new("answers-reach").await;
+    let (receiver, mut refusing) = (Receiver::start(), Receiver::refusing());
+    world.deploy("web", "1").await;
+    world.pipeline("shop", &["dev/web"]).await;
+    let slow = json!({"delivery": {"retry": {"initial": "10m", "max": "10m"}}});
+    world.notification("refused", &refusing, slow.clone()).await;
+    let mut tls = slow;
+    tls["endpoint"] = json!({"url": format!("https://{}/", without_tls().await)});
+    world.notification("tls", &receiver, tls).await;
+    let _pennant = Pennant::start(&world).await;
+    world.settled().await;
+
+    world.ship("web", "2").await;
+    world.ship("web", "3").await;
+    for (notification, reason) in [("refused", "ConnectionFailed"), ("tls", "TlsFailed")] {
+        let waits = |d: &Delivery| {
+            let status = d.status.clone().unwrap_or_default();
+            let tried = status.attempts == 1 && status.outcome.is_none() && status.next_attempt_time.is_some();
+            d.spec.notification == notification && tried && status.reason.as_deref() == Some(reason)
+        };
+        world.delivery("Deployed 2", waits).await;
+        world.condition(notification, "Delivering", |c| c.reason == reason).await;
+    }
+    refusing.listen();
+    let quick = json!({"spec": {"delivery": {"retry": {"initial": "100ms"}}}});
+    world.patch::<Notification>("refused", quick).await;
+    let url = json!({"spec": {"endpoint": {"url": receiver.url("/tls/{{target.app.name}}")}}});
+    world.patch::<Notification>("tls", url).await;
+    world.fence("shop", &["refused", "tls"]).await;
+    let steps = ["Deployed 2", "Deployed 3"];
+    let oracle = Oracle::new(&world, &receiver).and(&refusing).with_attempts_unseen();
+    oracle.lane("shop/refused/dev/web", &steps).lane("shop/tls/dev/web", &steps).check().await;
+    assert_eq!((refusing.to("/refused/web").len(), receiver.to("/tls/web").len()), (2, 2));
+}
+
+/// Where somebody listens who takes everything for HTTP, and says so.
+async fn without_tls() -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(async move {
+        while let Ok((mut stream, _)) = listener.accept().await {
+            let _ = stream.write_all(b"HTTP/1.1 400 Bad Request\r\nconnection: close\r\n\r\n").await;
+            let _ = stream.read(&mut [0; 4096]).await;
+        }
+    });
+    address
+}

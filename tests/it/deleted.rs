@@ -1,0 +1,139 @@
+//! Deliveries that a person deletes before they are settled: they are over, and their lane goes on.
+
+use kube::ResourceExt as _;
+use kube::api::{DeleteParams, ListParams};
+use pennant::api::{Delivery, Outcome};
+use serde_json::json;
+
+use crate::support::receiver::Gate;
+use crate::support::{Oracle, Pennant, Receiver, Reply, World, eventually};
+
+/// Notification `hook`, about to say three things about `web`.
+struct Stage {
+    world: World,
+    receiver: Receiver,
+    _pennant: Pennant,
+}
+
+impl Stage {
+    async fn new(ns: &str, first: Reply, retry: serde_json::Value) -> Self {
+        let world = World::new(ns).await;
+        let receiver = Receiver::start();
+        receiver.script("/hook/web", [first]);
+        world.deploy("web", "1").await;
+        world.pipeline("shop", &["dev/web"]).await;
+        let hook = json!({"endpoint": {"timeout": "4s"}, "delivery": {"retry": retry}});
+        world.notification("hook", &receiver, hook).await;
+        world.notification("other", &receiver, json!({})).await;
+        let pennant = Pennant::start(&world).await;
+        world.settled().await;
+        for tag in ["2", "3", "4"] {
+            world.ship("web", tag).await;
+            world.observed_at("shop", tag, &["web"]).await;
+        }
+        receiver.wait("/hook/web", 1).await;
+        // Whatever is deleted from here on has been passed by the cursor.
+        world.fence("shop", &["other"]).await;
+        world.delivery("Deployed 4", |d| d.spec.notification == "hook").await;
+        Self { world, receiver, _pennant: pennant }
+    }
+
+    /// Deletes what `hook` has to say of this revision.
+    async fn delete(&self, what: &str) {
+        let found = self.world.delivery(what, |d| d.spec.notification == "hook").await;
+        self.world.delete::<Delivery>(&found.name_any()).await;
+    }
+
+    /// Waits until what `hook` has to say of this revision has been taken.
+    async fn delivered(&self, what: &str) {
+        let taken = |d: &Delivery| d.status.as_ref().is_some_and(|s| s.outcome == Some(Outcome::Delivered));
+        self.world.delivery(what, |d| d.spec.notification == "hook" && taken(d)).await;
+    }
+
+    /// All that came, in the words of the oracle, which has no audit of what was deleted.
+    async fn received(&self, steps: &[&str]) {
+        self.world.fence("shop", &["hook", "other"]).await;
+        let oracle = Oracle::new(&self.world, &self.receiver).without_audit();
+        let all = ["Deployed 2", "Deployed 3", "Deployed 4"];
+        oracle.lane("shop/hook/dev/web", steps).lane("shop/other/dev/web", &all).check().await;
+        eventually("nothing waits any more", async || {
+            let status = self.world.get_notification("hook").await.status.unwrap_or_default();
+            if status.pending == 0 { Ok(()) } else { Err(format!("{} are pending", status.pending)) }
+        })
+        .await;
+    }
+}
+
+fn quick() -> serde_json::Value {
+    json!({"initial": "100ms", "max": "500ms"})
+}
+
+#[tokio::test]
+async fn one_in_flight_is_over_with_its_request_and_not_before() {
+    let gate = Gate::new();
+    let stage = Stage::new("deleted-in-flight", Reply::status(200).behind(&gate), quick()).await;
+    stage.delete("Deployed 2").await;
+    stage.world.fence("shop", &["other"]).await;
+    assert_eq!(stage.receiver.to("/hook/web").len(), 1, "its request is still under way");
+    gate.open();
+    stage.received(&["Deployed 2", "Deployed 3", "Deployed 4"]).await;
+    assert_eq!(stage.receiver.to("/hook/web").len(), 3);
+}
+
+#[tokio::test]
+async fn one_in_flight_that_fails_is_not_tried_again() {
+    let gate = Gate::new();
+    let stage = Stage::new("deleted-failing", Reply::status(500).behind(&gate), quick()).await;
+    stage.delete("Deployed 2").await;
+    gate.open();
+    stage.received(&["Deployed 2", "Deployed 3", "Deployed 4"]).await;
+    let answers: Vec<_> = stage.receiver.to("/hook/web").iter().map(|r| r.answered.map(|(code, _)| code)).collect();
+    assert_eq!(answers, [Some(500), Some(200), Some(200)]);
+}
+
+#[tokio::test]
+async fn one_in_flight_that_hangs_is_over_when_its_time_is() {
+    let stage = Stage::new("deleted-hanging", Reply::Hang, quick()).await;
+    stage.delete("Deployed 2").await;
+    stage.received(&["Deployed 2", "Deployed 3", "Deployed 4"]).await;
+    assert_eq!(stage.receiver.to("/hook/web").len(), 3);
+}
+
+#[tokio::test]
+async fn one_that_waits_for_its_retry_makes_room_for_the_next() {
+    let stage = Stage::new("deleted-waiting", Reply::status(500), json!({"initial": "10m", "max": "10m"})).await;
+    let waits = |d: &Delivery| d.status.as_ref().is_some_and(|s| s.next_attempt_time.is_some());
+    stage.world.delivery("Deployed 2", waits).await;
+    stage.delete("Deployed 2").await;
+    stage.delivered("Deployed 4").await;
+    stage.received(&["Deployed 2", "Deployed 3", "Deployed 4"]).await;
+    assert_eq!(stage.receiver.to("/hook/web").len(), 3);
+}
+
+#[tokio::test]
+async fn one_that_is_not_yet_its_turn_is_never_sent() {
+    let gate = Gate::new();
+    let stage = Stage::new("deleted-behind", Reply::status(200).behind(&gate), quick()).await;
+    stage.delete("Deployed 3").await;
+    gate.open();
+    stage.received(&["Deployed 2", "Deployed 4"]).await;
+    assert_eq!(stage.receiver.to("/hook/web").len(), 2);
+}
+
+#[tokio::test]
+async fn all_at_once_leave_an_empty_lane_that_goes_on() {
+    let gate = Gate::new();
+    let stage = Stage::new("deleted-all", Reply::status(503).behind(&gate), quick()).await;
+    let ours = ListParams::default().labels("pennant.dev/notification=hook");
+    let api = stage.world.api::<Delivery>();
+    api.delete_collection(&DeleteParams::default(), &ours).await.expect("deleted");
+    gate.open();
+    stage.world.ship("web", "5").await;
+    stage.delivered("Deployed 5").await;
+    stage.world.fence("shop", &["hook", "other"]).await;
+    let oracle = Oracle::new(&stage.world, &stage.receiver).without_audit();
+    let all = ["Deployed 2", "Deployed 3", "Deployed 4", "Deployed 5"];
+    let some = ["Deployed 2", "Deployed 5"];
+    oracle.lane("shop/hook/dev/web", &some).lane("shop/other/dev/web", &all).check().await;
+    assert_eq!(stage.receiver.to("/hook/web").len(), 2);
+}

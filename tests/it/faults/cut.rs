@@ -1,0 +1,116 @@
+//! A minute and more without the API server: what is allowed to be sent is bounded by the Lease, and by what can be written down.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use k8s_openapi::api::coordination::v1::Lease;
+use kube::ResourceExt as _;
+use pennant::api::Delivery;
+use serde_json::json;
+
+use super::{Stage, is};
+use crate::support::pennant::Options;
+use crate::support::receiver::Gate;
+use crate::support::{Oracle, Pennant, Reply, World};
+
+/// By what is on its way when the API server goes: a request, nothing, a retry that is due soon, one that is due later than
+/// the Lease allows, and one that fails always.
+const APPS: [&str; 5] = ["flying", "resting", "soon", "later", "failing"];
+const LEASE: &str = "pennant-dispatch";
+
+/// What becomes of the Lease meanwhile.
+#[derive(Clone, Copy, PartialEq)]
+enum Meanwhile {
+    /// It lasts.
+    Lasts,
+    /// It is deleted, and nobody takes it.
+    Deleted,
+    /// It runs out, and nobody takes it.
+    RunsOut,
+}
+
+#[tokio::test]
+async fn in_a_minute_without_the_api_server_a_lane_sends_one_request_at_most() {
+    tokio::join!(
+        cut_off("cut-minute", Duration::from_mins(1), Meanwhile::Lasts),
+        cut_off("cut-deleted", Duration::from_mins(1), Meanwhile::Deleted),
+        cut_off("cut-runs-out", Duration::from_secs(97), Meanwhile::RunsOut),
+    );
+}
+
+async fn cut_off(ns: &str, span: Duration, meanwhile: Meanwhile) {
+    let hook = json!({"endpoint": {"timeout": "60s"}, "delivery": {"retry": {"initial": "300ms", "max": "1s"}}});
+    let stage = Stage::new(ns, &APPS, hook).await;
+    let Stage { world, receiver, proxy, .. } = &stage;
+    let gate = Gate::new();
+    receiver.script("/hook/flying", [Reply::status(200).behind(&gate)]);
+    receiver.script("/hook/soon", [Reply::status(503).header("retry-after", "8")]);
+    // An attempt may take a minute, and the Lease lasts 90 s from the last renewal: 40 s later none may be begun.
+    receiver.script("/hook/later", [Reply::status(503).header("retry-after", "45")]);
+    receiver.always("/hook/failing", Reply::status(500));
+    // Observed by another process, whose way is clear: so there is more to be told all the time.
+    let _observer = Pennant::with(world, Options { controllers: "pipeline", ..Options::of(world) }).await;
+    let dispatcher = Pennant::with(world, Options { controllers: "dispatch", ..stage.options() }).await;
+    world.settled().await;
+    let epoch = lease(world).await.spec.and_then(|s| s.lease_transitions);
+    stage.ship("2").await;
+    stage.ship("3").await;
+    stage.recorded(2 * APPS.len()).await;
+    for app in ["soon", "later", "failing"] {
+        waits(world, app).await;
+    }
+    receiver.wait("/hook/flying", 1).await;
+    receiver.wait("/hook/resting", 2).await;
+    world.delivery("Deployed 3", |d| about(d, "resting") && d.status.as_ref().is_some_and(|s| s.outcome.is_some())).await;
+
+    proxy.cut();
+    let before = counts(&stage);
+    gate.open();
+    if meanwhile == Meanwhile::Deleted {
+        world.delete_any::<Lease>(LEASE).await;
+    }
+    stage.ship("4").await;
+    tokio::time::sleep(span).await;
+    let since: BTreeMap<_, _> =
+        counts(&stage).into_iter().map(|(app, count)| (app, count - before.get(app).unwrap_or(&0))).collect();
+    // What is under way in the moment of the cut may arrive after it.
+    assert!(since["failing"] <= 2, "{since:?}");
+    let others: Vec<_> = ["flying", "resting", "soon", "later"].iter().map(|app| since[app]).collect();
+    assert_eq!(others, [0, 0, 1, 0], "{ns}: {since:?}");
+    assert!(dispatcher.log().contains("the Lease could not be kept"));
+
+    receiver.always("/hook/failing", Reply::status(200));
+    proxy.heal();
+    world.fence("shop", &["hook"]).await;
+    let steps = ["Deployed 2", "Deployed 3", "Deployed 4"];
+    let oracle = Oracle::new(world, receiver);
+    APPS.iter().fold(oracle, |o, app| o.lane(&format!("shop/hook/dev/{app}"), &steps)).check().await;
+    let all = counts(&stage);
+    assert_eq!(["flying", "resting", "soon", "later"].map(|app| all[app]), [3, 3, 4, 4], "{ns}: {all:?}");
+    let now = lease(world).await;
+    let (holder, again) = now.spec.map(|s| (s.holder_identity.unwrap_or_default(), s.lease_transitions)).unwrap();
+    assert!(!holder.is_empty() && again >= epoch, "{ns}: {holder} {again:?}");
+    // Without a Lease nobody acts; with one that has run out, and that nobody has taken, its holder still does.
+    let paused = dispatcher.log().contains("this replica does not act any more");
+    assert_eq!(paused, meanwhile == Meanwhile::Deleted, "{ns}");
+}
+
+async fn lease(world: &World) -> Lease {
+    world.api::<Lease>().get(LEASE).await.expect("the Lease is there")
+}
+
+fn about(delivery: &Delivery, app: &str) -> bool {
+    delivery.spec.subject.target.as_ref().is_some_and(|t| t.app.name == app)
+}
+
+/// Waits until the first delivery to this application waits for its retry.
+async fn waits(world: &World, app: &str) {
+    let tried = |d: &Delivery| d.status.as_ref().is_some_and(|s| s.attempts > 0 && s.next_attempt_time.is_some());
+    let delivery = world.delivery("Deployed 2", |d| about(d, app) && tried(d)).await;
+    assert!(is(&delivery, "Deployed 2"), "{}", delivery.name_any());
+}
+
+/// How many requests came, by application.
+fn counts(stage: &Stage) -> BTreeMap<&'static str, usize> {
+    APPS.iter().map(|app| (*app, stage.receiver.to(&format!("/hook/{app}")).len())).collect()
+}

@@ -1,0 +1,133 @@
+//! Writes of attempts and outcomes whose answers are late or never come, and objects that a person edits meanwhile: each request
+//! is made once, and all that came of it is written down.
+
+use std::time::Duration;
+
+use kube::api::{Patch, PatchParams};
+use pennant::api::Delivery;
+use serde_json::json;
+
+use super::Stage;
+use crate::support::proxy::{Call, RuleId};
+use crate::support::receiver::Gate;
+use crate::support::{Fault, Oracle, Pennant, Proxy, Reply};
+
+/// The first write about a delivery of this notification that says how an attempt went, and the first that settles one.
+fn each_kind(proxy: &Proxy, notification: &str, fault: &Fault) -> [RuleId; 2] {
+    [false, true].map(|settles| {
+        let of = format!("-{notification}-");
+        let matches =
+            move |call: &Call| call.is_delivery_status() && call.is_outcome() == settles && call.path.contains(&of);
+        proxy.rule(matches, Fault::Times(1, Box::new(fault.clone())))
+    })
+}
+
+#[tokio::test]
+async fn a_write_that_is_answered_late_or_never_repeats_no_request() {
+    let stage = Stage::new("late-outcome", &["web"], json!({})).await;
+    let Stage { world, receiver, proxy, .. } = &stage;
+    let late = Gate::new();
+    // Longer than any call may take.
+    let never = Gate::new();
+    let faults = [
+        ("late", Fault::HoldAnswer(late.clone())),
+        ("mute", Fault::HoldAnswer(never.clone())),
+        ("lost", Fault::HoldRequest(never.clone())),
+        ("tardy", Fault::Late(Duration::from_secs(5))),
+    ];
+    for (name, _) in &faults {
+        world.notification(name, receiver, json!({})).await;
+        receiver.script(&format!("/{name}/web"), [Reply::status(500)]);
+    }
+    let _pennant = Pennant::with(world, stage.options()).await;
+    world.settled().await;
+    let rules = faults.each_ref().map(|(name, fault)| each_kind(proxy, name, fault));
+
+    stage.ship("2").await;
+    stage.ship("3").await;
+    proxy.hit(rules[0][0], 1).await;
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    assert_eq!(receiver.to("/late/web").len(), 1, "what came of the first request is not written yet");
+    late.open();
+    let names = faults.each_ref().map(|(name, _)| *name);
+    world.fence("shop", &[&names[..], &["hook"]].concat()).await;
+    let oracle = Oracle::new(world, receiver).lane("shop/hook/dev/web", &["Deployed 2", "Deployed 3"]);
+    let steps = ["Deployed 2", "Deployed 3"];
+    names.iter().fold(oracle, |o, name| o.lane(&format!("shop/{name}/dev/web"), &steps)).check().await;
+    for (name, [attempt, outcome]) in names.iter().zip(rules) {
+        assert!(proxy.hits(attempt) > 0 && proxy.hits(outcome) > 0, "{name}");
+        assert_eq!(receiver.to(&format!("/{name}/web")).len(), 3, "{name}: one that failed, and one for each");
+    }
+}
+
+#[tokio::test]
+async fn an_object_that_a_person_edits_while_it_is_in_flight_is_settled_all_the_same() {
+    let stage = Stage::new("late-edited", &["web"], json!({"endpoint": {"timeout": "30s"}})).await;
+    let Stage { world, receiver, proxy, .. } = &stage;
+    let gate = Gate::new();
+    receiver.script("/hook/web", [500, 200].map(|code| Reply::status(code).behind(&gate)));
+    let _pennant = Pennant::with(world, stage.options()).await;
+    world.settled().await;
+    let held = Gate::new();
+    let outcome = proxy.rule(Call::is_outcome, Fault::Times(1, Box::new(Fault::HoldRequest(held.clone()))));
+
+    stage.ship("2").await;
+    stage.ship("3").await;
+    stage.recorded(2).await;
+    receiver.wait("/hook/web", 1).await;
+    let name = world.delivery("Deployed 2", |_| true).await.metadata.name.unwrap();
+    // Once while the request is under way, and once while its outcome is.
+    let note = |text: &str| json!({"metadata": {"annotations": {"who": text}, "labels": {"seen": text}}});
+    world.patch::<Delivery>(&name, note("first")).await;
+    gate.open();
+    proxy.hit(outcome, 1).await;
+    world.patch::<Delivery>(&name, note("second")).await;
+    // Even its status, by somebody who may.
+    let meddled = Patch::Merge(json!({"status": {"reason": "Meddled", "error": "by hand"}}));
+    world.api::<Delivery>().patch_status(&name, &PatchParams::default(), &meddled).await.expect("patched");
+    held.open();
+    world.fence("shop", &["hook"]).await;
+    Oracle::new(world, receiver).lane("shop/hook/dev/web", &["Deployed 2", "Deployed 3"]).check().await;
+    assert_eq!(stage.requests(), 3);
+    let edited = world.delivery("Deployed 2", |_| true).await;
+    assert_eq!(edited.metadata.annotations.unwrap().get("who").map(String::as_str), Some("second"), "it is left alone");
+    let status = edited.status.unwrap();
+    assert_eq!((status.attempts, status.reason, status.error), (2, None, None));
+}
+
+#[tokio::test]
+async fn what_came_of_an_attempt_that_failed_is_written_before_the_next() {
+    let codes = [403, 409, 429, 500];
+    let stage = Stage::new("late-attempts", &["web"], json!({})).await;
+    let Stage { world, receiver, proxy, .. } = &stage;
+    let names = codes.map(|code| format!("n{code}"));
+    for name in &names {
+        world.notification(name, receiver, json!({})).await;
+        receiver.script(&format!("/{name}/web"), [503, 503].map(Reply::status));
+    }
+    let _pennant = Pennant::with(world, stage.options()).await;
+    world.settled().await;
+    let rules = codes.map(|code| {
+        let of = format!("-n{code}-");
+        proxy.rule(move |call| call.is_delivery_status() && call.path.contains(&of), Fault::Refuse(code))
+    });
+
+    stage.ship("2").await;
+    stage.ship("3").await;
+    for rule in rules {
+        proxy.hit(rule, 4).await;
+    }
+    world.fence("shop", &["hook"]).await;
+    for name in &names {
+        assert_eq!(receiver.to(&format!("/{name}/web")).len(), 1, "{name}");
+    }
+    rules.into_iter().for_each(|rule| proxy.remove(rule));
+    let all: Vec<_> = names.iter().map(String::as_str).chain(["hook"]).collect();
+    world.fence("shop", &all).await;
+    let oracle = Oracle::new(world, receiver);
+    let steps = ["Deployed 2", "Deployed 3"];
+    all.iter().fold(oracle, |o, name| o.lane(&format!("shop/{name}/dev/web"), &steps)).check().await;
+    for name in &names {
+        assert_eq!(receiver.to(&format!("/{name}/web")).len(), 4, "{name}: two that failed, and one for each");
+    }
+}

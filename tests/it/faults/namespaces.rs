@@ -1,0 +1,93 @@
+//! What the API server does to one namespace is that namespace's alone: writes there that hang or are refused hold up nobody else.
+
+use std::time::{Duration, Instant};
+
+use futures::future::join_all;
+use pennant::api::Delivery;
+use serde_json::json;
+
+use super::Stage;
+use crate::support::pennant::Options;
+use crate::support::proxy::Call;
+use crate::support::receiver::Gate;
+use crate::support::wait::heavy;
+use crate::support::{Fault, Oracle, Pennant, Proxy, Receiver, World, eventually};
+
+/// Notifications, each of which tells of all applications: twice as many lanes as outcomes are written at once.
+const NOTIFICATIONS: usize = 6;
+const APPS: usize = 100;
+/// In which another namespace's deliveries must be through, one after the other. A call that hangs is given up after 10 s, and
+/// whoever waits for its turn behind such calls waits as long for each of them.
+const PROMPT: Duration = Duration::from_secs(15);
+const TAGS: [&str; 5] = ["2", "3", "4", "5", "6"];
+
+#[tokio::test]
+async fn outcomes_that_hang_in_one_namespace_hold_up_no_other() {
+    let held = Gate::new();
+    troubled("namespaces-hang", Fault::HoldRequest(held.clone()), &held).await;
+}
+
+#[tokio::test]
+async fn outcomes_that_are_refused_in_one_namespace_hold_up_no_other() {
+    troubled("namespaces-refused", Fault::Refuse(403), &Gate::new()).await;
+}
+
+/// Every write of a delivery's status in one namespace ends like this, for hundreds of lanes, while another goes on.
+async fn troubled(ns: &str, fault: Fault, held: &Gate) {
+    let _alone = heavy().await;
+    let bad = World::new(&format!("{ns}-bad")).await;
+    let at_bad = Receiver::start();
+    let apps: Vec<_> = (0..APPS).map(|n| format!("app-{n}")).collect();
+    join_all(apps.iter().map(|app| bad.deploy(app, "1"))).await;
+    let targets: Vec<_> = apps.iter().map(|app| format!("dev/{app}")).collect();
+    bad.pipeline("shop", &targets.iter().map(String::as_str).collect::<Vec<_>>()).await;
+    let names: Vec<_> = (0..NOTIFICATIONS).map(|n| format!("hook-{n}")).collect();
+    for name in &names {
+        bad.notification(name, &at_bad, json!({})).await;
+    }
+    let good = Stage::new(&format!("{ns}-good"), &["web"], json!({})).await;
+    let watch = vec![bad.ns.clone(), good.world.ns.clone()];
+    let pennant = Pennant::with(&good.world, Options { watch, ..good.options() }).await;
+    bad.settled().await;
+    good.world.settled().await;
+
+    let path = format!("/namespaces/{}/", bad.ns);
+    let rule = good.proxy.rule(move |call: &Call| call.is_delivery_status() && call.path.contains(&path), fault);
+    join_all(apps.iter().map(|app| bad.ship(app, "2"))).await;
+    eventually("all requests are made", async || {
+        let count = at_bad.log().len();
+        if count == NOTIFICATIONS * APPS { Ok(()) } else { Err(format!("{count} of {}", NOTIFICATIONS * APPS)) }
+    })
+    .await;
+
+    let begin = Instant::now();
+    for tag in TAGS {
+        good.ship(tag).await;
+        let settled = |d: &Delivery| d.status.as_ref().is_some_and(|s| s.outcome.is_some());
+        good.world.delivery(&format!("Deployed {tag}"), settled).await;
+    }
+    let took = begin.elapsed();
+    good.world.fence("shop", &["hook"]).await;
+    let steps = TAGS.map(|tag| format!("Deployed {tag}"));
+    let oracle = Oracle::new(&good.world, &good.receiver);
+    oracle.lane("shop/hook/dev/web", &steps.each_ref().map(String::as_str)).check().await;
+    assert!(took < PROMPT, "it took {took:?}");
+    assert_eq!(at_bad.log().len(), NOTIFICATIONS * APPS, "no lane has gone past what is not written");
+
+    lift(&good.proxy, rule, held);
+    let names: Vec<_> = names.iter().map(String::as_str).collect();
+    bad.fence("shop", &names).await;
+    let mut oracle = Oracle::new(&bad, &at_bad);
+    for target in &targets {
+        for name in &names {
+            oracle = oracle.lane(&format!("shop/{name}/{target}"), &["Deployed 2"]);
+        }
+    }
+    oracle.check().await;
+    drop(pennant);
+}
+
+fn lift(proxy: &Proxy, rule: crate::support::proxy::RuleId, held: &Gate) {
+    proxy.remove(rule);
+    held.open();
+}

@@ -1,0 +1,244 @@
+//! Rights that are missing for a while: what still works goes on, somebody says what does not, nothing is lost, and it heals by
+//! itself.
+
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::ConfigMap;
+use pennant::api::conditions::ConditionStatus;
+use serde_json::json;
+
+use super::Stage;
+use crate::support::proxy::{Call, RuleId};
+use crate::support::wait::within;
+use crate::support::{Fault, Oracle, Pennant, eventually, world};
+
+/// A watch that is refused begins again after half a minute at the latest.
+const HEALS: Duration = Duration::from_secs(90);
+const STEPS: [&str; 2] = ["Deployed 2", "Deployed 3"];
+
+async fn stage(ns: &str) -> Stage {
+    let stage = Stage::new(ns, &["web"], json!({})).await;
+    stage.world.notification("other", &stage.receiver, json!({})).await;
+    stage
+}
+
+fn forbid(stage: &Stage, calls: impl Fn(&Call) -> bool + Send + Sync + 'static) -> RuleId {
+    stage.proxy.rule(calls, Fault::Refuse(403))
+}
+
+/// Two changes, each in the log.
+async fn ship(stage: &Stage) {
+    stage.ship("2").await;
+    stage.ship("3").await;
+}
+
+/// All has arrived, once.
+async fn arrived(stage: &Stage, notifications: &[&str]) {
+    stage.world.fence("shop", notifications).await;
+    let oracle = Oracle::new(&stage.world, &stage.receiver);
+    notifications.iter().fold(oracle, |o, n| o.lane(&format!("shop/{n}/dev/web"), &STEPS)).check().await;
+    for notification in notifications {
+        assert_eq!(stage.receiver.to(&format!("/{notification}/web")).len(), 2, "{notification}");
+    }
+}
+
+/// Waits until the log says this.
+async fn logged(pennant: &Pennant, words: &str) {
+    eventually(&format!("the log says {words}"), async || {
+        if pennant.log().contains(words) { Ok(()) } else { Err("it does not".to_owned()) }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn to_record() {
+    let stage = stage("rights-record").await;
+    let _pennant = Pennant::with(&stage.world, stage.options()).await;
+    stage.world.settled().await;
+    let rule = forbid(&stage, Call::is_create_delivery);
+    ship(&stage).await;
+    for notification in ["hook", "other"] {
+        let told = stage.world.condition(notification, "Delivering", |c| c.reason == "RecordRefused").await;
+        assert!(told.message.contains("the test refuses it"), "{}", told.message);
+        stage.world.warning(notification, "RecordRefused").await;
+    }
+    assert_eq!(stage.requests(), 0, "nothing is sent that is not recorded");
+    stage.proxy.remove(rule);
+    arrived(&stage, &["hook", "other"]).await;
+    stage.world.condition("hook", "Delivering", |c| c.status == ConditionStatus::True).await;
+}
+
+#[tokio::test]
+async fn to_write_outcomes() {
+    let stage = stage("rights-outcome").await;
+    let pennant = Pennant::with(&stage.world, stage.options()).await;
+    stage.world.settled().await;
+    let rule = forbid(&stage, Call::is_delivery_status);
+    ship(&stage).await;
+    stage.proxy.hit(rule, 6).await;
+    logged(&pennant, "a status could not be written; the lane waits").await;
+    for notification in ["hook", "other"] {
+        assert_eq!(stage.receiver.to(&format!("/{notification}/web")).len(), 1, "a lane waits for its outcome");
+    }
+    stage.proxy.remove(rule);
+    arrived(&stage, &["hook", "other"]).await;
+}
+
+#[tokio::test]
+async fn to_write_the_status_of_notifications() {
+    let stage = stage("rights-notification").await;
+    let pennant = Pennant::with(&stage.world, stage.options()).await;
+    stage.world.settled().await;
+    let rule = forbid(&stage, Call::is_notification_status);
+    ship(&stage).await;
+    arrived(&stage, &["hook", "other"]).await;
+    stage.proxy.hit(rule, 2).await;
+    logged(&pennant, "a status could not be written").await;
+    assert_eq!(stage.world.get_notification("hook").await.status.unwrap().delivered, 0);
+    stage.proxy.remove(rule);
+    within(HEALS, "the figures follow", async || {
+        let status = stage.world.get_notification("hook").await.status.unwrap();
+        // The fence is counted, too.
+        if status.delivered == 3 { Ok(()) } else { Err(format!("{status:?}")) }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn to_write_the_log() {
+    let stage = stage("rights-log").await;
+    let pennant = Pennant::with(&stage.world, stage.options()).await;
+    stage.world.settled().await;
+    let rule = forbid(&stage, Call::is_pipeline_status);
+    // Nothing says that they were seen but what is read afterwards: so the first is refused before the second happens.
+    stage.world.ship("web", "2").await;
+    stage.proxy.hit(rule, 1).await;
+    stage.world.ship("web", "3").await;
+    stage.proxy.hit(rule, 3).await;
+    logged(&pennant, "the test refuses it").await;
+    assert_eq!(stage.requests(), 0);
+    stage.proxy.remove(rule);
+    arrived(&stage, &["hook", "other"]).await;
+}
+
+#[tokio::test]
+async fn to_write_cursors() {
+    let stage = stage("rights-cursors").await;
+    let mut pennant = Pennant::with(&stage.world, stage.options()).await;
+    stage.world.settled().await;
+    let rule = forbid(&stage, Call::is_cursors);
+    ship(&stage).await;
+    stage.proxy.hit(rule, 2).await;
+    logged(&pennant, "a pass ended early").await;
+    for notification in ["hook", "other"] {
+        stage.receiver.wait(&format!("/{notification}/web"), 2).await;
+    }
+    let taken = |d: &pennant::api::Delivery| d.status.as_ref().is_some_and(|s| s.outcome.is_some());
+    for notification in ["hook", "other"] {
+        stage.world.delivery("Deployed 3", |d| d.spec.notification == notification && taken(d)).await;
+    }
+    // Whoever comes next finds old cursors, and by the names that all was sent.
+    pennant.kill9();
+    stage.proxy.remove(rule);
+    pennant.start_again().await;
+    arrived(&stage, &["hook", "other"]).await;
+}
+
+#[tokio::test]
+async fn to_write_events() {
+    let stage = stage("rights-events").await;
+    stage.receiver.script("/hook/web", [crate::support::Reply::status(400)]);
+    let rule = forbid(&stage, |call| call.concerns("events"));
+    let pennant = Pennant::with(&stage.world, stage.options()).await;
+    stage.world.settled().await;
+    ship(&stage).await;
+    stage.world.fence("shop", &["hook", "other"]).await;
+    stage.proxy.hit(rule, 1).await;
+    logged(&pennant, "the test refuses it").await;
+    let oracle = Oracle::new(&stage.world, &stage.receiver).lane("shop/other/dev/web", &STEPS);
+    oracle.lane("shop/hook/dev/web", &["Deployed 2 [Parked]", "Deployed 3"]).check().await;
+}
+
+#[tokio::test]
+async fn to_keep_the_leases() {
+    let stage = stage("rights-leases").await;
+    let pennant = Pennant::with(&stage.world, stage.options()).await;
+    stage.world.settled().await;
+    let rule = forbid(&stage, Call::is_lease);
+    // They are renewed every 10 s, and last for 90.
+    stage.proxy.hit(rule, 2).await;
+    ship(&stage).await;
+    arrived(&stage, &["hook", "other"]).await;
+    logged(&pennant, "the service account needs get, list, watch, create and update").await;
+    stage.proxy.remove(rule);
+    assert!(!pennant.log().contains("does not act any more"));
+}
+
+#[tokio::test]
+async fn to_read_secrets() {
+    let stage = stage("rights-secrets").await;
+    let Stage { world, receiver, proxy, .. } = &stage;
+    world.secret("token", json!({"key": "open sesame"})).await;
+    let token = json!({"secretKeyRef": {"name": "token", "key": "key"}});
+    world.notification("guarded", receiver, json!({"endpoint": {"auth": {"token": token}}})).await;
+    let rule = forbid(&stage, |call| call.concerns("secrets"));
+    let pennant = Pennant::with(world, stage.options()).await;
+    world.observed("shop").await;
+    for notification in ["hook", "other", "guarded"] {
+        world.cursor("shop", notification).await;
+    }
+    ship(&stage).await;
+    arrived_without(&stage, "guarded").await;
+    logged(&pennant, "a watch broke; trying again").await;
+    let told = world.condition("guarded", "Delivering", |c| c.status == ConditionStatus::False).await;
+    assert!(told.message.contains("token"), "{}", told.message);
+    assert!(receiver.to("/guarded/web").is_empty());
+    proxy.remove(rule);
+    heals(&stage, "guarded").await;
+    arrived(&stage, &["hook", "other", "guarded"]).await;
+    assert!(receiver.to("/guarded/web").iter().all(|r| r.header("authorization") == "Bearer open sesame"));
+    world.condition("guarded", "Delivering", |c| c.status == ConditionStatus::True).await;
+}
+
+#[tokio::test]
+async fn to_read_config_maps() {
+    let stage = stage("rights-config-maps").await;
+    let Stage { world, receiver, proxy, .. } = &stage;
+    world.create::<ConfigMap>(json!({"metadata": {"name": "texts"}, "data": {"body": world::BODY}})).await;
+    let from = json!({"name": "texts", "key": "body", "contentType": "application/json"});
+    let template = json!({"template": {"inline": null, "configMapKeyRef": from}});
+    world.notification("mapped", receiver, template).await;
+    let rule = forbid(&stage, |call| call.concerns("configmaps"));
+    let _pennant = Pennant::with(world, stage.options()).await;
+    world.observed("shop").await;
+    for notification in ["hook", "other", "mapped"] {
+        world.cursor("shop", notification).await;
+    }
+    ship(&stage).await;
+    arrived_without(&stage, "mapped").await;
+    let told = world.condition("mapped", "Ready", |c| c.status == ConditionStatus::False).await;
+    assert!(told.message.contains("texts"), "{}: {}", told.reason, told.message);
+    assert!(receiver.to("/mapped/web").is_empty());
+    proxy.remove(rule);
+    heals(&stage, "mapped").await;
+    arrived(&stage, &["hook", "other", "mapped"]).await;
+}
+
+/// All has arrived but what this notification has to say, which waits.
+async fn arrived_without(stage: &Stage, waiting: &str) {
+    let lanes = ["hook", "other"];
+    stage.world.fence("shop", &lanes).await;
+    let oracle = Oracle::new(&stage.world, &stage.receiver);
+    let oracle = lanes.iter().fold(oracle, |o, n| o.lane(&format!("shop/{n}/dev/web"), &STEPS));
+    let pending = STEPS.map(|step| format!("{step} [pending]"));
+    oracle.lane(&format!("shop/{waiting}/dev/web"), &pending.each_ref().map(String::as_str)).check().await;
+}
+
+/// Waits until what this notification has to say arrives, which no longer lacks anything.
+async fn heals(stage: &Stage, notification: &str) {
+    within(HEALS, "it heals", async || {
+        let came = stage.receiver.to(&format!("/{notification}/web")).len();
+        if came == 2 { Ok(()) } else { Err(format!("{came} came")) }
+    })
+    .await;
+}

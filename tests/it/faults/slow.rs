@@ -1,0 +1,80 @@
+//! An API server that takes its time with each call, or is not there yet when Pennant starts.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use super::Stage;
+use crate::support::receiver::Gate;
+use crate::support::{Fault, Oracle, Pennant, Reply, eventually};
+
+const STEPS: [&str; 3] = ["Deployed 2", "Deployed 3", "Deployed 4"];
+
+#[tokio::test]
+async fn when_each_call_takes_its_time_everything_arrives_all_the_same() {
+    tokio::join!(slow("slow-300ms", Duration::from_millis(300)), slow("slow-2s", Duration::from_secs(2)));
+}
+
+/// All that is called is called so much later, what keeps the Leases included.
+async fn slow(ns: &str, by: Duration) {
+    let apps = ["web", "api", "db"];
+    let stage = Stage::new(ns, &apps, json!({})).await;
+    let Stage { world, receiver, proxy, .. } = &stage;
+    receiver.script("/hook/api", [500, 200, 503].map(Reply::status));
+    proxy.rule(|_| true, Fault::Late(by));
+    let _pennant = Pennant::with(world, stage.options()).await;
+    world.settled().await;
+    for tag in ["2", "3", "4"] {
+        stage.ship(tag).await;
+    }
+    world.fence("shop", &["hook"]).await;
+    let oracle = Oracle::new(world, receiver);
+    apps.iter().fold(oracle, |o, app| o.lane(&format!("shop/hook/dev/{app}"), &STEPS)).check().await;
+    assert_eq!(stage.requests(), 3 * apps.len() + 2);
+}
+
+#[tokio::test]
+async fn when_it_is_away_at_the_start_it_is_waited_for() {
+    let (held, gate) = (Gate::new(), Gate::new());
+    held.open();
+    tokio::join!(
+        away("away-closed", Fault::LoseRequest, &held),
+        away("away-refused", Fault::Refuse(503), &held),
+        away("away-forbidden", Fault::Refuse(403), &held),
+        away("away-mute", Fault::HoldRequest(gate.clone()), &gate),
+    );
+}
+
+/// Pennant starts while every call ends like this; `gate` lets those go on that are held.
+async fn away(ns: &str, fault: Fault, gate: &Gate) {
+    let stage = Stage::new(ns, &["web"], json!({})).await;
+    let Stage { world, receiver, proxy, .. } = &stage;
+    let mut pennant = Pennant::with(world, stage.options()).await;
+    world.settled().await;
+    stage.ship("2").await;
+    world.fence("shop", &["hook"]).await;
+    pennant.kill9();
+    world.ship("web", "3").await;
+
+    let away = proxy.rule(|_| true, fault);
+    pennant.launch();
+    proxy.hit(away, 4).await;
+    eventually("it says what is the matter", async || {
+        let log = pennant.log();
+        let last = log.rfind("--- started").unwrap_or(0);
+        let lines = log[last..].lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+        let mut warnings = lines.filter(|line| line["level"] == "WARN" && line["error"].is_string());
+        warnings.next().map(drop).ok_or_else(|| log[last..].to_owned())
+    })
+    .await;
+    assert_eq!(pennant.has_ended(), None, "it waits");
+    proxy.remove(away);
+    gate.open();
+    pennant.wait_ready().await;
+    // What is over before anybody has looked again cannot be observed.
+    world.observed_at("shop", "3", &["web"]).await;
+    stage.ship("4").await;
+    world.fence("shop", &["hook"]).await;
+    Oracle::new(world, receiver).lane("shop/hook/dev/web", &STEPS).check().await;
+    assert_eq!(stage.requests(), 3);
+}

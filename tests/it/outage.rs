@@ -1,0 +1,54 @@
+//! A receiver that is away for long: everything arrives in order when it is back, and nobody else has noticed.
+
+use std::time::Duration;
+
+use pennant::api::Delivery;
+use serde_json::json;
+
+use crate::support::{Oracle, Pennant, Receiver, World};
+
+/// Between two changes while it is away.
+const BETWEEN: Duration = Duration::from_secs(4);
+
+#[tokio::test]
+async fn while_one_receiver_is_away_another_hears_everything_and_then_it_does_too() {
+    let world = World::new("outage").await;
+    let (mut away, there) = (Receiver::refusing(), Receiver::start());
+    for app in ["web", "api"] {
+        world.deploy(app, "1").await;
+    }
+    world.pipeline("shop", &["dev/web", "prod/api"]).await;
+    let about = |environment: &str, delivery: serde_json::Value| {
+        let triggers = json!([{"type": "Deployed", "environments": [environment, "fence"]}]);
+        json!({"triggers": triggers, "delivery": delivery})
+    };
+    let retry = json!({"retry": {"initial": "500ms", "max": "2s"}});
+    world.notification("hook", &away, about("dev", retry)).await;
+    world.notification("other", &there, about("prod", json!({}))).await;
+    let _pennant = Pennant::start(&world).await;
+    world.settled().await;
+
+    let tags = ["2", "3", "4", "5", "6"];
+    for (number, tag) in tags.iter().enumerate() {
+        world.ship("web", tag).await;
+        world.ship("api", tag).await;
+        there.wait("/other/api", number + 1).await;
+        tokio::time::sleep(BETWEEN).await;
+    }
+    let first = world.delivery("Deployed 2", |d| d.spec.notification == "hook").await.status.unwrap_or_default();
+    // Over 20 s with gaps from half a second to 2.4 s.
+    assert!((6..=20).contains(&first.attempts), "{} attempts", first.attempts);
+    assert_eq!(first.reason.as_deref(), Some("ConnectionFailed"));
+    let untouched = |d: &Delivery| d.status.as_ref().is_none_or(|s| s.attempts == 0 && s.outcome.is_none());
+    for tag in &tags[1..] {
+        world.delivery(&format!("Deployed {tag}"), |d| d.spec.notification == "hook" && untouched(d)).await;
+    }
+
+    away.listen();
+    world.fence("shop", &["hook", "other"]).await;
+    let steps = tags.map(|tag| format!("Deployed {tag}"));
+    let steps = steps.each_ref().map(String::as_str);
+    let oracle = Oracle::new(&world, &away).and(&there).with_attempts_unseen();
+    oracle.lane("shop/hook/dev/web", &steps).lane("shop/other/prod/api", &steps).check().await;
+    assert_eq!((away.to("/hook/web").len(), there.to("/other/api").len()), (tags.len(), tags.len()));
+}

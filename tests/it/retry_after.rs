@@ -1,0 +1,139 @@
+//! A receiver that names the time: never earlier than it asks, never later than an hour, and what makes no sense is ignored.
+
+use std::time::{Duration, Instant};
+
+use futures::future::join_all;
+use pennant::api::{Delivery, DeliveryStatus, Notification, Time};
+use serde_json::json;
+
+use crate::support::{Oracle, Pennant, Receiver, Reply, World, eventually};
+
+const MINUTE: i64 = 60;
+/// What the receiver says in its first answer about each application, and in what time it is then tried again at the earliest
+/// and at the latest, where the schedule says 10 minutes and up to a fifth more.
+const ASKED: [(&str, &str, [i64; 2]); 8] = [
+    ("past", "Sun, 06 Nov 1994 08:49:37 GMT", [10 * MINUTE, 12 * MINUTE]),
+    ("junk", "soon", [10 * MINUTE, 12 * MINUTE]),
+    ("fraction", "3.5", [10 * MINUTE, 12 * MINUTE]),
+    ("negative", "-3", [10 * MINUTE, 12 * MINUTE]),
+    ("zero", "0", [10 * MINUTE, 12 * MINUTE]),
+    ("more", "1800", [30 * MINUTE, 30 * MINUTE]),
+    ("month", "2592000", [60 * MINUTE, 60 * MINUTE]),
+    ("endless", "99999999999999999999999", [60 * MINUTE, 60 * MINUTE]),
+];
+/// Between the beginning of an attempt, which the status says, and the answer, from which the time is counted.
+const UNDER_WAY: i64 = 20;
+
+/// The form of a date in HTTP (RFC 9110, section 5.6.7).
+fn http_date(time: Time) -> String {
+    time.strftime("%a, %d %b %Y %H:%M:%S GMT").to_string()
+}
+
+#[tokio::test]
+async fn it_is_never_tried_earlier_than_asked() {
+    let world = World::new("retry-after").await;
+    let receiver = Receiver::start();
+    let apps = ["seconds", "date", "unavailable"];
+    join_all(apps.map(|app| world.deploy(app, "1"))).await;
+    world.pipeline("shop", &apps.map(|app| ["dev/", app].concat()).each_ref().map(String::as_str)).await;
+    world.notification("hook", &receiver, json!({})).await;
+    receiver.script("/hook/seconds", [Reply::status(429).header("retry-after", "3")]);
+    // Sooner than the schedule would have it: that changes nothing.
+    world.notification("slowly", &receiver, json!({"delivery": {"retry": {"initial": "3s", "max": "3s"}}})).await;
+    receiver.script("/slowly/seconds", [Reply::status(429).header("retry-after", "1")]);
+    receiver.script("/hook/unavailable", [Reply::status(503).header("retry-after", "2")]);
+    let (dated, date) = std::sync::mpsc::channel();
+    receiver.decide(move |request| {
+        if request.path != "/hook/date" || dated.send(()).is_err() {
+            return Reply::status(200);
+        }
+        let at = Time::now() + Duration::from_secs(4);
+        Reply::status(429).header("retry-after", &http_date(at))
+    });
+    let _pennant = Pennant::start(&world).await;
+    world.settled().await;
+
+    join_all(apps.map(|app| world.ship(app, "2"))).await;
+    tokio::task::spawn_blocking(move || date.recv().unwrap()).await.unwrap();
+    join_all(apps.map(|app| world.ship(app, "3"))).await;
+    world.fence("shop", &["hook", "slowly"]).await;
+    let mut oracle = Oracle::new(&world, &receiver);
+    for lane in apps.iter().flat_map(|app| [format!("shop/hook/dev/{app}"), format!("shop/slowly/dev/{app}")]) {
+        oracle = oracle.lane(&lane, &["Deployed 2", "Deployed 3"]);
+    }
+    oracle.check().await;
+    // A date has no parts of a second: 4 seconds ahead are more than 3.
+    for (path, least) in [("/hook/seconds", 3), ("/hook/date", 3), ("/hook/unavailable", 2), ("/slowly/seconds", 3)] {
+        let requests = receiver.to(path);
+        assert_eq!(requests.len(), 3, "{path}");
+        let answered: Option<Instant> = requests[0].answered.map(|(_, at)| at);
+        let gap = requests[1].at - answered.unwrap();
+        assert!(gap >= Duration::from_secs(least), "{path}: {gap:?}");
+    }
+}
+
+#[tokio::test]
+async fn what_it_asks_only_ever_delays_and_by_an_hour_at_most() {
+    let world = World::new("retry-after-capped").await;
+    let receiver = Receiver::start();
+    let apps: Vec<_> = ASKED.iter().map(|(app, ..)| *app).chain(["month-date"]).collect();
+    join_all(apps.iter().map(|app| world.deploy(app, "1"))).await;
+    let targets: Vec<_> = apps.iter().map(|app| format!("dev/{app}")).collect();
+    world.pipeline("shop", &targets.iter().map(String::as_str).collect::<Vec<_>>()).await;
+    let slow = json!({"delivery": {"retry": {"initial": "10m", "max": "10m"}}});
+    world.notification("hook", &receiver, slow).await;
+    world.notification("other", &receiver, json!({})).await;
+    for (app, value, _) in ASKED {
+        receiver.script(&format!("/hook/{app}"), [Reply::status(429).header("retry-after", value)]);
+    }
+    let month = http_date(Time::now() + Duration::from_hours(720));
+    receiver.script("/hook/month-date", [Reply::status(503).header("retry-after", &month)]);
+    let mut pennant = Pennant::start(&world).await;
+    world.settled().await;
+
+    join_all(apps.iter().map(|app| world.ship(app, "2"))).await;
+    let hour = [60 * MINUTE, 60 * MINUTE];
+    for (app, [least, most]) in ASKED.iter().map(|(app, _, span)| (*app, *span)).chain([("month-date", hour)]) {
+        let status = waiting(&world, app).await;
+        let gap = status.next_attempt_time.unwrap().duration_since(status.last_attempt_time.unwrap()).as_secs();
+        assert!((least..=most + UNDER_WAY).contains(&gap), "{app} is tried again in {gap} s");
+    }
+    world.fence("shop", &["other"]).await;
+
+    // An edit has those tried at once that wait by the schedule alone.
+    let quick = json!({"spec": {"delivery": {"retry": {"initial": "100ms", "max": "1s"}}}});
+    world.patch::<Notification>("hook", quick).await;
+    let names_the_time = |app: &&&str| ["more", "month", "endless", "month-date"].contains(*app);
+    let (asked, free): (Vec<&&str>, Vec<&&str>) = apps.iter().partition(names_the_time);
+    for app in free {
+        receiver.wait(&format!("/hook/{app}"), 2).await;
+    }
+    let before: Vec<_> = join_all(asked.iter().map(|app| waiting(&world, app))).await;
+    // Nor does a new process forget what was asked.
+    pennant.kill9();
+    pennant.start_again().await;
+    world.fence("shop", &["other", "hook"]).await;
+    let after: Vec<_> = join_all(asked.iter().map(|app| waiting(&world, app))).await;
+    assert_eq!(before, after);
+    assert!(asked.iter().all(|app| receiver.to(&format!("/hook/{app}")).len() == 1));
+    let mut oracle = Oracle::new(&world, &receiver);
+    for app in &apps {
+        let pending = asked.contains(&app);
+        let step = if pending { "Deployed 2 [pending]" } else { "Deployed 2" };
+        oracle = oracle.lane(&format!("shop/hook/dev/{app}"), &[step]);
+        oracle = oracle.lane(&format!("shop/other/dev/{app}"), &["Deployed 2"]);
+    }
+    oracle.check().await;
+}
+
+/// What the delivery of `hook` to this application says while it waits after one attempt.
+async fn waiting(world: &World, app: &str) -> DeliveryStatus {
+    let is =
+        |d: &Delivery| d.spec.notification == "hook" && d.spec.subject.target.as_ref().is_some_and(|t| t.app.name == app);
+    eventually(&format!("{app} waits"), async || {
+        let status = world.deliveries().await.into_iter().find(is).and_then(|d| d.status).unwrap_or_default();
+        let waits = status.attempts == 1 && status.outcome.is_none() && status.next_attempt_time.is_some();
+        if waits { Ok(status) } else { Err(format!("{status:?}")) }
+    })
+    .await
+}
