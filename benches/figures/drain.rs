@@ -7,11 +7,10 @@ use serde_json::json;
 use tokio::time::sleep;
 
 use crate::backlog::{delivered, pipelines, record};
-use crate::bed::{Bed, until};
+use crate::bed::{Bed, notify, until};
 use crate::floor;
 use crate::receiver::Receiver;
 use crate::support::Pennant;
-use crate::support::world::notification;
 use crate::table::{DRAIN, Reading};
 
 const PIPELINES: usize = 10;
@@ -24,7 +23,7 @@ pub async fn measure(bed: &Bed, round: u32) -> Vec<Reading> {
     let mut receiver = Receiver::refusing();
     // The end of the outage is noticed within a second, or nearly so.
     let over = json!({"delivery": {"retry": {"initial": "1s", "max": "1s"}}});
-    let hook = world.create(notification("hook", &receiver.url("/"), over)).await;
+    let hook = notify(&world, "hook", &receiver.url("/"), over).await;
     let mut pennant = Pennant::start(&world).await;
     world.settled().await;
 

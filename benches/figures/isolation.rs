@@ -9,17 +9,17 @@ use std::time::{Duration, Instant};
 
 use kube::api::{Api, ListParams};
 use pennant::api::{Delivery, Notification};
-use serde_json::{Value, json};
+use serde_json::json;
 use tokio::time::sleep;
 
 use crate::api_server::Requests;
 use crate::backlog;
-use crate::bed::{Bed, until};
+use crate::bed::{Bed, notify, until};
 use crate::load::{Load, NOTIFICATIONS, shop};
+use crate::process;
 use crate::receiver::Receiver;
 use crate::source::Source;
 use crate::support::pennant::Options;
-use crate::support::world::notification;
 use crate::support::{Pennant, World};
 use crate::table::{ISOLATION, ISOLATION_P99, Reading, quantile};
 
@@ -46,7 +46,7 @@ pub async fn measure(bed: &Bed, round: u32) -> Vec<Reading> {
         // The hung ones have timed out once by then.
         sleep(if sick { ward.timeout + bed.seconds(8, 2) } else { bed.seconds(4, 2) }).await;
         let side = if sick { &mut with } else { &mut without };
-        sources = side.measure(bed, &fine, sources).await;
+        sources = side.measure(bed, &fine, pennant.pid(), sources).await;
         pennant.stop().await;
     }
     let (asked, attempts) = ward.close(&ill).await;
@@ -79,8 +79,7 @@ impl Ward {
             "delivery": {"retry": {"initial": "5s", "max": "10m"}}});
         let mut notifications: Vec<Notification> = Vec::new();
         for (receiver, n) in hung.iter().chain(&refusing).zip(0..) {
-            let object: Value = notification(&format!("sick-{n}"), &receiver.url("/"), over.clone());
-            notifications.push(ill.create(object).await);
+            notifications.push(notify(ill, &format!("sick-{n}"), &receiver.url("/"), over.clone()).await);
         }
         let watch = vec![fine.ns.clone(), ill.ns.clone()];
         let mut pennant = Pennant::with(fine, Options { watch, ..Options::of(fine) }).await;
@@ -112,6 +111,8 @@ struct Side {
     /// In milliseconds.
     times: Vec<f64>,
     writes: Requests,
+    /// Processor time of the API server, and of Pennant.
+    cpu: [Duration; 2],
 }
 
 impl Side {
@@ -127,7 +128,7 @@ impl Side {
         quantile(&mut self.times.clone(), q).expect("it was measured")
     }
 
-    async fn measure(&mut self, bed: &Bed, world: &World, sources: Vec<Source>) -> Vec<Source> {
+    async fn measure(&mut self, bed: &Bed, world: &World, pennant: u32, sources: Vec<Source>) -> Vec<Source> {
         let before: Vec<_> = sources.iter().map(|source| source.flips.len()).collect();
         let load = Load::start(bed, world, sources, Some(REST));
         sleep(bed.seconds(20, 8)).await;
@@ -139,11 +140,14 @@ impl Side {
 
         let load = Load::start(bed, world, sources, None);
         sleep(bed.seconds(3, 2)).await;
-        let (count, began, start) = (bed.receiver.total(), Instant::now(), bed.now().await);
+        let (count, began, start, own) = (bed.receiver.total(), Instant::now(), bed.now().await, process::cpu(pennant));
         sleep(bed.seconds(15, 6)).await;
         self.count += bed.receiver.total() - count;
         self.took += began.elapsed();
-        self.writes += (&bed.now().await.requests - &start.requests).writes().without("apps/deployments");
+        let end = bed.now().await;
+        self.writes += (&end.requests - &start.requests).writes().without("apps/deployments");
+        self.cpu[0] += end.cpu - start.cpu;
+        self.cpu[1] += process::cpu(pennant) - own;
         let sources = load.stop().await;
         until("all has arrived", async || arrived(bed, world, &sources)).await;
         sources
@@ -154,7 +158,13 @@ impl std::fmt::Display for Side {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let [p50, p99, most] = [0.5, 0.99, 1.0].map(|q| self.quantile(q));
         let (count, each) = (self.times.len(), self.writes.each(self.count as f64));
-        write!(f, "p50 {p50:.1}, p99 {p99:.1}, at most {most:.1} ms of {count}; then writes a delivery: {each}")
+        let [api, own] = self.cpu.map(|cpu| cpu.as_secs_f64() * 1000.0 / self.count as f64);
+        write!(
+            f,
+            "p50 {p50:.1}, p99 {p99:.1}, at most {most:.1} ms of {count}; then {:.0}/s, API server CPU a delivery {api:.2} ms, \
+             Pennant's {own:.2} ms, writes a delivery: {each}",
+            self.rate(),
+        )
     }
 }
 
