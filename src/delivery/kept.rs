@@ -130,14 +130,23 @@ impl Kept {
         self.count
     }
 
-    /// How many earlier ones this one stands for: those that the one just before it, of the same theme, had replaced, and that
-    /// one itself, if it was superseded.
+    /// How many earlier ones this one stands for: those of the same theme just before it that were superseded, and what these say
+    /// that they had replaced themselves. One that was at work when later ones went does not stand among theirs.
     #[must_use]
     pub fn replaced(&self, record: &Record) -> i64 {
-        let theme = theme(record.theme());
-        let before = self.lanes.get(&record.home()).map(|rows| rows.rows.range(..Place::from(&*record.spec)));
-        let last = before.and_then(|mut rows| rows.rfind(|(_, row)| row.theme == theme));
-        last.filter(|(_, row)| row.outcome == Outcome::Superseded).map_or(0, |(_, row)| row.superseded.saturating_add(1))
+        let (theme, Some(lane)) = (theme(record.theme()), self.lanes.get(&record.home())) else { return 0 };
+        let before =
+            lane.rows.range(..Place::from(&*record.spec)).rev().map(|(_, row)| row).filter(|row| row.theme == theme);
+        let (mut count, mut counted) = (0_i64, 0);
+        for row in before.take_while(|row| row.outcome == Outcome::Superseded) {
+            if counted > 0 {
+                counted -= 1;
+                continue;
+            }
+            counted = row.superseded;
+            count = count.saturating_add(counted).saturating_add(1);
+        }
+        count
     }
 
     /// At most `most` that have been kept long enough. `cap`: so many are kept of all.
@@ -276,6 +285,12 @@ mod tests {
         assert_eq!(all.replaced(&record(2)), 5);
         assert_eq!(all.replaced(&record(1)), 0);
         assert_eq!(all.replaced(&record(10)), 0, "one that was sent ends the chain");
+        let chain = [0, 1, 0, 0].into_iter().zip(1..).map(|(superseded, serial)| {
+            let mut record = settled(serial, Outcome::Superseded, 10);
+            record.status.superseded = superseded;
+            record
+        });
+        assert_eq!(kept(&chain.collect::<Vec<_>>()).replaced(&record(5)), 4, "1 and 2, then 4 while 3 was at work");
         let mut other = record(2);
         let spec = Arc::make_mut(&mut other.spec);
         spec.subject.name = "dev/in-cluster/podinfo".to_owned();

@@ -14,7 +14,7 @@ use jiff::fmt::rfc2822::DateTimePrinter;
 use kube::ResourceExt as _;
 use kube::api::ListParams;
 use pennant::api::{Delivery, Notification, Pipeline, Status, Time};
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::sync::watch;
 
 use crate::receiver::{Receiver, Reply};
@@ -22,7 +22,7 @@ use crate::script::{Act, Behaviour, Body, Life, Then, Wait, behaviour, refusal};
 use crate::support::World;
 use crate::support::lanes::{Lane, Step};
 use crate::support::receiver::Request;
-use crate::support::world::notification;
+use crate::support::world::{BODY, notification};
 
 /// Pipelines, and the applications of each.
 pub const PIPELINES: [(&str, [&str; 5]); 2] =
@@ -38,27 +38,41 @@ pub struct Told {
     receiver: usize,
     /// And what.
     types: &'static [&'static str],
-    /// Whether the receiver wants to see the token of the day.
-    guarded: bool,
+    /// How.
+    pub how: How,
 }
 
-const fn told(name: &'static str, receiver: usize, types: &'static [&'static str]) -> Told {
-    Told { name, receiver, types, guarded: false }
+/// What is special about a notification.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum How {
+    /// Nothing.
+    Plain,
+    /// The receiver wants to see the token of the day.
+    Guarded,
+    /// The whole pipeline is one lane.
+    Ordered,
+    /// No more than [`RATE`] requests.
+    Paced,
+    /// Newer ones replace older ones.
+    Latest,
+    /// The receiver, which is its own, goes away now and then. Not all attempts are seen.
+    Fickle,
 }
 
 /// Notifications.
-pub const NOTIFICATIONS: [Told; 6] = [
-    told("all", 0, ALL),
-    Told { guarded: true, ..told("guarded", 1, ALL) },
-    told("deployed", 2, &["Deployed"]),
-    told("failed", 2, &["Failed"]),
-    told("recovered", 1, &["Recovered"]),
-    told(FICKLE, RECEIVERS - 1, ALL),
+pub const NOTIFICATIONS: [Told; 7] = [
+    Told { name: "plain", receiver: 0, types: ALL, how: How::Plain },
+    Told { name: "guarded", receiver: 1, types: ALL, how: How::Guarded },
+    Told { name: "ordered", receiver: 2, types: &["Deployed"], how: How::Ordered },
+    Told { name: "paced", receiver: 2, types: &["Failed"], how: How::Paced },
+    Told { name: "recovered", receiver: 1, types: &["Recovered"], how: How::Plain },
+    Told { name: "latest", receiver: 0, types: ALL, how: How::Latest },
+    Told { name: "fickle", receiver: RECEIVERS - 1, types: ALL, how: How::Fickle },
 ];
+/// Requests a second, and at once after a rest, of a notification that is paced.
+pub const RATE: (u32, u32) = (3, 2);
 /// Receivers, each an origin of its own.
 const RECEIVERS: usize = 4;
-/// The notification whose receiver, the last one, goes away now and then. Not all attempts for it are seen.
-pub const FICKLE: &str = "fickle";
 /// Where a redirect leads.
 pub const ELSEWHERE: &str = "/elsewhere";
 /// The Secret with the token of the day, and its key.
@@ -71,6 +85,29 @@ const UNTAKEN: usize = 4;
 const BEHIND: usize = 8;
 /// The longest that anything may take that must happen.
 pub const PATIENCE: Duration = Duration::from_secs(150);
+
+impl How {
+    /// How the notification of a lane is told, if it is one of these.
+    pub fn of(lane: &Lane) -> Option<Self> {
+        let name = lane.path.split('/').nth(1)?;
+        NOTIFICATIONS.iter().find(|told| told.name == name).map(|told| told.how)
+    }
+
+    /// What is said of it in a notification.
+    fn over(self) -> Value {
+        let (per_second, burst) = RATE;
+        match self {
+            Self::Plain | Self::Fickle => json!({}),
+            Self::Guarded => json!({"endpoint": {"auth": {"token": {"secretKeyRef": {"name": TOKEN.0, "key": TOKEN.1}}}}}),
+            Self::Ordered => json!({"delivery": {"ordering": "Pipeline"}}),
+            Self::Paced => json!({"delivery": {"rate": {"perSecond": per_second, "burst": burst}}}),
+            Self::Latest => {
+                let body = BODY.replacen('{', r#"{"superseded": "{{superseded}}", "#, 1);
+                json!({"delivery": {"supersede": true}, "template": {"inline": {"body": body}}})
+            }
+        }
+    }
+}
 
 /// What the receivers have taken or refused for good, by path, and whom they let in.
 #[derive(Default)]
@@ -111,10 +148,9 @@ impl Load {
         world.secret(TOKEN.0, json!({TOKEN.1: "day-0"})).await;
         for told in &NOTIFICATIONS {
             let triggers: Vec<_> = told.types.iter().map(|t| json!({"type": t})).collect();
-            let mut over = json!({"triggers": triggers, "endpoint": {"timeout": "2s"}});
-            if told.guarded {
-                over["endpoint"]["auth"] = json!({"token": {"secretKeyRef": {"name": TOKEN.0, "key": TOKEN.1}}});
-            }
+            let mut over =
+                json!({"triggers": triggers, "endpoint": {"timeout": "2s"}, "delivery": {"retain": {"perLane": 1000}}});
+            json_patch::merge(&mut over, &told.how.over());
             let url = receivers[told.receiver].url(&format!("/{}/{{{{target.app.name}}}}", told.name));
             world.create::<Notification>(notification(told.name, &url, over)).await;
         }
@@ -215,6 +251,8 @@ impl Load {
             let due = done.iter().filter(|type_| told.types.contains(type_)).count();
             due.saturating_sub(desk.done.get(&format!("/{}/{app}", told.name)).map_or(0, BTreeSet::len))
         };
+        // Of what is replaced by newer ones, none is waited for.
+        let behind = |told: &Told| if told.how == How::Latest { 0 } else { behind(told) };
         let untaken = self.view.borrow().get(pipeline).map_or(usize::MAX, |p| untaken(p, app));
         untaken <= UNTAKEN && NOTIFICATIONS.iter().map(behind).all(|behind| behind < BEHIND)
     }

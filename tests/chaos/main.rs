@@ -17,6 +17,7 @@ mod person;
 mod plan;
 mod receiver;
 mod script;
+mod special;
 mod storm;
 #[allow(dead_code, reason = "shared with the integration tests, which use all of it")]
 #[path = "../support/mod.rs"]

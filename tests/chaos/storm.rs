@@ -14,15 +14,14 @@ use crate::plan::{Blow, Calls, Harm, Kill, Weather};
 use crate::receiver::{Presence, Receiver};
 use crate::support::control_plane::ControlPlane;
 use crate::support::proxy::{Call, Fault, Proxy, RuleId};
-use crate::support::receiver::Gate;
 
 /// Of all writes, so many in a hundred lose their answer in any weather.
 const DRIZZLE: u8 = 2;
 
 /// So long it takes until all connections are closed.
 const CUT: Duration = Duration::from_millis(100);
-/// A call that is slow takes longer by no more than this.
-const LATE: std::ops::Range<u64> = 100..2000;
+/// A call that is slow takes longer by one of these, in milliseconds.
+const LATE: [u64; 3] = [100, 600, 2000];
 
 /// The control plane and the way there.
 pub struct Sky {
@@ -78,14 +77,12 @@ impl Sky {
                 self.proxy.heal();
             }
             Weather::Slow(calls, percent) => {
-                let mut slow = Slow { proxy: &self.proxy, rng: &mut self.rng, held: None, hits: 0 };
-                tokio::select! {
-                    () = meanwhile(blow, crew) => {}
-                    () = slow.hold(calls, percent) => {}
+                let late = |proxy: &Proxy, rng: &mut Rng, by| rule(proxy, rng, calls, Fault::Late(by), percent / 3);
+                let ids = LATE.map(|by| late(&self.proxy, &mut self.rng, Duration::from_millis(by)));
+                meanwhile(blow, crew).await;
+                for id in ids {
+                    self.end(id, &format!("{calls:?}: slow"));
                 }
-                slow.let_go();
-                let hits = slow.hits;
-                self.hit(&format!("{calls:?}: slow"), hits);
             }
             Weather::ReceiverGone => {
                 fickle.be(Presence::Gone);
@@ -158,35 +155,6 @@ impl Sky {
             }
         };
         self.control_plane = Some(done.expect("the launcher obeys"));
-    }
-}
-
-/// Calls that are slow: held back until the gate that they have met is opened.
-struct Slow<'a> {
-    proxy: &'a Proxy,
-    rng: &'a mut Rng,
-    held: Option<(RuleId, Gate)>,
-    hits: usize,
-}
-
-impl Slow<'_> {
-    /// One gate after the other, without end.
-    async fn hold(&mut self, calls: Calls, percent: u8) {
-        loop {
-            let gate = Gate::new();
-            let id = rule(self.proxy, self.rng, calls, Fault::HoldRequest(gate.clone()), percent);
-            self.held = Some((id, gate));
-            tokio::time::sleep(Duration::from_millis(self.rng.u64(LATE))).await;
-            self.let_go();
-        }
-    }
-
-    fn let_go(&mut self) {
-        if let Some((id, gate)) = self.held.take() {
-            self.proxy.remove(id);
-            self.hits += self.proxy.hits(id);
-            gate.open();
-        }
     }
 }
 

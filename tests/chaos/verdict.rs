@@ -5,7 +5,8 @@
 //! there.
 //!
 //! A delivery that a person has deleted is as if it had never been, and so are its requests: it may have been in flight, and
-//! after a crash it may have been recorded again.
+//! after a crash it may have been recorded again. So is one that a newer one has replaced where that is wanted: what holds of such
+//! is [`special`]'s to say.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -16,10 +17,11 @@ use kube::api::ListParams;
 use pennant::api::{Delivery, Notification, Outcome, Pipeline};
 
 use crate::crew::Crew;
-use crate::load::{ELSEWHERE, FICKLE, Load, PATIENCE, insist};
+use crate::load::{ELSEWHERE, How, Load, PATIENCE, insist};
 use crate::person::Person;
 use crate::receiver::Receiver;
 use crate::script::REFUSALS;
+use crate::special;
 use crate::support::World;
 use crate::support::lanes::{Lane, Step};
 use crate::support::oracle::repeats::{Repeats, beyond, is_taken, repeated};
@@ -64,7 +66,7 @@ pub async fn settle(world: &World, load: &Load, crew: &Crew, person: &Person) ->
     let deadline = Instant::now() + PATIENCE;
     let mut before = None;
     loop {
-        let evidence = collect(world, load, &expected, person).await;
+        let evidence = collect(world, load, &expected, crew, person).await;
         let texts: Vec<_> = evidence.findings.iter().map(|f| f.text.clone()).collect();
         // What is pending may change what is found; what is at rest twice in a row does not.
         let at_rest = evidence.rows.iter().all(|r| r.step.outcome.is_some()) && taken(world).await;
@@ -77,7 +79,7 @@ pub async fn settle(world: &World, load: &Load, crew: &Crew, person: &Person) ->
     }
 }
 
-async fn collect(world: &World, load: &Load, expected: &Expected, person: &Person) -> Evidence {
+async fn collect(world: &World, load: &Load, expected: &Expected, crew: &Crew, person: &Person) -> Evidence {
     // First what was received: what is sent has been recorded before, so nothing can be seen without its row.
     let requests: Vec<_> = load.receivers.iter().flat_map(Receiver::log).collect();
     let followed = requests.iter().filter(|r| r.path.starts_with(ELSEWHERE)).map(|r| Finding {
@@ -92,6 +94,8 @@ async fn collect(world: &World, load: &Load, expected: &Expected, person: &Perso
     let there: BTreeSet<_> = deliveries.iter().filter_map(Delivery::uid).collect();
     let mut gone: Vec<_> =
         person.deleted.iter().filter(|d| d.uid().is_none_or(|uid| !there.contains(&uid))).map(row).collect();
+    findings.extend(special::findings(&deliveries, &seen, crew));
+    gone.extend(special::replaced(&rows));
     // The newest first: what is taken out then does not move the place of another.
     gone.sort_by_key(|one| std::cmp::Reverse(one.serial));
     let mut lanes = load.expected();
@@ -104,7 +108,7 @@ async fn collect(world: &World, load: &Load, expected: &Expected, person: &Perso
     rows.retain(|r| !is_gone(&r.lane, r.serial, &r.step.what));
     seen.retain(|s| !is_gone(&s.lane, s.serial, &s.what));
     for fickle in [false, true] {
-        let of = |lane: &Lane| lane.path.contains(&format!("/{FICKLE}/")) == fickle;
+        let of = |lane: &Lane| (How::of(lane) == Some(How::Fickle)) == fickle;
         let lanes = lanes.iter().filter(|(lane, _)| of(lane)).map(|(lane, steps)| (lane.clone(), steps.clone())).collect();
         let expected = Expected { lanes, unseen: fickle, ..expected.clone() };
         let rows: Vec<_> = rows.iter().filter(|r| of(&r.lane)).cloned().collect();
