@@ -18,8 +18,9 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
-use crate::delivery::{self, Directory, Gate, Journal, Ledger, Limits, Parts};
+use crate::delivery::{self, Directory, Journal, Ledger, Limits, Parts};
 use crate::dispatch::{self, Given};
+use crate::gate::Gate;
 use crate::http::{Gates, Served};
 use crate::lease::{Keeper, Lease, Named};
 use crate::report::events::events;
@@ -35,7 +36,7 @@ const OUTCOMES: usize = 256;
 /// Deliveries that wait or are canceled at once: as many writes as the API server takes gladly.
 const ASIDE: usize = 32;
 /// Pipelines looked at at once.
-const PIPELINES: u16 = 32;
+const PIPELINES: usize = 64;
 /// After the order to stop: 20 s for requests under way, and some for the last writes.
 const STOP: Duration = Duration::from_secs(25);
 /// And some more to give up the Leases.
@@ -206,13 +207,18 @@ async fn first_ended(parts: &mut [Part]) -> String {
 
 /// The client of the API server: by a kubeconfig, or in a pod by its service account.
 pub async fn client(context: Option<&str>) -> Result<Client, AppError> {
-    let config = match context {
+    let mut config = match context {
         Some(_) => {
             let which = KubeConfigOptions { context: context.map(str::to_owned), ..KubeConfigOptions::default() };
             Config::from_kubeconfig(&which).await.map_err(|e| AppError::NoCluster(Box::new(e)))?
         }
         None => Config::infer().await.map_err(|e| AppError::NoCluster(Box::new(e)))?,
     };
+    // kube takes the proxy of the environment for its own, which it has none of, and would refuse to start.
+    let of_environment = ["HTTPS_PROXY", "https_proxy"].iter().filter_map(|name| std::env::var(name).ok()?.parse().ok());
+    if of_environment.map(Some).any(|proxy| proxy == config.proxy_url) {
+        config.proxy_url = None;
+    }
     Client::try_from(config).map_err(|e| AppError::Client(Box::new(e)))
 }
 
@@ -241,7 +247,7 @@ fn start_pipeline(
         cluster_name: options.cluster_name.clone(),
         watch_namespaces: options.watch_namespaces.clone(),
         cross_namespace_refs: !options.no_cross_namespace_refs,
-        concurrency: PIPELINES,
+        looks: PIPELINES,
     };
     let context = pipeline::Context::new(client.clone(), lease, caches, how, metrics.clone(), stop.clone());
     let running = pipeline::run(context, woken, move || observing.open());

@@ -28,6 +28,7 @@
 //! | [`config`] | pure: from a Notification as it was written to one that cannot be wrong, with the defaults filled in |
 //! | [`delivery`] | lanes, retries, the journal of recorded deliveries; nothing else decides what may be sent |
 //! | [`dispatch`] | the dispatcher: cursors, and from changes to recorded deliveries |
+//! | [`gate`] | whose turn it is to call the API server: of all namespaces and of each, so many at once |
 //! | [`http`] | health, readiness and metrics |
 //! | [`lease`] | who may act: of any number of replicas one |
 //! | [`observe`] | pure: what an application object's status says |
@@ -56,6 +57,7 @@ pub mod clusters;
 pub mod config;
 pub mod delivery;
 pub mod dispatch;
+pub mod gate;
 pub mod http;
 pub mod lease;
 pub mod observe;

@@ -27,8 +27,13 @@ pub enum Wanted {
 
 impl Wanted {
     /// All of them.
-    pub const ALL: [Self; 4] =
-        [Self::Pending, Self::Settled(Outcome::Delivered), Self::Settled(Outcome::Parked), Self::Settled(Outcome::Canceled)];
+    pub const ALL: [Self; 5] = [
+        Self::Pending,
+        Self::Settled(Outcome::Delivered),
+        Self::Settled(Outcome::Parked),
+        Self::Settled(Outcome::Canceled),
+        Self::Settled(Outcome::Superseded),
+    ];
 
     /// The word for it.
     #[must_use]

@@ -32,6 +32,8 @@ pub struct Row {
     pub code: Option<u16>,
     /// Requests made.
     pub attempts: i64,
+    /// How many earlier ones it replaces.
+    pub superseded: i64,
     /// When it was recorded.
     pub recorded: Option<Time>,
     /// When the last request was begun.
@@ -65,6 +67,7 @@ impl From<Delivery> for Row {
             reason: status.reason,
             code: status.status_code,
             attempts: status.attempts,
+            superseded: status.superseded,
             recorded,
             last_attempt: status.last_attempt_time,
             next_attempt: status.next_attempt_time,

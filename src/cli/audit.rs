@@ -21,7 +21,7 @@ pub(super) struct AuditArgs {
     /// Only of this Notification.
     #[arg(long)]
     notification: Option<String>,
-    /// Only those that stand so: pending, delivered, parked or canceled.
+    /// Only those that stand so: pending, delivered, parked, canceled or superseded.
     #[arg(long, value_parser = state)]
     outcome: Option<Wanted>,
     /// Only those to which something has happened within this time, such as 30m, 12h or 7d.
@@ -58,7 +58,7 @@ fn state(text: &str) -> Result<Wanted, String> {
 }
 
 /// A duration with days, which are 24 hours.
-fn span(text: &str) -> Result<jiff::SignedDuration, String> {
+pub(super) fn span(text: &str) -> Result<jiff::SignedDuration, String> {
     let days = text.strip_suffix('d').and_then(|days| days.parse::<i64>().ok()).and_then(|days| days.checked_mul(24));
     let parsed = match days {
         Some(hours) => jiff::SignedDuration::try_from_hours(hours),

@@ -5,6 +5,7 @@
 
 mod audit;
 mod proxy;
+mod redeliver;
 mod render;
 mod templates;
 
@@ -38,6 +39,8 @@ enum Command {
     Templates(templates::TemplatesArgs),
     /// Show deliveries: what was sent, when, and what the receiver said.
     Audit(Box<audit::AuditArgs>),
+    /// Send settled deliveries again, with the same id and outside the order.
+    Redeliver(Box<redeliver::RedeliverArgs>),
     /// Print completions for a shell, to be sourced there.
     Completions {
         /// The shell.
@@ -109,6 +112,7 @@ impl Cli {
             Command::Render(args) => on_one_thread(render::render(*args)),
             Command::Templates(args) => templates::templates(&args),
             Command::Audit(args) => on_one_thread(audit::audit(*args)),
+            Command::Redeliver(args) => on_one_thread(redeliver::redeliver(*args)),
             Command::Completions { shell } => completions(shell),
         };
         match result {

@@ -57,7 +57,7 @@ impl Engine {
         let answer = if behind { Answer::NotYet } else { self.parts.directory.find(&head.spec) };
         // Before the first attempt, so that every attempt says the same.
         let counts = matches!(answer, Answer::Send(..)) && head.status.attempts == 0 && !head.again;
-        let replaced = if counts { self.parts.ledger.replaced(head) } else { 0 };
+        let replaced = if counts { self.parts.ledger.replaced(head, None) } else { 0 };
         let uncounted = replaced > head.status.superseded;
         let Some(slot) = self.lanes.get_mut(key) else { return };
         match answer {

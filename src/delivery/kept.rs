@@ -5,6 +5,7 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+use std::ops::Bound;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -130,23 +131,27 @@ impl Kept {
         self.count
     }
 
-    /// How many earlier ones this one stands for: those of the same theme just before it that were superseded, and what these say
-    /// that they had replaced themselves. One that was at work when later ones went does not stand among theirs.
+    /// How many earlier ones this one stands for: those just before it, of the same theme, that were superseded. Only what stands
+    /// behind `after` counts.
+    ///
+    /// The last of them says how many it had replaced itself, so older ones need not be kept. What was superseded after it,
+    /// though it stands before it (it was in flight meanwhile), comes on top.
     #[must_use]
-    pub fn replaced(&self, record: &Record) -> i64 {
-        let (theme, Some(lane)) = (theme(record.theme()), self.lanes.get(&record.home())) else { return 0 };
-        let before =
-            lane.rows.range(..Place::from(&*record.spec)).rev().map(|(_, row)| row).filter(|row| row.theme == theme);
-        let (mut count, mut counted) = (0_i64, 0);
-        for row in before.take_while(|row| row.outcome == Outcome::Superseded) {
-            if counted > 0 {
-                counted -= 1;
-                continue;
+    pub fn replaced(&self, record: &Record, after: Option<Place>) -> i64 {
+        let theme = theme(record.theme());
+        let from = after.map_or(Bound::Unbounded, Bound::Excluded);
+        let to = Bound::Excluded(Place::from(&*record.spec));
+        let Some(rows) = self.lanes.get(&record.home()) else { return 0 };
+        let before = rows.rows.range((from, to)).rev().map(|(_, row)| row).filter(|row| row.theme == theme);
+        let superseded = before.take_while(|row| row.outcome == Outcome::Superseded);
+        let mut told = None;
+        superseded.fold(0i64, |count, row| {
+            if told.is_some_and(|told| row.settled <= told) {
+                return count;
             }
-            counted = row.superseded;
-            count = count.saturating_add(counted).saturating_add(1);
-        }
-        count
+            told = Some(row.settled);
+            count.saturating_add(row.superseded).saturating_add(1)
+        })
     }
 
     /// At most `most` that have been kept long enough. `cap`: so many are kept of all.
@@ -282,19 +287,21 @@ mod tests {
         let mut first = settled(1, Outcome::Superseded, 10);
         first.status.superseded = 4;
         let all = kept(&[first.clone(), settled(9, Outcome::Delivered, 10)]);
-        assert_eq!(all.replaced(&record(2)), 5);
-        assert_eq!(all.replaced(&record(1)), 0);
-        assert_eq!(all.replaced(&record(10)), 0, "one that was sent ends the chain");
-        let chain = [0, 1, 0, 0].into_iter().zip(1..).map(|(superseded, serial)| {
-            let mut record = settled(serial, Outcome::Superseded, 10);
-            record.status.superseded = superseded;
-            record
-        });
-        assert_eq!(kept(&chain.collect::<Vec<_>>()).replaced(&record(5)), 4, "1 and 2, then 4 while 3 was at work");
+        assert_eq!(all.replaced(&record(2), None), 5);
+        assert_eq!(all.replaced(&record(1), None), 0);
+        assert_eq!(all.replaced(&record(3), Some(Place::from(&*record(2).spec))), 0, "one that is pending stands between");
+        assert_eq!(all.replaced(&record(10), None), 0, "one that was sent ends the chain");
         let mut other = record(2);
         let spec = Arc::make_mut(&mut other.spec);
         spec.subject.name = "dev/in-cluster/podinfo".to_owned();
-        assert_eq!(all.replaced(&other), 0);
+        assert_eq!(all.replaced(&other, None), 0);
+        // One that was in flight when later ones were superseded, and then was so itself.
+        let mut late = settled(1, Outcome::Superseded, 40);
+        late.status.superseded = 0;
+        let mut second = settled(3, Outcome::Superseded, 20);
+        second.status.superseded = 1;
+        let chain = kept(&[late, settled(2, Outcome::Superseded, 20), second]);
+        assert_eq!(chain.replaced(&record(4), None), 3);
         // As long as something is pending, the newest superseded one stays, however old.
         let mut all = kept(&[first.clone(), settled(2, Outcome::Superseded, 10)]);
         let lane = all.lane(first.home());

@@ -133,10 +133,10 @@ impl Ledger {
         book.entries.get(&record.id).is_some_and(|entry| newer(&entry))
     }
 
-    /// How many earlier deliveries this one stands for, by what is settled.
+    /// How many earlier deliveries this one stands for, by what is settled; see [`Kept::replaced`].
     #[must_use]
-    pub fn replaced(&self, record: &Record) -> i64 {
-        self.book().kept.replaced(record)
+    pub fn replaced(&self, record: &Record, after: Option<Place>) -> i64 {
+        self.book().kept.replaced(record, after)
     }
 
     /// How many settled deliveries are kept.

@@ -14,7 +14,6 @@ mod confirm;
 mod decide;
 pub mod directory;
 mod engine;
-mod gate;
 pub mod journal;
 mod kept;
 pub mod lane;
@@ -42,7 +41,6 @@ use tokio_util::sync::CancellationToken;
 
 use crate::api::DeliverySpec;
 pub use directory::{Directory, PipelineFacts};
-pub use gate::Gate;
 pub use journal::{Journal, JournalError};
 pub use ledger::{Figures, Ledger};
 use record::LaneKey;

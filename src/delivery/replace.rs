@@ -30,7 +30,7 @@ impl Engine {
             false => return,
         };
         let places = victims(&slot.lane, why);
-        let known = |record: &Record, _: Place| record.status.superseded.max(self.parts.ledger.replaced(record));
+        let known = |record: &Record, after| self.parts.ledger.replaced(record, after);
         let statuses = statuses(&slot.lane, &places, why, now(), known);
         for (record, status) in slot.lane.supersede(&places).into_iter().zip(statuses) {
             let task = work::store(self.parts.clone(), Decided::superseded(record, status), self.parts.outcomes.clone());

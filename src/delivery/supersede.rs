@@ -11,7 +11,7 @@ use std::collections::{HashMap, HashSet};
 use std::hash::Hash;
 
 use super::lane::{Lane, Place};
-use super::record::Record;
+use super::record::{Record, Theme};
 use crate::api::{DeliveryStatus, Outcome, Time};
 
 /// Deliveries that may be pending in a lane.
@@ -65,24 +65,26 @@ fn choose<K: Eq + Hash>(
     places
 }
 
-/// The statuses of those that go. `known`: how many one stands for by what was stored before.
+/// The statuses of those that go. `known`: how many one stands for by what was settled behind a place.
 pub fn statuses(
     lane: &Lane<Record>,
     victims: &[Place],
     why: Why,
     now: Time,
-    known: impl Fn(&Record, Place) -> i64,
+    known: impl Fn(&Record, Option<Place>) -> i64,
 ) -> Vec<DeliveryStatus> {
     let goes: HashSet<_> = victims.iter().copied().collect();
-    let mut chain = HashMap::new();
+    // By theme: the place of the last one, and how many the next stands for on its account.
+    let mut chain: HashMap<Theme<'_>, (Place, i64)> = HashMap::new();
     let mut statuses = Vec::with_capacity(victims.len());
     for (place, record) in lane.iter() {
         if !goes.contains(&place) {
-            chain.remove(&record.theme());
+            chain.insert(record.theme(), (place, 0));
             continue;
         }
-        let count = chain.get(&record.theme()).copied().unwrap_or_else(|| known(record, place));
-        chain.insert(record.theme(), count + 1);
+        let (last, count) = chain.get(&record.theme()).map_or((None, 0), |(last, count)| (Some(*last), *count));
+        let count = record.status.superseded.max(count + known(record, last));
+        chain.insert(record.theme(), (place, count + 1));
         statuses.push(settled(&record.status, count, why, now));
     }
     statuses
@@ -138,13 +140,18 @@ mod tests {
             lane.insert(Place::from(&*record.spec), record);
         }
         let at = |serial| Place::from(&*record(serial).spec);
-        let known = |_: &Record, place: Place| if place == at(1) { 7 } else { 0 };
+        // Seven were replaced before the first, three between the second and the third.
+        let known = |record: &Record, after: Option<Place>| match record.spec.serial {
+            1 if after.is_none() => 7,
+            3 if after == Some(at(2)) => 3,
+            _ => 0,
+        };
         let counts = |victims: &[Place]| {
             let statuses = statuses(&lane, victims, Why::Wanted, Time::UNIX_EPOCH, known);
             statuses.into_iter().map(|s| s.superseded).collect::<Vec<_>>()
         };
-        assert_eq!(counts(&[at(1), at(2), at(3), at(4)]), [7, 8, 9, 10]);
-        assert_eq!(counts(&[at(1), at(3), at(4)]), [7, 0, 1], "one that stays is itself what the later ones follow");
+        assert_eq!(counts(&[at(1), at(2), at(3), at(4)]), [7, 8, 12, 13]);
+        assert_eq!(counts(&[at(1), at(3), at(4)]), [7, 3, 4], "one that stays is itself what the later ones follow");
         let status = &statuses(&lane, &[at(1)], Why::LaneFull, Time::UNIX_EPOCH, known)[0];
         assert_eq!((status.outcome, status.reason.as_deref()), (Some(Outcome::Superseded), Some("LaneFull")));
     }

@@ -152,8 +152,9 @@ fn follow(
     let requests = requests(events, turn, store.clone(), context.clone(), namespace.cloned(), done);
     let woken = woken.map(|key| Ok(request(ObjectRef::new(&key.name).within(&key.namespace), ReconcileReason::Unknown)));
     let queue = stream::select(requests.boxed(), woken.boxed()).take_until(stop.clone().cancelled_owned());
-    let config = controller::Config::default().concurrency(context.options.concurrency);
-    let looks = applier(look, again, context.clone(), store.clone(), queue, config);
+    // Its own bound would count a namespace whose writes hang for all; the gate counts them.
+    let unbounded = controller::Config::default().concurrency(0);
+    let looks = applier(look, again, context.clone(), store.clone(), queue, unbounded);
     let context = context.clone();
     tasks.spawn(async move {
         let mut looks = std::pin::pin!(looks);

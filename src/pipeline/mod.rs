@@ -28,6 +28,7 @@ use tokio_util::sync::CancellationToken;
 pub use controller::run;
 
 use crate::clusters::{Caches, PipelineKey};
+use crate::gate::Gate;
 use crate::lease::Lease;
 use crate::telemetry::Metrics;
 use memory::Memory;
@@ -61,8 +62,8 @@ pub struct Options {
     pub watch_namespaces: Vec<String>,
     /// Whether a target may be in another namespace than its pipeline.
     pub cross_namespace_refs: bool,
-    /// At most so many pipelines are looked at at once in each watched namespace; 0 is without bound.
-    pub concurrency: u16,
+    /// At most so many pipelines are looked at at once, and a part of them in one namespace.
+    pub looks: usize,
 }
 
 /// What the controller works with.
@@ -71,6 +72,7 @@ pub struct Context {
     lease: Lease,
     caches: Caches,
     options: Options,
+    gate: Gate,
     metrics: Metrics,
     memories: Mutex<HashMap<PipelineKey, Memory>>,
     /// By watched namespace, or `None` for all: the turn in which its pipelines were last listed.
@@ -95,6 +97,7 @@ impl Context {
             client,
             lease,
             caches,
+            gate: Gate::new(options.looks),
             options,
             metrics,
             memories: Mutex::default(),

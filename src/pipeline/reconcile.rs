@@ -17,6 +17,7 @@ use super::{Context, Error};
 use crate::api::target::TargetInfo;
 use crate::api::{Pipeline, now};
 use crate::clusters::PipelineKey;
+use crate::gate::Turn;
 use crate::telemetry::metrics::{ApiWrite, WriteResult};
 
 /// One call takes no longer; kube's client has no limit of its own.
@@ -43,6 +44,9 @@ pub(super) async fn reconcile(
     epoch: i32,
 ) -> Result<Action, Error> {
     let api = Api::<Pipeline>::namespaced(ctx.client.clone(), &key.namespace);
+    let Some(mut turn) = ctx.stop.run_until_cancelled(ctx.gate.pass(&key.namespace)).await else {
+        return Ok(Action::await_change());
+    };
     let mut last = Error::Deadline;
     for _ in 0..TRIES {
         // Not before the write: what is gathered must not grow old while waiting.
@@ -76,7 +80,7 @@ pub(super) async fn reconcile(
         };
         next.status.log.iter_mut().for_each(|log| log.epoch = epoch);
         memory.sending(next.status.log.as_ref().map_or(i64::MIN, |l| l.serial), taken);
-        match write(ctx, &api, &base, &next, memory).await? {
+        match write(ctx, &api, &base, &next, memory, &mut turn).await? {
             None => return Ok(Action::await_change()),
             Some(error) => last = error,
         }
@@ -108,12 +112,14 @@ async fn write(
     base: &Pipeline,
     next: &Next,
     memory: &mut Memory,
+    turn: &mut Turn,
 ) -> Result<Option<Error>, Error> {
     let name = base.metadata.name.as_deref().unwrap_or_default();
     let patch = patch(base, &next.status).map_err(Error::Encode)?;
     let params = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
     let answer = timeout(DEADLINE, api.patch_status(name, &params, &patch)).await;
     memory.spent(next.bytes, Instant::now());
+    turn.note(answer.is_ok());
     let error = match answer {
         Ok(Ok(live)) => {
             memory.learn(live);

@@ -9,7 +9,7 @@ use rustls::pki_types::CertificateDer;
 use super::policy::Policy;
 use super::proxy::Proxy;
 use super::resolver::Guarded;
-use super::tls::{Fingerprint, Tls};
+use super::tls::{self, Fingerprint, Tls, Verifies};
 
 /// So many clients at most; the one that was not used for longest goes.
 const MAX_CLIENTS: usize = 32;
@@ -22,6 +22,10 @@ const IDLE: Duration = Duration::from_secs(30);
 const PING: Duration = Duration::from_secs(10);
 /// Bytes of response headers over HTTP/2. Over HTTP/1, hyper takes 100 headers and some 400 KiB.
 const MAX_HEADERS: u32 = 16 * 1024;
+/// What a receiver may send ahead of what is read, over HTTP/2: so much of one answer, and so much of all that share a connection.
+/// Of an answer no more than 4 KiB are read, so that more would only be memory that a receiver can fill.
+const STREAM_WINDOW: u32 = 16 * 1024;
+const CONNECTION_WINDOW: u32 = 256 * 1024;
 /// Sent as `user-agent`.
 const USER_AGENT: &str = concat!("pennant/", env!("CARGO_PKG_VERSION"));
 
@@ -30,8 +34,8 @@ const USER_AGENT: &str = concat!("pennant/", env!("CARGO_PKG_VERSION"));
 pub struct Clients {
     policy: Arc<Policy>,
     proxy: Option<Proxy>,
-    /// Trusted beside the authorities that the system trusts.
-    roots: Vec<CertificateDer<'static>>,
+    /// By the authorities of the system. They are read once, which takes long.
+    system: Verifies,
     /// The one used last stands last.
     made: Mutex<Vec<(Settings, Client)>>,
 }
@@ -51,9 +55,9 @@ pub enum ClientError {
 }
 
 impl Clients {
-    /// None yet.
-    pub fn new(policy: Arc<Policy>, proxy: Option<Proxy>, roots: Vec<CertificateDer<'static>>) -> Self {
-        Self { policy, proxy, roots, made: Mutex::default() }
+    /// None yet. They trust these authorities beside those that the system trusts.
+    pub fn new(policy: Arc<Policy>, proxy: Option<Proxy>, roots: Vec<CertificateDer<'static>>) -> Result<Self, ClientError> {
+        Ok(Self { policy, proxy, system: tls::system(roots)?, made: Mutex::default() })
     }
 
     /// The proxy that all requests go through.
@@ -79,7 +83,7 @@ impl Clients {
 
     fn make(&self, connect_timeout: Duration, tls: &Tls) -> Result<Client, ClientError> {
         let mut builder =
-            Client::builder().tls_backend_preconfigured(tls.config(&self.roots, self.proxy.as_ref())?).no_proxy();
+            Client::builder().tls_backend_preconfigured(tls.config(&self.system, self.proxy.as_ref())?).no_proxy();
         if let Some(proxy) = &self.proxy {
             builder = builder.proxy(proxy.all()?);
         }
@@ -94,6 +98,8 @@ impl Clients {
             .http2_keep_alive_interval(PING)
             .http2_keep_alive_timeout(PING)
             .http2_max_header_list_size(MAX_HEADERS)
+            .http2_initial_stream_window_size(STREAM_WINDOW)
+            .http2_initial_connection_window_size(CONNECTION_WINDOW)
             .build()?;
         Ok(client)
     }
@@ -106,7 +112,7 @@ mod tests {
     #[test]
     fn the_client_not_used_for_longest_goes() {
         crate::send::tests::provider();
-        let clients = Clients::new(Arc::default(), None, Vec::new());
+        let clients = Clients::new(Arc::default(), None, Vec::new()).unwrap();
         let timeouts = || clients.made.lock().unwrap().iter().map(|((t, _), _)| t.as_secs()).collect::<Vec<_>>();
         for seconds in 1..=MAX_CLIENTS as u64 {
             clients.get(Duration::from_secs(seconds), &Tls::default()).unwrap();

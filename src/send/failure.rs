@@ -136,6 +136,7 @@ fn certificate_words(error: &CertificateError) -> &'static str {
             "the certificate is for another name"
         }
         CertificateError::UnknownIssuer => "the certificate is self-signed or from an unknown authority",
+        CertificateError::BadSignature => "the certificate is not signed by the authority that it names",
         CertificateError::Revoked => "the certificate is revoked",
         CertificateError::InvalidPurpose | CertificateError::InvalidPurposeContext { .. } => {
             "the certificate is not for a server"

@@ -96,8 +96,9 @@ impl Sender {
         // Without one, reqwest panics.
         let provider = CryptoProvider::get_default().ok_or(SendError::NoTlsProvider)?;
         let policy = Arc::new(policy);
-        let clients = Clients::new(Arc::clone(&policy), proxy, roots);
-        clients.get(Duration::from_secs(5), &Tls::default()).map_err(|e| SendError::Client(Box::new(e)))?;
+        let unusable = |error: ClientError| SendError::Client(Box::new(error));
+        let clients = Clients::new(Arc::clone(&policy), proxy, roots).map_err(unusable)?;
+        clients.get(Duration::from_secs(5), &Tls::default()).map_err(unusable)?;
         Ok(Self { policy, secrets, clients, origins: Origins::new(provider)?, metrics })
     }
 

@@ -18,6 +18,8 @@ use crate::api::notification::Method;
 use crate::telemetry::Metrics;
 
 mod frozen;
+mod hostile;
+mod http2;
 mod proxy;
 mod tls;
 

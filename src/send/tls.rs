@@ -35,6 +35,9 @@ pub(super) struct Tls {
     skip_verify: bool,
 }
 
+/// Who verifies the certificate of a server.
+pub(super) type Verifies = Arc<dyn ServerCertVerifier>;
+
 /// What tells the settings of one client from those of another.
 pub(super) type Fingerprint = [u8; 32];
 
@@ -72,27 +75,21 @@ impl Tls {
         hash.finalize().into()
     }
 
-    /// The settings of a client, which trusts these authorities too unless the endpoint names its own. The error is of what
-    /// nobody has checked before, such as the text of a `ConfigMap`.
-    pub(super) fn config(
-        &self,
-        roots: &[CertificateDer<'static>],
-        proxy: Option<&Proxy>,
-    ) -> Result<ClientConfig, rustls::Error> {
+    /// The settings of a client; receivers and the proxy are verified by `system` unless the endpoint says otherwise of its
+    /// receiver. The error is of what nobody has checked before, such as the text of a `ConfigMap`.
+    pub(super) fn config(&self, system: &Verifies, proxy: Option<&Proxy>) -> Result<ClientConfig, rustls::Error> {
         let provider = provider()?;
-        let system = || -> Result<Arc<dyn ServerCertVerifier>, rustls::Error> {
-            Ok(Arc::new(Verifier::new_with_extra_roots(roots.iter().cloned(), Arc::clone(&provider))?))
-        };
         let of_receiver = match &self.authorities {
             _ if self.skip_verify => None,
-            None => Some(system()?),
+            None => Some(Arc::clone(system)),
             Some(pem) => {
-                let store = store(pem).ok_or_else(|| rustls::Error::General(NO_CERTIFICATE.to_owned()))?;
+                let unusable = || rustls::Error::General(NO_CERTIFICATE.to_owned());
+                let store = store(pem).ok_or_else(unusable)?;
                 let verifier = WebPkiServerVerifier::builder_with_provider(store.into(), Arc::clone(&provider)).build();
-                Some(verifier.map_err(|_| rustls::Error::General(NO_CERTIFICATE.to_owned()))? as Arc<_>)
+                Some(verifier.map_err(|_| unusable())? as Verifies)
             }
         };
-        let of_proxy = proxy.and_then(Proxy::tls_name).map(|name| Ok::<_, rustls::Error>((name, system()?))).transpose()?;
+        let of_proxy = proxy.and_then(Proxy::tls_name).map(|name| (name, Arc::clone(system)));
         let trust = Trust::new(of_receiver, of_proxy, &provider);
         let builder = ClientConfig::builder_with_provider(Arc::clone(&provider)).with_safe_default_protocol_versions()?;
         let builder = builder.dangerous().with_custom_certificate_verifier(Arc::new(trust));
@@ -106,6 +103,11 @@ impl Tls {
         config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
         Ok(config)
     }
+}
+
+/// Trusts the authorities of the system, as they are now, and these. The error says that there are none.
+pub(super) fn system(roots: Vec<CertificateDer<'static>>) -> Result<Verifies, rustls::Error> {
+    Ok(Arc::new(Verifier::new_with_extra_roots(roots, provider()?)?))
 }
 
 /// The provider of cryptography that `main` has installed.

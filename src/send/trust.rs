@@ -4,27 +4,27 @@
 //! receiver (authorities of its own, no verification at all) must not decide who gets the password of the proxy. So the name that
 //! a certificate is to be for says which rules hold.
 
-use std::sync::Arc;
-
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::CryptoProvider;
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::{DigitallySignedStruct, Error, SignatureScheme};
 
+use super::tls::Verifies;
+
 /// Verifies the proxy by one set of rules and everybody else by another.
 #[derive(Debug)]
 pub(super) struct Trust {
     /// `None`: whoever it is.
-    receiver: Option<Arc<dyn ServerCertVerifier>>,
-    proxy: Option<(ServerName<'static>, Arc<dyn ServerCertVerifier>)>,
+    receiver: Option<Verifies>,
+    proxy: Option<(ServerName<'static>, Verifies)>,
     schemes: Vec<SignatureScheme>,
 }
 
 impl Trust {
     /// With rules for receivers, or none to take anybody; and with rules for the proxy of this name, if it is spoken to over TLS.
     pub(super) fn new(
-        receiver: Option<Arc<dyn ServerCertVerifier>>,
-        proxy: Option<(ServerName<'static>, Arc<dyn ServerCertVerifier>)>,
+        receiver: Option<Verifies>,
+        proxy: Option<(ServerName<'static>, Verifies)>,
         provider: &CryptoProvider,
     ) -> Self {
         Self { receiver, proxy, schemes: provider.signature_verification_algorithms.supported_schemes() }

@@ -31,6 +31,30 @@ pub use named::{NamedWatches, Seen};
 /// The next part of a list takes no longer.
 const DEADLINE: Duration = Duration::from_secs(30);
 
+/// After the first error in a row.
+const FIRST_PAUSE: Duration = Duration::from_millis(800);
+
+/// How long it takes at most, or twice as long by chance, until a watch that broke is tried again. After an outage that outlasts
+/// what the API server remembers, it breaks once more before it lists, so nobody hears anything for up to four times as long.
+#[derive(Clone, Copy, Debug)]
+enum Pauses {
+    /// Of a whole kind: few, and everything waits for them.
+    Short,
+    /// Of a single object: there may be thousands, and what was last read of it stands.
+    Long,
+}
+
+impl Pauses {
+    fn backoff(self) -> watcher::ExponentialBackoff {
+        let longest = match self {
+            Self::Short => Duration::from_secs(5),
+            Self::Long => Duration::from_secs(30),
+        };
+        let pauses = backon::ExponentialBuilder::default().with_min_delay(FIRST_PAUSE).with_max_delay(longest);
+        pauses.with_factor(2.0).with_jitter().without_max_times().into()
+    }
+}
+
 /// The turn in which the list was begun to which the last event of a watch belongs.
 #[derive(Clone, Debug, Default)]
 pub struct Turn(Arc<AtomicU64>);
@@ -50,13 +74,14 @@ pub fn in_turns<K>(api: Api<DeserializeGuard<K>>, turns: Receiver<Option<u64>>) 
 where
     K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Send + 'static,
 {
-    matching_in_turns(api, watcher::Config::default(), turns)
+    matching_in_turns(api, watcher::Config::default(), Pauses::Short, turns)
 }
 
 /// The same, of the objects that match.
 fn matching_in_turns<K>(
     api: Api<DeserializeGuard<K>>,
     config: watcher::Config,
+    pauses: Pauses,
     turns: Receiver<Option<u64>>,
 ) -> (Turn, Events<K>)
 where
@@ -64,7 +89,7 @@ where
 {
     let turn = Turn::default();
     let (last, watching) = (turn.clone(), None::<(u64, bool, Events<K>)>);
-    let begin = move || guarded(api.clone(), config.clone()).boxed();
+    let begin = move || guarded(api.clone(), config.clone(), pauses).boxed();
     let events = stream::unfold((begin, turns, watching, last), |(begin, mut turns, mut watching, last)| async move {
         loop {
             let turn = *turns.borrow_and_update();
@@ -107,11 +132,12 @@ async fn within<T>(listing: bool, next: impl Future<Output = T>) -> Option<T> {
 fn guarded<K>(
     api: Api<DeserializeGuard<K>>,
     config: watcher::Config,
+    pauses: Pauses,
 ) -> impl Stream<Item = watcher::Result<watcher::Event<K>>> + Send + 'static
 where
     K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Send + 'static,
 {
-    watcher(api, config).default_backoff().filter_map(|event| async { event.map(parsed).transpose() })
+    watcher(api, config).backoff(pauses.backoff()).filter_map(|event| async { event.map(parsed).transpose() })
 }
 
 fn parsed<K>(event: watcher::Event<DeserializeGuard<K>>) -> Option<watcher::Event<K>>
@@ -134,5 +160,21 @@ where
         Apply(g) => open(g).map(Apply),
         InitApply(g) => open(g).map(InitApply),
         Delete(g) => open(g).map(Delete),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pauses_grow_to_their_bound() {
+        for (pauses, longest) in [(Pauses::Short, 5), (Pauses::Long, 30)] {
+            let longest = Duration::from_secs(longest);
+            let taken: Vec<_> = pauses.backoff().take(12).collect();
+            assert!(taken[0] >= FIRST_PAUSE && taken[0] <= 2 * FIRST_PAUSE, "{taken:?}");
+            assert!(taken.iter().all(|pause| *pause <= 2 * longest), "{taken:?}");
+            assert!(taken[8..].iter().all(|pause| *pause >= longest), "{taken:?}");
+        }
     }
 }

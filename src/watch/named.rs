@@ -18,7 +18,7 @@ use serde::de::DeserializeOwned;
 use tokio::sync::watch::Receiver;
 use tokio::task::{AbortHandle, JoinSet};
 
-use super::{Turn, matching_in_turns};
+use super::{Pauses, Turn, matching_in_turns};
 use crate::api::refs::ObjectName;
 use crate::telemetry::Metrics;
 use crate::telemetry::metrics::Watch;
@@ -86,7 +86,7 @@ impl NamedWatches {
         for name in wanted.iter().filter(|name| !running.contains_key(*name)).cloned().collect::<Vec<_>>() {
             let api: Api<DeserializeGuard<K>> = Api::namespaced(self.client.clone(), &name.namespace);
             let only = watcher::Config::default().fields(&format!("metadata.name={}", name.name));
-            let (turn, events) = matching_in_turns(api, only, self.turns.clone());
+            let (turn, events) = matching_in_turns(api, only, Pauses::Long, self.turns.clone());
             let task = follow(events, turn, name.clone(), begin(&name), self.label, self.metrics.clone());
             running.insert(name, all.spawn(task));
         }

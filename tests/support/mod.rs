@@ -2,7 +2,7 @@
 //!
 //! In: the launcher in `hack/control-plane`, the built `pennant`. Out: a control plane ([`control_plane`]), a way to it on which
 //! calls and answers are lost ([`proxy`]), Pennant as a child process ([`pennant`]), HTTP receivers on loopback that do what a
-//! script says ([`receiver`]), objects as people and their controllers write them ([`world`]), waiting without luck ([`wait`]),
+//! script says ([`receiver`]), certificates good and bad ([`tls`]), objects as people and their controllers write them ([`world`]), waiting without luck ([`wait`]),
 //! and the judge of it all ([`oracle`]), with which every test ends: nothing missing, nothing unexpected, no order violated, no
 //! duplicate beyond what the test allows, and an audit that says what the receiver saw.
 //!
@@ -15,6 +15,8 @@ pub mod pennant;
 pub mod proxy;
 pub mod reaper;
 pub mod receiver;
+#[allow(dead_code, reason = "the integration tests use it")]
+pub mod tls;
 pub mod wait;
 pub mod world;
 

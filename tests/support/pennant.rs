@@ -28,6 +28,7 @@ struct Start {
     pod: Option<String>,
     log: PathBuf,
     program: PathBuf,
+    env: Vec<(&'static str, String)>,
 }
 
 /// How one is started. The default watches the world's namespace and may send to loopback.
@@ -45,6 +46,10 @@ pub struct Options {
     pub kubeconfig: Option<PathBuf>,
     /// The program.
     pub program: PathBuf,
+    /// More of its command line.
+    pub args: Vec<String>,
+    /// More of its environment.
+    pub env: Vec<(&'static str, String)>,
 }
 
 impl Options {
@@ -57,6 +62,8 @@ impl Options {
             pod: None,
             kubeconfig: None,
             program: env!("CARGO_BIN_EXE_pennant").into(),
+            args: Vec::new(),
+            env: Vec::new(),
         }
     }
 }
@@ -77,13 +84,14 @@ impl Pennant {
         if options.loopback {
             args.extend(["--allow-destination".to_owned(), "127.0.0.0/8".to_owned()]);
         }
+        args.extend(options.args);
         let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("logs");
         std::fs::create_dir_all(&folder).expect("a folder for logs");
         let log = folder.join(format!("{}-{}-{}.log", world.ns, options.controllers, options.pod.unwrap_or("0")));
         let _ = std::fs::remove_file(&log);
         let kubeconfig = options.kubeconfig.unwrap_or_else(|| world.kubeconfig.clone());
         let pod = options.pod.map(str::to_owned);
-        let command = Start { args, kubeconfig, pod, log, program: options.program };
+        let command = Start { args, kubeconfig, pod, log, program: options.program, env: options.env };
         let child = command.spawn();
         let mut pennant = Self { command, child, address: String::new() };
         pennant.wait_ready().await;
@@ -117,6 +125,14 @@ impl Pennant {
     /// Lets it go on after [`Pennant::freeze`].
     pub fn thaw(&self) {
         signal(self.pid(), "CONT");
+    }
+
+    /// The most memory that it ever had, in KiB.
+    #[allow(dead_code, reason = "the integration tests use it")]
+    pub fn peak_memory(&self) -> u64 {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid())).expect("it runs, on Linux");
+        let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).expect("a line on memory");
+        line.trim().trim_end_matches(" kB").parse().expect("a number")
     }
 
     /// Its process.
@@ -227,8 +243,9 @@ impl Start {
             .env("KUBECONFIG", &self.kubeconfig)
             .env("PENNANT_LOG", "info,pennant=debug")
             .envs(self.pod.as_ref().map(|pod| ("POD_NAME", pod)))
+            .envs(self.env.iter().map(|(name, value)| (name, value)))
             .stdin(Stdio::null())
-            .stdout(Stdio::null())
+            .stdout(file.try_clone().expect("another handle"))
             .stderr(file)
             .spawn()
             .expect("pennant starts");

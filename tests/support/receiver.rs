@@ -7,11 +7,13 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use rustls::ServerConfig;
 use serde_json::Value;
-use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
-use tokio::net::{TcpSocket, TcpStream};
+use tokio::io::{AsyncBufReadExt as _, AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, BufReader};
+use tokio::net::TcpSocket;
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
+use tokio_rustls::TlsAcceptor;
 
 use super::wait::eventually;
 
@@ -157,6 +159,8 @@ pub struct Receiver {
     book: Arc<Mutex<Book>>,
     /// Bound and not listening, while connections are refused.
     socket: Option<TcpSocket>,
+    /// Over TLS, with this certificate.
+    tls: Option<TlsAcceptor>,
     tasks: JoinSet<()>,
 }
 
@@ -168,31 +172,51 @@ impl Receiver {
         receiver
     }
 
+    /// The same over TLS.
+    #[allow(dead_code, reason = "the integration tests use it")]
+    pub fn over_tls(config: ServerConfig) -> Self {
+        let mut receiver = Self { tls: Some(Arc::new(config).into()), ..Self::refusing() };
+        receiver.listen();
+        receiver
+    }
+
     /// One that has its port and refuses connections until [`Receiver::listen`].
     pub fn refusing() -> Self {
         let socket = TcpSocket::new_v4().expect("a socket");
         socket.bind(SocketAddr::from(([127, 0, 0, 1], 0))).expect("a free port");
         let address = socket.local_addr().expect("its address");
-        Self { address, book: Arc::default(), socket: Some(socket), tasks: JoinSet::new() }
+        Self { address, book: Arc::default(), socket: Some(socket), tls: None, tasks: JoinSet::new() }
     }
 
     /// From now on connections are taken.
     pub fn listen(&mut self) {
         let socket = self.socket.take().expect("listens already");
         let listener = socket.listen(1024).expect("listens");
-        let book = self.book.clone();
+        let (book, tls) = (self.book.clone(), self.tls.clone());
         self.tasks.spawn(async move {
             let mut connections = JoinSet::new();
             while let Ok((stream, _)) = listener.accept().await {
                 lock(&book).connections += 1;
-                connections.spawn(serve(stream, book.clone()));
+                let (book, tls) = (book.clone(), tls.clone());
+                connections.spawn(async move {
+                    match tls {
+                        None => serve(stream, book).await,
+                        // Whoever does not trust us says so in the handshake, and is not heard of again.
+                        Some(tls) => {
+                            if let Ok(stream) = tls.accept(stream).await {
+                                serve(stream, book).await;
+                            }
+                        }
+                    }
+                });
             }
         });
     }
 
     /// The URL of a path here.
     pub fn url(&self, path: &str) -> String {
-        format!("http://{}{path}", self.address)
+        let scheme = if self.tls.is_some() { "https" } else { "http" };
+        format!("{scheme}://{}{path}", self.address)
     }
 
     /// What is done with the next requests to this path, one after the other.
@@ -241,7 +265,7 @@ fn lock(book: &Mutex<Book>) -> MutexGuard<'_, Book> {
 }
 
 /// Requests of one connection, until either side closes it.
-async fn serve(stream: TcpStream, book: Arc<Mutex<Book>>) {
+async fn serve(stream: impl AsyncRead + AsyncWrite + Unpin, book: Arc<Mutex<Book>>) {
     let mut stream = BufReader::new(stream);
     while let Some(request) = read(&mut stream).await {
         let (number, reply) = lock(&book).note(request);
@@ -274,11 +298,11 @@ async fn serve(stream: TcpStream, book: Arc<Mutex<Book>>) {
 }
 
 /// Waits until the other side has gone.
-async fn closed(stream: &mut BufReader<TcpStream>) {
+async fn closed(stream: &mut (impl AsyncRead + Unpin)) {
     while let Ok(1..) = stream.read(&mut [0; 1024]).await {}
 }
 
-async fn read(stream: &mut BufReader<TcpStream>) -> Option<Request> {
+async fn read(stream: &mut BufReader<impl AsyncRead + Unpin>) -> Option<Request> {
     let mut head = Vec::new();
     loop {
         let mut line = String::new();

@@ -151,7 +151,10 @@ async fn authorities_of_ones_own_are_trusted_and_no_others() {
         (trusting(of("both.crt")), None),
         (trusting(Authorities::Pem(ca.pem().into())), None),
         // It has the name of the right one, and another key.
-        (trusting(Authorities::Pem(other.pem().into())), Some("TLS: the certificate is not acceptable")),
+        (
+            trusting(Authorities::Pem(other.pem().into())),
+            Some("TLS: the certificate is not signed by the authority that it names"),
+        ),
         (trusting(Authorities::System), Some(unknown)),
         (TlsRef { skip_verify: true, ..TlsRef::default() }, None),
         (trusting(of("junk")), Some("Secret team-a/tls, key junk: holds no certificate in PEM")),

@@ -7,6 +7,7 @@ use pennant::api::Delivery;
 use serde_json::json;
 
 use super::Stage;
+use crate::support::control_plane::ControlPlane;
 use crate::support::pennant::Options;
 use crate::support::proxy::Call;
 use crate::support::receiver::Gate;
@@ -85,6 +86,52 @@ async fn troubled(ns: &str, fault: Fault, held: &Gate) {
     }
     oracle.check().await;
     drop(pennant);
+}
+
+/// Pipelines in one namespace: more than twice as many as are looked at at once.
+const PIPELINES: usize = 80;
+
+#[tokio::test]
+async fn logs_that_cannot_be_written_in_one_namespace_hold_up_no_other() {
+    let _alone = heavy().await;
+    // One's own, for here all namespaces are watched, as is the default.
+    let control_plane = tokio::task::spawn_blocking(ControlPlane::start).await.unwrap().unwrap();
+    let [bad, good] = ["bad", "good"].map(async |ns| World::on(&control_plane.kubeconfig, ns).await);
+    let (bad, good) = tokio::join!(bad, good);
+    let receiver = Receiver::start();
+    let proxy = Proxy::start(&good.kubeconfig, "namespaces-logs").await;
+    for world in [&bad, &good] {
+        world.deploy("web", "1").await;
+    }
+    let names: Vec<_> = (0..PIPELINES).map(|n| format!("shop-{n}")).collect();
+    join_all(names.iter().map(|name| bad.pipeline(name, &["dev/web"]))).await;
+    good.pipeline("shop", &["dev/web"]).await;
+    good.notification("hook", &receiver, json!({})).await;
+    let kubeconfig = Some(proxy.kubeconfig.clone());
+    let _pennant = Pennant::with(&good, Options { watch: Vec::new(), kubeconfig, ..Options::of(&good) }).await;
+    good.settled().await;
+    bad.settled().await;
+
+    let held = Gate::new();
+    let of_bad = |call: &Call| call.is_pipeline_status() && call.path.contains("/namespaces/bad/");
+    let rule = proxy.rule(of_bad, Fault::HoldRequest(held.clone()));
+    bad.ship("web", "2").await;
+    proxy.hit(rule, 8).await;
+    let begin = Instant::now();
+    for tag in TAGS {
+        good.ship("web", tag).await;
+        let settled = |d: &Delivery| d.status.as_ref().is_some_and(|s| s.outcome.is_some());
+        good.delivery(&format!("Deployed {tag}"), settled).await;
+    }
+    let took = begin.elapsed();
+    good.fence("shop", &["hook"]).await;
+    let steps = TAGS.map(|tag| format!("Deployed {tag}"));
+    let oracle = Oracle::new(&good, &receiver);
+    oracle.lane("shop/hook/dev/web", &steps.each_ref().map(String::as_str)).check().await;
+    assert!(took < PROMPT, "it took {took:?}");
+
+    lift(&proxy, rule, &held);
+    join_all(names.iter().map(|name| bad.observed_at(name, "2", &["web"]))).await;
 }
 
 fn lift(proxy: &Proxy, rule: crate::support::proxy::RuleId, held: &Gate) {

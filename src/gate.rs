@@ -70,17 +70,20 @@ impl Gate {
         (room.turns.clone(), Visit { gate: self.clone(), namespace: namespace.to_owned() })
     }
 
-    /// The turns that a namespace has after a call. One that is lost is the caller's own.
-    fn learn(&self, namespace: &str, answered: bool, own: Option<OwnedSemaphorePermit>) {
+    /// The turns that a namespace has after a call. One that is lost is the caller's own, once.
+    fn learn(&self, namespace: &str, answered: bool, own: &mut Option<OwnedSemaphorePermit>) {
         let mut rooms = self.rooms();
         let Some(room) = rooms.get_mut(namespace) else { return };
         if answered && room.limit < self.most {
             room.limit += 1;
             room.turns.add_permits(1);
         }
-        if !answered && room.limit > 1 {
+        if !answered
+            && room.limit > 1
+            && let Some(own) = own.take()
+        {
             room.limit -= 1;
-            own.into_iter().for_each(OwnedSemaphorePermit::forget);
+            own.forget();
         }
     }
 
@@ -90,10 +93,15 @@ impl Gate {
 }
 
 impl Turn {
-    /// The call is over. `answered`: by whatever word.
+    /// A call of this turn is over. `answered`: by whatever word.
+    pub fn note(&mut self, answered: bool) {
+        let Self { own, visit, .. } = self;
+        visit.gate.learn(&visit.namespace, answered, own);
+    }
+
+    /// The only call of this turn is over.
     pub fn over(mut self, answered: bool) {
-        let own = self.own.take();
-        self.visit.gate.learn(&self.visit.namespace, answered, own);
+        self.note(answered);
     }
 }
 

@@ -1,0 +1,83 @@
+//! `pennant redeliver`: sends settled deliveries again.
+
+use std::io::{self, Write};
+
+use clap::Args;
+use futures::{StreamExt as _, TryStreamExt as _, stream};
+
+use super::audit::span;
+use crate::api::{Outcome, now};
+use crate::audit::{Filter, Wanted, redeliver as mark, rows};
+use crate::telemetry::chain;
+
+/// Marked at once: as many writes as the API server takes gladly.
+const PARALLEL: usize = 8;
+
+#[derive(Debug, Args)]
+pub(super) struct RedeliverArgs {
+    /// Names of deliveries, as `pennant audit` and `kubectl get deliveries` show them.
+    #[arg(required_unless_present = "parked", conflicts_with = "parked")]
+    names: Vec<String>,
+    /// All that are parked.
+    #[arg(long)]
+    parked: bool,
+    /// Of those, only of this Pipeline.
+    #[arg(long, requires = "parked")]
+    pipeline: Option<String>,
+    /// Of those, only of this Notification.
+    #[arg(long, requires = "parked")]
+    notification: Option<String>,
+    /// Of those, only what was parked within this time, such as 30m, 12h or 7d.
+    #[arg(long, requires = "parked", value_name = "DURATION", value_parser = span)]
+    since: Option<jiff::SignedDuration>,
+    /// Change nothing, only say what would be sent again.
+    #[arg(long)]
+    dry_run: bool,
+    /// The namespace [default: that of the kubeconfig].
+    #[arg(short, long, conflicts_with = "all_namespaces")]
+    namespace: Option<String>,
+    /// All namespaces.
+    #[arg(short = 'A', long, requires = "parked")]
+    all_namespaces: bool,
+    /// The context of the kubeconfig to use.
+    #[arg(long, env = "PENNANT_CONTEXT")]
+    context: Option<String>,
+}
+
+/// Marks what is asked for, says so of each, and fails if one could not be marked.
+pub(super) async fn redeliver(args: RedeliverArgs) -> anyhow::Result<()> {
+    let client = crate::app::client(args.context.as_deref()).await?;
+    let own = args.namespace.clone().unwrap_or_else(|| client.default_namespace().to_owned());
+    let those: Vec<(String, String)> = if args.parked {
+        let since = args.since.map(|span| now().checked_sub(span)).transpose()?;
+        let state = Some(Wanted::Settled(Outcome::Parked));
+        let filter = Filter { pipeline: args.pipeline, notification: args.notification, state, since };
+        let namespace = Some(own.as_str()).filter(|_| !args.all_namespaces);
+        rows(&client, namespace, filter).map_ok(|row| (row.namespace, row.delivery)).try_collect().await?
+    } else {
+        args.names.into_iter().map(|name| (own.clone(), name)).collect()
+    };
+    if those.is_empty() {
+        writeln!(io::stderr(), "no parked deliveries found")?;
+    }
+    // Each call is something new to whoever reads the annotation, also within one second.
+    let value = format!("{}-{:04x}", now(), fastrand::u16(..));
+    let marked = stream::iter(those).map(|(namespace, name)| {
+        let (client, value, dry_run) = (client.clone(), value.clone(), args.dry_run);
+        async move { (mark(&client, &namespace, &name, &value, dry_run).await, namespace, name) }
+    });
+    let mut marked = marked.buffered(PARALLEL);
+    let (mut failed, mut out) = (0, io::stdout());
+    let words = if args.dry_run { "would be sent again" } else { "is sent again" };
+    while let Some((result, namespace, name)) = marked.next().await {
+        match result {
+            Ok(()) => writeln!(out, "delivery.pennant.dev/{name} in {namespace} {words}")?,
+            Err(error) => {
+                failed += 1;
+                writeln!(io::stderr(), "pennant: {}", chain(&error))?;
+            }
+        }
+    }
+    anyhow::ensure!(failed == 0, "{failed} could not be sent again");
+    Ok(())
+}

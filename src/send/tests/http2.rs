@@ -1,0 +1,247 @@
+//! Receivers that speak HTTP/2, well and badly. Frames are written by hand (RFC 9113), for no library sends what these do.
+
+use std::io::{Read as _, Write as _};
+
+use rcgen::KeyPair;
+use rustls::pki_types::PrivateKeyDer;
+use rustls::{ServerConfig, ServerConnection, StreamOwned};
+
+use super::tls::{authority, issued_for, trusting_ca};
+use super::*;
+
+const DATA: u8 = 0;
+const HEADERS: u8 = 1;
+const RST_STREAM: u8 = 3;
+const SETTINGS: u8 = 4;
+const PING: u8 = 6;
+const GOAWAY: u8 = 7;
+const CONTINUATION: u8 = 9;
+const END_STREAM: u8 = 1;
+const END_HEADERS: u8 = 4;
+const REFUSED_STREAM: u32 = 7;
+/// `:status: 200` of the static table (RFC 7541, appendix A).
+const STATUS_200: u8 = 0x88;
+
+/// The receiver's side of one connection.
+struct Peer(StreamOwned<ServerConnection, std::net::TcpStream>);
+
+/// One request: its number, and how many came on its connection before.
+struct Asked {
+    stream: u32,
+    earlier: usize,
+}
+
+impl Peer {
+    /// Whether it went out.
+    fn frame(&mut self, kind: u8, flags: u8, stream: u32, payload: &[u8]) -> bool {
+        let length = u32::try_from(payload.len()).unwrap().to_be_bytes();
+        let head = [&length[1..], &[kind, flags], &stream.to_be_bytes()].concat();
+        self.0.write_all(&[&head, payload].concat()).and_then(|()| self.0.flush()).is_ok()
+    }
+
+    fn ok(&mut self, stream: u32, body: &[u8]) -> bool {
+        self.frame(HEADERS, END_HEADERS, stream, &[STATUS_200]) && self.frame(DATA, END_STREAM, stream, body)
+    }
+
+    /// The next request that is complete; nothing when the connection has ended.
+    fn next(&mut self, earlier: usize) -> Option<Asked> {
+        loop {
+            let mut head = [0; 9];
+            self.0.read_exact(&mut head).ok()?;
+            let length = u32::from_be_bytes([0, head[0], head[1], head[2]]);
+            let mut payload = vec![0; usize::try_from(length).unwrap()];
+            self.0.read_exact(&mut payload).ok()?;
+            let stream = u32::from_be_bytes([head[5], head[6], head[7], head[8]]);
+            match (head[3], head[4]) {
+                (SETTINGS, 0) => drop(self.frame(SETTINGS, 1, 0, &[])),
+                (PING, 0) => drop(self.frame(PING, 1, 0, &payload)),
+                (DATA | HEADERS, flags) if flags & END_STREAM != 0 => return Some(Asked { stream, earlier }),
+                _ => {}
+            }
+        }
+    }
+}
+
+/// A receiver that offers HTTP/2 only, and does this with each request until it says that the connection is to end.
+struct Http2 {
+    sender: Sender,
+    address: SocketAddr,
+    connections: Arc<AtomicUsize>,
+}
+
+impl Http2 {
+    fn new(serve: impl Fn(&mut Peer, &Asked) -> bool + Send + Sync + 'static) -> Self {
+        provider();
+        let ca = authority();
+        let (certificate, key) = issued_for("127.0.0.1", &ca);
+        let config = offering_http2(&certificate, &key);
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let (connections, serve) = (Arc::new(AtomicUsize::new(0)), Arc::new(serve));
+        let count = Arc::clone(&connections);
+        // Ends with the process.
+        std::thread::spawn(move || {
+            for stream in listener.incoming() {
+                count.fetch_add(1, Ordering::SeqCst);
+                let (config, serve) = (Arc::clone(&config), Arc::clone(&serve));
+                std::thread::spawn(move || {
+                    let mut peer = Peer(StreamOwned::new(ServerConnection::new(config).unwrap(), stream.unwrap()));
+                    let mut preface = [0; 24];
+                    if peer.0.read_exact(&mut preface).is_err() || !peer.frame(SETTINGS, 0, 0, &[]) {
+                        return;
+                    }
+                    assert_eq!(&preface, b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n");
+                    for earlier in 0.. {
+                        let Some(asked) = peer.next(earlier) else { return };
+                        if !serve(&mut peer, &asked) {
+                            return;
+                        }
+                    }
+                });
+            }
+        });
+        Self { sender: trusting_ca(&ca, None), address, connections }
+    }
+
+    async fn send(&self) -> Attempt {
+        let url = format!("https://{}/hook", self.address).parse().unwrap();
+        self.sender.send(Outgoing { timeout: 10 * SHORT, ..to(Destination::Url(url)) }).await
+    }
+
+    fn connections(&self) -> usize {
+        self.connections.load(Ordering::SeqCst)
+    }
+}
+
+fn offering_http2(certificate: &rcgen::Certificate, key: &KeyPair) -> Arc<ServerConfig> {
+    let key = PrivateKeyDer::try_from(key.serialize_der()).unwrap();
+    let chain = vec![certificate.der().clone()];
+    let mut config = ServerConfig::builder().with_no_client_auth().with_single_cert(chain, key).unwrap();
+    config.alpn_protocols = vec![b"h2".to_vec()];
+    Arc::new(config)
+}
+
+#[tokio::test]
+async fn where_http2_is_offered_all_requests_share_one_connection() {
+    let receiver = Http2::new(|peer, asked| peer.ok(asked.stream, b"ok"));
+    let first = receiver.send().await;
+    assert_eq!((first.result.status(), body(&first)), (Some(200), "ok"));
+    let attempts = futures::future::join_all((0..100).map(|_| receiver.send())).await;
+    assert!(attempts.iter().all(|a| a.result.status() == Some(200) && body(a) == "ok"), "{attempts:?}");
+    assert_eq!(receiver.connections(), 1);
+}
+
+#[tokio::test]
+async fn what_the_protocol_takes_back_is_tried_again_later() {
+    let refused = |peer: &mut Peer, asked: &Asked| peer.frame(RST_STREAM, 0, asked.stream, &REFUSED_STREAM.to_be_bytes());
+    let reset = |peer: &mut Peer, asked: &Asked| peer.frame(RST_STREAM, 0, asked.stream, &2_u32.to_be_bytes());
+    // It takes no request of this connection, and says that it is leaving.
+    let leaving = |peer: &mut Peer, _: &Asked| {
+        peer.frame(GOAWAY, 0, 0, &[0; 8]);
+        false
+    };
+    let gone = |_: &mut Peer, _: &Asked| false;
+    let receivers = [Http2::new(refused), Http2::new(reset), Http2::new(leaving), Http2::new(gone)];
+    for (number, receiver) in receivers.iter().enumerate() {
+        let attempt = receiver.send().await;
+        assert_eq!(failure(&attempt).kind, FailureKind::Closed, "{number}: {attempt:?}");
+        let verdict = Verdict::Retry { not_before: None, reason: Reason::ConnectionFailed };
+        assert_eq!(classify(&attempt.result, 0), verdict);
+        assert_eq!(receiver.connections(), 1, "{number}: nobody but the schedule tries again");
+    }
+}
+
+#[tokio::test]
+async fn after_a_farewell_the_next_request_has_a_connection_of_its_own() {
+    let receiver = Http2::new(|peer, asked| {
+        peer.ok(asked.stream, b"ok");
+        // All up to this one have been taken; those to come will not be.
+        let last = [asked.stream.to_be_bytes(), [0; 4]].concat();
+        peer.frame(GOAWAY, 0, 0, &last) && asked.earlier > 0
+    });
+    for count in 1..=3 {
+        assert_eq!(receiver.send().await.result.status(), Some(200));
+        assert_eq!(receiver.connections(), count);
+    }
+}
+
+/// A header without a place in the table: `x-x: …`.
+fn header(length: usize) -> Vec<u8> {
+    let mut block = vec![0, 3];
+    block.extend(b"x-x");
+    // An integer with a prefix of 7 bits (RFC 7541, section 5.1).
+    block.push(127);
+    let mut rest = length - 127;
+    while rest >= 128 {
+        block.push(u8::try_from(rest % 128).unwrap() + 128);
+        rest /= 128;
+    }
+    block.push(u8::try_from(rest).unwrap());
+    block.extend(vec![b'a'; length]);
+    block
+}
+
+#[tokio::test]
+async fn a_bomb_of_headers_is_not_kept() {
+    let long = |peer: &mut Peer, asked: &Asked| {
+        let block = [vec![STATUS_200], header(15_000)].concat();
+        peer.frame(HEADERS, END_STREAM, asked.stream, &block)
+            && peer.frame(CONTINUATION, END_HEADERS, asked.stream, &header(15_000))
+    };
+    let endless = |peer: &mut Peer, asked: &Asked| {
+        peer.frame(HEADERS, END_STREAM, asked.stream, &[STATUS_200]);
+        while peer.frame(CONTINUATION, 0, asked.stream, &header(15_000)) {}
+        false
+    };
+    // Four kilobytes put into the table once, and named ten thousand times by a byte each.
+    let table = |peer: &mut Peer, asked: &Asked| {
+        let mut entry = header(3_900);
+        entry[0] = 0x40;
+        let block = [vec![STATUS_200], entry, vec![0x80 + 62; 10_000]].concat();
+        peer.frame(HEADERS, END_STREAM | END_HEADERS, asked.stream, &block)
+    };
+    for receiver in [Http2::new(long), Http2::new(endless), Http2::new(table)] {
+        let attempt = receiver.send().await;
+        assert_eq!(failure(&attempt).kind, FailureKind::Closed, "{attempt:?}");
+    }
+}
+
+#[tokio::test]
+async fn an_answer_that_never_begins_or_never_ends_is_left_at_the_timeout() {
+    // `:status: 103`, written out.
+    let hints = |peer: &mut Peer, asked: &Asked| {
+        while peer.frame(HEADERS, END_HEADERS, asked.stream, &[0x08, 3, b'1', b'0', b'3']) {}
+        false
+    };
+    let endless = |peer: &mut Peer, asked: &Asked| {
+        peer.frame(HEADERS, END_HEADERS, asked.stream, &[STATUS_200]);
+        // As much as may be sent, byte by byte, without an end.
+        while peer.frame(DATA, 0, asked.stream, b"x") {
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        false
+    };
+    let send = async |receiver: &Http2| {
+        let url = format!("https://{}/hook", receiver.address).parse().unwrap();
+        receiver.sender.send(Outgoing { timeout: SHORT, ..to(Destination::Url(url)) }).await
+    };
+    let attempt = send(&Http2::new(hints)).await;
+    assert_eq!(failure(&attempt).kind, FailureKind::Timeout, "{attempt:?}");
+    let attempt = send(&Http2::new(endless)).await;
+    assert_eq!(attempt.result.status(), Some(200), "the head has decided");
+    assert!(attempt.duration < 10 * SHORT, "{:?}", attempt.duration);
+}
+
+#[tokio::test]
+async fn a_receiver_can_send_ahead_no_more_than_a_little() {
+    // It obeys no window, and is thrown out.
+    let floods = |peer: &mut Peer, asked: &Asked| {
+        peer.frame(HEADERS, END_HEADERS, asked.stream, &[STATUS_200]);
+        while peer.frame(DATA, 0, asked.stream, &[b'y'; 16_000]) {}
+        false
+    };
+    let attempt = Http2::new(floods).send().await;
+    assert_eq!(attempt.result.status(), Some(200));
+    assert!(body(&attempt).starts_with('y'), "{attempt:?}");
+    assert!(attempt.duration < 10 * SHORT, "{:?}", attempt.duration);
+}

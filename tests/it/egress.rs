@@ -1,0 +1,177 @@
+//! Where requests go, and where they do not: the policy, redirects, and the proxy.
+
+use std::io::ErrorKind;
+
+use pennant::api::Delivery;
+use serde_json::json;
+
+use crate::support::pennant::Options;
+use crate::support::{Oracle, Pennant, Receiver, Reply, World};
+
+fn waits(delivery: &Delivery, notification: &str, reason: &str, words: &str) -> bool {
+    let status = delivery.status.clone().unwrap_or_default();
+    delivery.spec.notification == notification
+        && status.reason.as_deref() == Some(reason)
+        && status.error.is_some_and(|error| error.contains(words))
+}
+
+#[tokio::test]
+async fn no_spelling_of_a_forbidden_address_is_connected_to() {
+    let world = World::new("egress-spelt").await;
+    let receiver = Receiver::start();
+    let port = receiver.url("").rsplit(':').next().unwrap().to_owned();
+    let hosts = [
+        ("number", "2130706433", "loopback"),
+        ("hex", "0x7f.1", "loopback"),
+        ("mapped", "[::ffff:7f00:1]", "loopback"),
+        ("nat64", "[64:ff9b::127.0.0.1]", "loopback"),
+        ("six", "[::1]", "loopback"),
+        ("any", "0.0.0.0", "unspecified"),
+        ("name", "localhost", "loopback"),
+        ("clouds", "169.254.169.254", "link-local"),
+        ("mapped-clouds", "[::ffff:169.254.169.254]", "link-local"),
+        ("local", "[fe80::1]", "link-local"),
+        ("aws", "[fd00:ec2::254]", "metadata"),
+        ("many", "224.0.0.1", "multicast"),
+    ];
+    world.deploy("web", "1").await;
+    world.pipeline("shop", &["dev/web"]).await;
+    let names: Vec<_> = hosts.iter().flat_map(|(name, ..)| [format!("open-{name}"), format!("hidden-{name}")]).collect();
+    for (name, host, _) in hosts {
+        let url = format!("http://{host}:{port}/x");
+        world.secret(name, json!({"url": url})).await;
+        world.notification(&format!("open-{name}"), &receiver, json!({"endpoint": {"url": url}})).await;
+        let hidden = json!({"url": null, "urlFrom": {"secretKeyRef": {"name": name, "key": "url"}}});
+        world.notification(&format!("hidden-{name}"), &receiver, json!({"endpoint": hidden})).await;
+    }
+    let _pennant = Pennant::with(&world, Options { loopback: false, ..Options::of(&world) }).await;
+    world.settled().await;
+
+    world.ship("web", "2").await;
+    for (name, host, rule) in hosts {
+        for kind in ["open", "hidden"] {
+            let words = format!("{rule} address is refused unless it is allowed by --allow-destination");
+            let notification = format!("{kind}-{name}");
+            let refused = world.delivery("Deployed 2", |d| waits(d, &notification, "DestinationForbidden", &words)).await;
+            assert_eq!(refused.status.unwrap().attempts, 0, "{host}");
+        }
+    }
+    let lanes = names.iter().map(|name| format!("shop/{name}/dev/web"));
+    let oracle = lanes.fold(Oracle::new(&world, &receiver), |oracle, lane| oracle.lane(&lane, &["Deployed 2 [pending]"]));
+    oracle.check().await;
+    assert_eq!(receiver.connections(), 0);
+}
+
+#[tokio::test]
+async fn what_is_denied_is_not_connected_to_although_it_is_allowed() {
+    let world = World::new("egress-denied").await;
+    let receiver = Receiver::start();
+    // Nobody accepts here: what is in its queue at the end has connected.
+    let denied = std::net::TcpListener::bind("127.0.0.9:0").unwrap();
+    denied.set_nonblocking(true).unwrap();
+    let address = denied.local_addr().unwrap();
+    world.deploy("web", "1").await;
+    world.pipeline("shop", &["dev/web"]).await;
+    world.notification("allowed", &receiver, json!({})).await;
+    let url = format!("http://[::ffff:127.0.0.9]:{}/", address.port());
+    for (name, url) in [("denied", format!("http://{address}/")), ("mapped", url)] {
+        world.notification(name, &receiver, json!({"endpoint": {"url": url}})).await;
+    }
+    let args = ["--deny-destination", "10.0.0.0/8,127.0.0.9/32"].map(str::to_owned).to_vec();
+    let _pennant = Pennant::with(&world, Options { args, ..Options::of(&world) }).await;
+    world.settled().await;
+
+    world.ship("web", "2").await;
+    for name in ["denied", "mapped"] {
+        let words = "the address is in 127.0.0.9/32, which is denied";
+        world.delivery("Deployed 2", |d| waits(d, name, "DestinationForbidden", words)).await;
+    }
+    world.fence("shop", &["allowed"]).await;
+    let pending = ["Deployed 2 [pending]"];
+    let oracle = Oracle::new(&world, &receiver).lane("shop/allowed/dev/web", &["Deployed 2"]);
+    oracle.lane("shop/denied/dev/web", &pending).lane("shop/mapped/dev/web", &pending).check().await;
+    assert_eq!(denied.accept().unwrap_err().kind(), ErrorKind::WouldBlock);
+}
+
+#[tokio::test]
+async fn redirects_are_not_followed_and_take_no_credentials_along() {
+    const STATUSES: [u16; 7] = [300, 301, 302, 303, 305, 307, 308];
+    let world = World::new("egress-redirects").await;
+    let (first, second) = (Receiver::start(), Receiver::start());
+    first.script("/hook/web", STATUSES.map(|status| Reply::status(status).header("location", &second.url("/taken"))));
+    world.deploy("web", "1").await;
+    world.pipeline("shop", &["dev/web"]).await;
+    world.secret("token", json!({"key": "s3cr3t"})).await;
+    let auth = json!({"token": {"secretKeyRef": {"name": "token", "key": "key"}}});
+    world.notification("hook", &first, json!({"endpoint": {"auth": auth}})).await;
+    let _pennant = Pennant::start(&world).await;
+    world.settled().await;
+
+    let mut steps = Vec::new();
+    for status in STATUSES {
+        world.ship("web", &status.to_string()).await;
+        let what = format!("Deployed {status}");
+        let parked = world.delivery(&what, |d| d.status.as_ref().is_some_and(|s| s.outcome.is_some())).await.status.unwrap();
+        assert_eq!(
+            (parked.reason.as_deref(), parked.status_code),
+            (Some("Redirected"), Some(i64::from(status).try_into().unwrap()))
+        );
+        steps.push(format!("{what} [Parked]"));
+    }
+    world.fence("shop", &["hook"]).await;
+    let steps: Vec<_> = steps.iter().map(String::as_str).collect();
+    Oracle::new(&world, &first).lane("shop/hook/dev/web", &steps).check().await;
+    assert_eq!(second.connections(), 0);
+}
+
+/// Everything that tells programs of a proxy.
+const ELSEWHERE: [&str; 6] = ["HTTP_PROXY", "http_proxy", "HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy"];
+
+#[tokio::test]
+async fn the_environment_of_other_programs_names_no_proxy() {
+    let world = World::new("egress-env").await;
+    let (receiver, proxy) = (Receiver::start(), Receiver::start());
+    world.deploy("web", "1").await;
+    world.pipeline("shop", &["dev/web"]).await;
+    world.notification("hook", &receiver, json!({})).await;
+    let env = ELSEWHERE.map(|name| (name, proxy.url(""))).to_vec();
+    let _pennant = Pennant::with(&world, Options { env, ..Options::of(&world) }).await;
+    world.settled().await;
+    world.ship("web", "2").await;
+    world.fence("shop", &["hook"]).await;
+    Oracle::new(&world, &receiver).lane("shop/hook/dev/web", &["Deployed 2"]).check().await;
+    assert_eq!(proxy.connections(), 0);
+}
+
+#[tokio::test]
+async fn with_a_proxy_everything_goes_through_it_and_its_password_is_not_shown() {
+    let world = World::new("egress-proxy").await;
+    // What comes to a proxy over http is a request with a whole URL; this one answers it itself.
+    let proxy = Receiver::start();
+    world.deploy("web", "1").await;
+    world.pipeline("shop", &["dev/web"]).await;
+    let url = "http://hooks.example/hook/{{target.app.name}}";
+    world.notification("hook", &proxy, json!({"endpoint": {"url": url}})).await;
+    let literal = json!({"endpoint": {"url": "http://169.254.169.254/latest"}});
+    world.notification("literal", &proxy, literal).await;
+    // It knows no tunnels, and says so with a status that is not 200.
+    proxy.always("hooks.example:443", Reply::status(502));
+    world.notification("tunnel", &proxy, json!({"endpoint": {"url": "https://hooks.example/"}})).await;
+    let address = proxy.url("").trim_start_matches("http://").to_owned();
+    let env = vec![("PENNANT_PROXY", format!("http://someone:pr0xy-s3cr3t@{address}"))];
+    let mut pennant = Pennant::with(&world, Options { env, loopback: false, ..Options::of(&world) }).await;
+    world.settled().await;
+
+    world.ship("web", "2").await;
+    let words = format!("the proxy {address} refuses to connect");
+    world.delivery("Deployed 2", |d| waits(d, "tunnel", "ConnectionFailed", &words)).await;
+    world.delivery("Deployed 2", |d| waits(d, "literal", "DestinationForbidden", "link-local")).await;
+    world.fence("shop", &["hook"]).await;
+    let sent = proxy.to("http://hooks.example/hook/web");
+    assert_eq!(sent.len(), 1, "{:?}", proxy.log());
+    assert_eq!(sent[0].header("proxy-authorization"), "Basic c29tZW9uZTpwcjB4eS1zM2NyM3Q=");
+    assert_eq!(sent[0].header("host"), "hooks.example");
+    pennant.stop().await;
+    let seen = format!("{}{:?}{:?}", pennant.log(), world.deliveries().await, world.events().await);
+    assert!(!seen.contains("pr0xy") && !seen.contains("c29tZW9u"), "{seen}");
+}

@@ -1,0 +1,200 @@
+//! Receivers that never come to an end: each attempt ends at its timeout, others are not delayed, and no memory is lost to them.
+
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use pennant::api::Delivery;
+use serde_json::json;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpListener;
+use tokio::task::JoinSet;
+
+use crate::support::wait::heavy;
+use crate::support::{Oracle, Pennant, Receiver, World};
+
+/// A receiver that answers with this, and then with that again and again, with a pause in between.
+#[derive(Clone, Copy)]
+struct Endless {
+    name: &'static str,
+    before: &'static str,
+    again: &'static str,
+    pause: Duration,
+    reason: &'static str,
+}
+
+const fn endless(
+    name: &'static str,
+    before: &'static str,
+    again: &'static str,
+    pause: Duration,
+    reason: &'static str,
+) -> Endless {
+    Endless { name, before, again, pause, reason }
+}
+
+const LENGTH: &str = "HTTP/1.1 503 X\r\ncontent-length: 1073741824\r\n\r\n";
+const CHUNKED: &str = "HTTP/1.1 503 X\r\ntransfer-encoding: chunked\r\n\r\n";
+const DRIP: Duration = Duration::from_millis(50);
+const NONE: Duration = Duration::ZERO;
+
+/// Those that keep a worker busy with next to nothing.
+const SLOW: [Endless; 4] = [
+    endless("silent", "", "", DRIP, "Timeout"),
+    endless("slow-head", "HTTP/1.1 200 OK\r\nx: ", "y", DRIP, "Timeout"),
+    endless("slow-length", LENGTH, "y", DRIP, "ReceiverError"),
+    endless("slow-chunks", CHUNKED, "1\r\ny\r\n", DRIP, "ReceiverError"),
+];
+
+/// Those that send as much as they can.
+const FLOODS: [Endless; 7] = [
+    endless("length", LENGTH, "yyyyyyyy", NONE, "ReceiverError"),
+    endless("chunks", CHUNKED, "8\r\nyyyyyyyy\r\n", NONE, "ReceiverError"),
+    endless("until-close", "HTTP/1.1 503 X\r\n\r\n", "yyyyyyyy", NONE, "ReceiverError"),
+    endless("headers", "HTTP/1.1 200 OK\r\n", "x: y\r\n", NONE, "ConnectionFailed"),
+    endless("header", "HTTP/1.1 200 OK\r\nx: ", "yyyyyyyy", NONE, "ConnectionFailed"),
+    endless("continues", "", "HTTP/1.1 100 Continue\r\n\r\n", NONE, "Timeout"),
+    endless("hints", "", "HTTP/1.1 103 Early Hints\r\nlink: </x>\r\n\r\n", NONE, "Timeout"),
+];
+
+/// Serves until dropped.
+struct Running {
+    address: SocketAddr,
+    _task: JoinSet<()>,
+}
+
+impl Endless {
+    async fn run(self) -> Running {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let mut task = JoinSet::new();
+        task.spawn(async move {
+            let mut connections = JoinSet::new();
+            while let Ok((mut stream, _)) = listener.accept().await {
+                connections.spawn(async move {
+                    let mut request = [0; 16 * 1024];
+                    if stream.read(&mut request).await.is_ok() && stream.write_all(self.before.as_bytes()).await.is_ok() {
+                        let again = self.again.repeat(if self.pause.is_zero() { 1024 } else { 1 });
+                        while stream.write_all(again.as_bytes()).await.is_ok() {
+                            tokio::time::sleep(self.pause).await;
+                            // Nothing to write tells nobody that the other side has gone.
+                            if again.is_empty() && !matches!(stream.try_read(&mut request), Err(e) if e.kind() == std::io::ErrorKind::WouldBlock) {
+                                return;
+                            }
+                        }
+                    }
+                });
+            }
+        });
+        Running { address, _task: task }
+    }
+
+    /// Has a notification sent there, one attempt a second at most.
+    async fn notify(self, world: &World, running: &Running, quick: &Receiver) {
+        let endpoint = json!({"url": format!("http://{}/", running.address), "timeout": "1s"});
+        world.notification(self.name, quick, json!({"endpoint": endpoint})).await;
+    }
+
+    fn failed(self, delivery: &Delivery, attempts: i64) -> bool {
+        let status = delivery.status.clone().unwrap_or_default();
+        delivery.spec.notification == self.name
+            && status.attempts >= attempts
+            && status.reason.as_deref() == Some(self.reason)
+            && status.outcome.is_none()
+    }
+}
+
+#[tokio::test]
+async fn receivers_that_drip_end_at_the_timeout_and_delay_nobody_else() {
+    const APPS: [&str; 10] = ["a", "b", "c", "d", "e", "f", "g", "h", "i", "j"];
+    const TAGS: [&str; 10] = ["2", "3", "4", "5", "6", "7", "8", "9", "10", "11"];
+    let _alone = heavy().await;
+    let world = World::new("hostile-slow").await;
+    let quick = Receiver::start();
+    let targets = APPS.map(|app| format!("dev/{app}"));
+    for app in APPS {
+        world.deploy(app, "1").await;
+    }
+    world.pipeline("shop", &targets.each_ref().map(String::as_str)).await;
+    world.notification("quick", &quick, json!({})).await;
+    let mut running = Vec::new();
+    for slow in SLOW {
+        let receiver = slow.run().await;
+        slow.notify(&world, &receiver, &quick).await;
+        running.push(receiver);
+    }
+    let _pennant = Pennant::start(&world).await;
+    world.settled().await;
+
+    // Every slow receiver holds as many requests as it gets before the others are timed.
+    for app in APPS {
+        world.ship(app, "1a").await;
+    }
+    for slow in SLOW {
+        world.delivery("Deployed 1a", |d| slow.failed(d, 1)).await;
+    }
+    let mut took = Vec::new();
+    for (count, tag) in (2..).zip(TAGS) {
+        for app in APPS {
+            let begun = Instant::now();
+            world.ship(app, tag).await;
+            let came = quick.wait(&format!("/quick/{app}"), count).await[count - 1].at;
+            took.push(came - begun);
+        }
+    }
+    took.sort_unstable();
+    let p99 = took[took.len() * 99 / 100 - 1];
+    assert!(p99 < Duration::from_secs(1), "p99 {p99:?} of {}: {took:?}", took.len());
+
+    for slow in SLOW {
+        let delivery = world.delivery("Deployed 1a", |d| slow.failed(d, 2)).await;
+        let took = delivery.status.unwrap().duration_millis.unwrap();
+        assert!((900..5000).contains(&took), "{}: {took} ms", slow.name);
+    }
+    let mut oracle = Oracle::new(&world, &quick).with_attempts_unseen();
+    let delivered: Vec<_> = ["1a"].iter().chain(&TAGS).map(|tag| format!("Deployed {tag}")).collect();
+    let pending: Vec<_> = delivered.iter().map(|step| format!("{step} [pending]")).collect();
+    for app in APPS {
+        let steps = |steps: &[String]| steps.iter().map(|s| &**s).collect::<Vec<_>>().join("\n");
+        let (delivered, pending) = (steps(&delivered), steps(&pending));
+        oracle = oracle.lane(&format!("shop/quick/dev/{app}"), &delivered.lines().collect::<Vec<_>>());
+        for slow in SLOW {
+            oracle = oracle.lane(&format!("shop/{}/dev/{app}", slow.name), &pending.lines().collect::<Vec<_>>());
+        }
+    }
+    oracle.check().await;
+}
+
+#[tokio::test]
+async fn receivers_that_send_without_end_take_no_memory() {
+    /// In KiB. What one of the floods sends in the second that it has is some hundred times as much.
+    const MORE: u64 = 48 * 1024;
+    const ATTEMPTS: i64 = 4;
+    let _alone = heavy().await;
+    let world = World::new("hostile-floods").await;
+    let quick = Receiver::start();
+    world.deploy("web", "1").await;
+    world.pipeline("shop", &["dev/web"]).await;
+    world.notification("quick", &quick, json!({})).await;
+    let mut running = Vec::new();
+    for flood in FLOODS {
+        let receiver = flood.run().await;
+        flood.notify(&world, &receiver, &quick).await;
+        running.push(receiver);
+    }
+    let pennant = Pennant::start(&world).await;
+    world.settled().await;
+    let before = pennant.peak_memory();
+
+    world.ship("web", "2").await;
+    for flood in FLOODS {
+        world.delivery("Deployed 2", |d| flood.failed(d, ATTEMPTS)).await;
+    }
+    let after = pennant.peak_memory();
+    assert!(after < before + MORE, "{before} KiB before, {after} KiB at most since");
+    world.fence("shop", &["quick"]).await;
+    let mut oracle = Oracle::new(&world, &quick).with_attempts_unseen().lane("shop/quick/dev/web", &["Deployed 2"]);
+    for flood in FLOODS {
+        oracle = oracle.lane(&format!("shop/{}/dev/web", flood.name), &["Deployed 2 [pending]"]);
+    }
+    oracle.check().await;
+}

@@ -1,0 +1,307 @@
+//! What a lane does with more than it can send: one stands for others, a bound, a rate, one order for a whole pipeline, and
+//! receivers that are not there.
+
+use std::time::Duration;
+
+use futures::future::join_all;
+use kube::api::PostParams;
+use pennant::api::conditions::ConditionStatus;
+use pennant::api::{Delivery, Notification, Outcome};
+use pennant::delivery::record::name;
+use serde_json::json;
+
+use crate::support::receiver::{Gate, Request};
+use crate::support::{Oracle, Pennant, Receiver, Reply, World, eventually};
+
+fn outcome(delivery: &Delivery) -> Option<Outcome> {
+    delivery.status.as_ref().and_then(|status| status.outcome)
+}
+
+/// The deliveries of a notification about an application, in order.
+async fn about(world: &World, notification: &str, app: &str) -> Vec<Delivery> {
+    let mut all = world.deliveries().await;
+    all.retain(|d| d.spec.notification == notification && d.spec.subject.name.ends_with(&format!("/{app}")));
+    all.sort_by_key(|d| d.spec.serial);
+    all
+}
+
+/// What a template says of how many others one stands for.
+fn with_count(mut over: serde_json::Value) -> serde_json::Value {
+    json_patch::merge(&mut over, &json!({"endpoint": {"headers": {"x-superseded": "{{superseded}}"}}}));
+    over
+}
+
+fn count(request: &Request) -> i64 {
+    request.header("x-superseded").parse().unwrap()
+}
+
+/// Many more copies of a delivery, as if so many changes had followed it.
+async fn followed_by(world: &World, first: &Delivery, number: i64) {
+    let api = world.api::<Delivery>();
+    for n in 1..=number {
+        let mut spec = first.spec.clone();
+        spec.serial += n;
+        spec.order += n;
+        spec.to.revision = format!("r{n}");
+        let mut next = Delivery::new(&name(&spec), spec);
+        next.metadata.labels.clone_from(&first.metadata.labels);
+        api.create(&PostParams::default(), &next).await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_newer_one_stands_for_all_that_wait_and_says_for_how_many() {
+    let world = World::new("supersede").await;
+    let receiver = Receiver::start();
+    let gate = Gate::new();
+    receiver.script("/hook/web", [Reply::status(500), Reply::status(200).behind(&gate)]);
+    world.deploy("web", "1").await;
+    world.pipeline("shop", &["dev/web"]).await;
+    let hook = json!({"delivery": {"supersede": true}, "endpoint": {"timeout": "60s"}});
+    world.notification("hook", &receiver, with_count(hook)).await;
+    let mut pennant = Pennant::start(&world).await;
+    world.settled().await;
+    world.ship("web", "2").await;
+    receiver.wait("/hook/web", 2).await;
+    for tag in ["3", "4", "5", "6"] {
+        world.ship("web", tag).await;
+        world.observed_at("shop", tag, &["web"]).await;
+    }
+    eventually("the newest stands for the others", async || {
+        let outcomes: Vec<_> = about(&world, "hook", "web").await.iter().map(outcome).collect();
+        let expected = [None, Some(Outcome::Superseded), Some(Outcome::Superseded), Some(Outcome::Superseded), None];
+        if outcomes == expected { Ok(()) } else { Err(format!("{outcomes:?}")) }
+    })
+    .await;
+    // The count is told from what is stored, also by a process that begins in between. To it 2 is no longer in flight.
+    pennant.kill9();
+    gate.open();
+    pennant.start_again().await;
+    world.ship("web", "7").await;
+    eventually("all is sent", async || {
+        let outcomes: Vec<_> = about(&world, "hook", "web").await.iter().map(outcome).collect();
+        if outcomes.len() == 6 && outcomes.iter().all(Option::is_some) { Ok(()) } else { Err(format!("{outcomes:?}")) }
+    })
+    .await;
+    // 7 may have come while 6 still waited, or when it was on its way.
+    let all = about(&world, "hook", "web").await;
+    let replaced = all.iter().filter(|d| outcome(d) == Some(Outcome::Superseded)).count();
+    let sixth = if replaced == 5 { "Deployed 6 [Superseded]" } else { "Deployed 6" };
+    let counts: Vec<_> = receiver.to("/hook/web").iter().map(count).collect();
+    assert_eq!(counts.iter().max(), Some(&i64::try_from(replaced).unwrap()), "{counts:?}");
+    let gone = ["Deployed 3 [Superseded]", "Deployed 4 [Superseded]", "Deployed 5 [Superseded]"];
+    let steps = [&["Deployed 2 [Superseded]"], &gone[..], &[sixth, "Deployed 7"]].concat();
+    let taken: Vec<_> = all.iter().map(|d| format!("{} [{}]", d.spec.to.revision, outcome(d).unwrap().as_str())).collect();
+    let said: Vec<_> = steps.iter().map(|step| step.trim_start_matches("Deployed ").to_owned()).collect();
+    let said: Vec<_> = said.into_iter().map(|s| if s.contains('[') { s } else { format!("{s} [Delivered]") }).collect();
+    assert_eq!(taken, said);
+}
+
+#[tokio::test]
+async fn a_thousand_flaps_end_with_the_last_state() {
+    let world = World::new("flaps").await;
+    let receiver = Receiver::start();
+    receiver.always("/hook/web", Reply::status(200).after(Duration::from_millis(100)));
+    world.deploy("web", "0").await;
+    world.pipeline("shop", &["dev/web"]).await;
+    world.notification("hook", &receiver, with_count(json!({"delivery": {"supersede": true}}))).await;
+    let _pennant = Pennant::start(&world).await;
+    world.settled().await;
+    for tag in 1..=1000 {
+        world.ship("web", &tag.to_string()).await;
+    }
+    world.delivery("Deployed 1000", |d| outcome(d) == Some(Outcome::Delivered)).await;
+    let all = about(&world, "hook", "web").await;
+    let of = |wanted| all.iter().filter(|d| outcome(d) == Some(wanted)).count();
+    assert_eq!(of(Outcome::Delivered) + of(Outcome::Superseded), all.len());
+    assert!(of(Outcome::Superseded) > 0 && of(Outcome::Delivered) > 1);
+    let requests = receiver.to("/hook/web");
+    assert_eq!(requests.len(), of(Outcome::Delivered));
+    let serials: Vec<_> = requests.iter().map(|r| r.json()["serial"].as_str().unwrap().parse::<i64>().unwrap()).collect();
+    assert!(serials.is_sorted(), "{serials:?}");
+    assert_eq!(requests.iter().map(count).sum::<i64>(), i64::try_from(of(Outcome::Superseded)).unwrap());
+    world.fence("shop", &["hook"]).await;
+}
+
+#[tokio::test]
+async fn a_lane_holds_a_hundred_and_the_newest_stands_for_what_is_beyond() {
+    let world = World::new("bound").await;
+    let receiver = Receiver::start();
+    let gate = Gate::new();
+    receiver.script("/hook/web", [Reply::status(200).behind(&gate)]);
+    world.deploy("web", "1").await;
+    world.pipeline("shop", &["dev/web"]).await;
+    world.notification("hook", &receiver, with_count(json!({"endpoint": {"timeout": "60s"}}))).await;
+    let _pennant = Pennant::start(&world).await;
+    world.settled().await;
+    world.ship("web", "2").await;
+    receiver.wait("/hook/web", 1).await;
+    let first = world.delivery("Deployed 2", |_| true).await;
+    followed_by(&world, &first, 129).await;
+    eventually("a hundred wait", async || {
+        let all = about(&world, "hook", "web").await;
+        let pending = all.iter().filter(|d| outcome(d).is_none()).count();
+        if (all.len(), pending) == (130, 100) { Ok(()) } else { Err(format!("{pending} of {}", all.len())) }
+    })
+    .await;
+    gate.open();
+    receiver.wait("/hook/web", 100).await;
+    let requests = receiver.to("/hook/web");
+    let serials: Vec<_> = requests.iter().map(|r| r.json()["serial"].as_str().unwrap().parse::<i64>().unwrap()).collect();
+    let begin = first.spec.serial;
+    let expected: Vec<_> = (begin..begin + 99).chain([begin + 129]).collect();
+    assert_eq!(serials, expected, "what is oldest comes as it happened");
+    assert_eq!(requests.iter().map(count).collect::<Vec<_>>(), [vec![0; 99], vec![30]].concat());
+    let reasons = about(&world, "hook", "web").await;
+    let full = |d: &&Delivery| d.status.as_ref().unwrap().reason.as_deref() == Some("LaneFull");
+    assert_eq!(reasons.iter().filter(full).count(), 30);
+}
+
+#[tokio::test]
+async fn a_rate_holds_for_all_lanes_of_a_notification_and_no_other() {
+    let world = World::new("rate").await;
+    let receiver = Receiver::start();
+    let apps: Vec<_> = (0..12).map(|n| format!("web-{n}")).collect();
+    join_all(apps.iter().map(|app| world.deploy(app, "1"))).await;
+    let targets: Vec<_> = apps.iter().map(|app| format!("dev/{app}")).collect();
+    world.pipeline("shop", &targets.iter().map(String::as_str).collect::<Vec<_>>()).await;
+    let only_dev = json!([{"type": "Deployed", "environments": ["dev"]}]);
+    let rate = json!({"triggers": only_dev, "delivery": {"rate": {"perSecond": 2, "burst": 4}}});
+    world.notification("slow", &receiver, rate).await;
+    world.notification("fast", &receiver, json!({"triggers": only_dev})).await;
+    let pennant = Pennant::start(&world).await;
+    world.settled().await;
+    join_all(apps.iter().map(|app| world.ship(app, "2"))).await;
+    let of = |name: &str| {
+        let all = receiver.log().into_iter();
+        all.filter(|r| r.path.starts_with(&format!("/{name}/"))).map(|r| r.at).collect::<Vec<_>>()
+    };
+    eventually("all are told", async || {
+        let (slow, fast) = (of("slow").len(), of("fast").len());
+        if (slow, fast) == (12, 12) { Ok(()) } else { Err(format!("{slow} and {fast}")) }
+    })
+    .await;
+    let slow = of("slow");
+    // Four at once, and then two a second: never five in less than half a second.
+    for five in slow.windows(5) {
+        assert!(five[4] - five[0] >= Duration::from_millis(450), "{:?}", five[4] - five[0]);
+    }
+    assert!(slow[11] - slow[0] >= Duration::from_millis(3900) && of("fast")[11] < slow[8]);
+    assert_eq!(pennant.metrics().await["pennant_lanes{state=\"rate_limited\"}"], 0.0);
+    let mut oracle = Oracle::new(&world, &receiver);
+    for lane in ["slow", "fast"].iter().flat_map(|n| apps.iter().map(move |app| format!("shop/{n}/dev/{app}"))) {
+        oracle = oracle.lane(&lane, &["Deployed 2"]);
+    }
+    oracle.check().await;
+}
+
+#[tokio::test]
+async fn a_pipeline_in_one_order_stays_so_when_the_order_is_edited() {
+    let world = World::new("one-order").await;
+    let receiver = Receiver::start();
+    let gate = Gate::new();
+    receiver.script("/hook/web", [Reply::status(500), Reply::status(500), Reply::status(200).behind(&gate)]);
+    world.deploy("web", "1").await;
+    world.deploy("api", "1").await;
+    world.pipeline("shop", &["dev/web", "dev/api"]).await;
+    let hook = json!({"endpoint": {"timeout": "60s"}, "delivery": {"ordering": "Pipeline"},
+        "triggers": [{"type": "Deployed", "environments": ["dev"]}]});
+    world.notification("hook", &receiver, hook).await;
+    world.notification("other", &receiver, json!({})).await;
+    let _pennant = Pennant::start(&world).await;
+    world.settled().await;
+    for app in ["web", "api"] {
+        world.ship(app, "2").await;
+        world.observed_at("shop", "2", &[app]).await;
+    }
+    receiver.wait("/hook/web", 3).await;
+    let recorded = |app: &'static str, number: usize| {
+        let world = &world;
+        async move {
+            eventually("it is recorded", async || {
+                let all = about(world, "hook", app).await;
+                if all.len() == number { Ok(all) } else { Err(format!("{}", all.len())) }
+            })
+            .await
+        }
+    };
+    assert_eq!(recorded("api", 1).await[0].spec.lane, "pipeline");
+    // From now on each target has a lane of its own; what stands before stays before.
+    world.patch::<Notification>("hook", json!({"spec": {"delivery": {"ordering": "Target"}}})).await;
+    world.ready("hook").await;
+    world.ship("api", "3").await;
+    assert_eq!(recorded("api", 2).await[1].spec.lane, "target/dev/in-cluster/one-order/api");
+    world.fence("shop", &["other"]).await;
+    assert!(receiver.to("/hook/api").is_empty(), "the pipeline's lane comes first");
+    gate.open();
+    let oracle = Oracle::new(&world, &receiver).lane("shop/hook/dev/web", &["Deployed 2"]);
+    let oracle = oracle.lane("shop/hook/dev/api", &["Deployed 2", "Deployed 3"]);
+    oracle
+        .lane("shop/other/dev/web", &["Deployed 2"])
+        .lane("shop/other/dev/api", &["Deployed 2", "Deployed 3"])
+        .check()
+        .await;
+    let log = receiver.log();
+    let at = |path: &str| log.iter().filter(|r| r.path == path).map(|r| r.at).collect::<Vec<_>>();
+    assert!(at("/hook/web").last() < at("/hook/api").first());
+}
+
+#[tokio::test]
+async fn a_receiver_that_is_not_there_is_probed_and_the_lanes_go_on_when_it_is() {
+    let world = World::new("probed").await;
+    let mut receiver = Receiver::refusing();
+    let apps: Vec<_> = (0..30).map(|n| format!("web-{n}")).collect();
+    join_all(apps.iter().map(|app| world.deploy(app, "1"))).await;
+    let targets: Vec<_> = apps.iter().map(|app| format!("dev/{app}")).collect();
+    world.pipeline("shop", &targets.iter().map(String::as_str).collect::<Vec<_>>()).await;
+    // By their own schedule, lanes that have failed would wait for minutes.
+    world.notification("hook", &receiver, json!({"delivery": {"retry": {"initial": "4s", "max": "1h"}}})).await;
+    let pennant = Pennant::start(&world).await;
+    world.settled().await;
+    join_all(apps.iter().map(|app| world.ship(app, "2"))).await;
+    world.observed_at("shop", "2", &apps.iter().map(String::as_str).collect::<Vec<_>>()).await;
+    eventually("it is known that nobody is there", async || {
+        let metrics = pennant.metrics().await;
+        let (origins, lanes) = (metrics["pennant_origins_unreachable"], metrics["pennant_lanes{state=\"unreachable\"}"]);
+        if (origins, lanes > 10.0) == (1.0, true) { Ok(()) } else { Err(format!("{origins}, {lanes}")) }
+    })
+    .await;
+    // Two more probes, at the pace at which a lane would try.
+    let before = pennant.attempts().await;
+    eventually("it is probed", async || {
+        let attempts = pennant.attempts().await;
+        if attempts >= before + 2.0 { Ok(()) } else { Err(format!("{attempts} attempts, {before} before")) }
+    })
+    .await;
+    let tried = world.deliveries().await.iter().filter(|d| d.status.as_ref().is_some_and(|s| s.attempts > 0)).count();
+    assert!(tried < 20, "{tried} were charged");
+    receiver.listen();
+    let oracle = apps.iter().fold(Oracle::new(&world, &receiver).with_attempts_unseen(), |oracle, app| {
+        oracle.lane(&format!("shop/hook/dev/{app}"), &["Deployed 2"])
+    });
+    oracle.check().await;
+    world.condition("hook", "Delivering", |c| c.status == ConditionStatus::True).await;
+    let metrics = pennant.metrics().await;
+    assert!(metrics["pennant_attempts_total{class=\"network\"}"] < 30.0, "{metrics:?}");
+}
+
+#[tokio::test]
+async fn a_receiver_that_is_gone_for_good_is_told_until_something_is_taken() {
+    let world = World::new("gone").await;
+    let receiver = Receiver::start();
+    receiver.script("/hook/web", [Reply::status(410)]);
+    world.deploy("web", "1").await;
+    world.pipeline("shop", &["dev/web"]).await;
+    world.notification("hook", &receiver, json!({})).await;
+    let mut pennant = Pennant::start(&world).await;
+    world.settled().await;
+    world.ship("web", "2").await;
+    let gone = world.condition("hook", "Delivering", |c| c.reason == "ReceiverGone").await;
+    assert!(gone.status == ConditionStatus::False && gone.message.contains("spec.endpoint"), "{}", gone.message);
+    pennant.restart().await;
+    world.ready("hook").await;
+    world.condition("hook", "Delivering", |c| c.reason == "ReceiverGone").await;
+    world.ship("web", "3").await;
+    world.condition("hook", "Delivering", |c| c.status == ConditionStatus::True).await;
+    Oracle::new(&world, &receiver).lane("shop/hook/dev/web", &["Deployed 2 [Parked]", "Deployed 3"]).check().await;
+}

@@ -1,0 +1,143 @@
+//! Settled deliveries that a person wants to have sent again.
+
+use kube::ResourceExt as _;
+use pennant::api::{Delivery, Outcome};
+use serde_json::json;
+
+use crate::support::pennant::command;
+use crate::support::receiver::Gate;
+use crate::support::{Pennant, Receiver, Reply, World, eventually};
+
+/// Pipeline `shop` with `dev/web`, notification `hook`.
+async fn stage(ns: &str, replies: Vec<Reply>) -> (World, Receiver, Pennant) {
+    let world = World::new(ns).await;
+    let receiver = Receiver::start();
+    receiver.script("/hook/web", replies);
+    world.deploy("web", "1").await;
+    world.pipeline("shop", &["dev/web"]).await;
+    world.notification("hook", &receiver, json!({"endpoint": {"timeout": "60s"}})).await;
+    let pennant = Pennant::start(&world).await;
+    world.settled().await;
+    (world, receiver, pennant)
+}
+
+async fn annotate(world: &World, delivery: &Delivery, value: &str) {
+    let patch = json!({"metadata": {"annotations": {"pennant.dev/redeliver": value}}});
+    world.patch::<Delivery>(&delivery.name_any(), patch).await;
+}
+
+/// Waits until a delivery is settled so, after that value of the annotation was acted on.
+async fn settled(world: &World, what: &str, outcome: Outcome, value: Option<&str>) -> Delivery {
+    world
+        .delivery(what, |d| {
+            let status = d.status.clone().unwrap_or_default();
+            status.outcome == Some(outcome) && status.redelivered.as_ref().map(|r| r.value.as_str()) == value
+        })
+        .await
+}
+
+#[tokio::test]
+async fn each_new_value_sends_it_once_with_the_same_id_and_a_restart_sends_nothing() {
+    let (world, receiver, mut pennant) = stage("redeliver", vec![Reply::status(400)]).await;
+    world.ship("web", "2").await;
+    let parked = settled(&world, "Deployed 2", Outcome::Parked, None).await;
+    annotate(&world, &parked, "1").await;
+    let delivered = settled(&world, "Deployed 2", Outcome::Delivered, Some("1")).await;
+    let status = delivered.status.clone().unwrap();
+    assert_eq!((status.attempts, status.status_code, status.reason), (2, Some(200), None));
+    assert!(status.redelivered.unwrap().time <= status.settled_time.unwrap());
+    annotate(&world, &delivered, "2").await;
+    settled(&world, "Deployed 2", Outcome::Delivered, Some("2")).await;
+    annotate(&world, &delivered, "2").await;
+    world.fence("shop", &["hook"]).await;
+    pennant.restart().await;
+    world.settled().await;
+    world.fence("shop", &["hook"]).await;
+    let requests = receiver.to("/hook/web");
+    assert_eq!(requests.len(), 3, "one for the change, one for each value");
+    assert!(requests.iter().all(|r| r.id() == requests[0].id() && r.body == requests[0].body));
+    let status = world.get_notification("hook").await.status.unwrap();
+    assert_eq!((status.pending, status.parked), (0, 0));
+    assert_eq!(pennant.metrics().await["pennant_redeliveries_total"], 0.0, "since the restart");
+}
+
+#[tokio::test]
+async fn it_is_outside_the_order_and_never_in_its_lane() {
+    let (gate, again) = (Gate::new(), Gate::new());
+    let replies = vec![Reply::status(200), Reply::status(200).behind(&gate), Reply::status(200).behind(&again)];
+    let (world, receiver, mut pennant) = stage("outside", replies).await;
+    world.ship("web", "2").await;
+    let first = settled(&world, "Deployed 2", Outcome::Delivered, None).await;
+    world.ship("web", "3").await;
+    receiver.wait("/hook/web", 2).await;
+    annotate(&world, &first, "x").await;
+    let requests = receiver.wait("/hook/web", 3).await;
+    assert_eq!(requests[2].id(), requests[0].id(), "while the lane's own is on its way");
+    // The lane does not wait for it either.
+    gate.open();
+    world.ship("web", "4").await;
+    settled(&world, "Deployed 4", Outcome::Delivered, None).await;
+    // One that is on its way when the process dies is taken up again, and is still what it was.
+    pennant.kill9();
+    again.open();
+    pennant.start_again().await;
+    settled(&world, "Deployed 2", Outcome::Delivered, Some("x")).await;
+    world.fence("shop", &["hook"]).await;
+    let ids: Vec<_> = receiver.to("/hook/web").iter().map(|r| r.id().to_owned()).collect();
+    assert_eq!(ids.iter().filter(|id| **id == ids[0]).count(), 3, "{ids:?}");
+    assert_eq!(ids.len(), 5, "{ids:?}");
+}
+
+#[tokio::test]
+async fn one_that_is_pending_is_not_sent_twice_for_it() {
+    let gate = Gate::new();
+    let (world, receiver, _pennant) = stage("pending-again", vec![Reply::status(200).behind(&gate)]).await;
+    world.ship("web", "2").await;
+    receiver.wait("/hook/web", 1).await;
+    world.ship("web", "3").await;
+    let waits = world.delivery("Deployed 3", |d| d.status.as_ref().is_none_or(|s| s.outcome.is_none())).await;
+    annotate(&world, &waits, "x").await;
+    let output = command(&world, &["redeliver", "-n", &world.ns, &waits.name_any()]).await;
+    let words = String::from_utf8(output.stderr).unwrap();
+    assert!(output.status.code() == Some(1) && words.contains("is pending"), "{words}");
+    gate.open();
+    settled(&world, "Deployed 3", Outcome::Delivered, Some("x")).await;
+    world.fence("shop", &["hook"]).await;
+    assert_eq!(receiver.to("/hook/web").len(), 2);
+}
+
+#[tokio::test]
+async fn the_command_line_sends_again_what_is_named_and_all_that_is_parked() {
+    let (world, receiver, _pennant) = stage("redeliver-cli", vec![Reply::status(400), Reply::status(422)]).await;
+    for tag in ["2", "3", "4"] {
+        world.ship("web", tag).await;
+        world.observed_at("shop", tag, &["web"]).await;
+    }
+    let last = settled(&world, "Deployed 4", Outcome::Delivered, None).await;
+    let ns = world.ns.clone();
+    let run = async |args: &[&str]| {
+        let output = command(&world, &[&["redeliver", "-n", &ns], args].concat()).await;
+        (output.status.code(), String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap())
+    };
+    let (code, out, _) = run(&["--parked", "--dry-run"]).await;
+    assert_eq!((code, out.lines().count()), (Some(0), 2));
+    let (code, out, err) = run(&["--parked", "--notification", "hook", "--since", "1h"]).await;
+    assert_eq!((code, out.lines().count()), (Some(0), 2), "{err}");
+    eventually("both are delivered", async || {
+        let parked = world
+            .deliveries()
+            .await
+            .iter()
+            .filter(|d| d.status.as_ref().unwrap().outcome != Some(Outcome::Delivered))
+            .count();
+        if parked == 0 { Ok(()) } else { Err(format!("{parked} are not")) }
+    })
+    .await;
+    assert_eq!(receiver.to("/hook/web").len(), 5);
+    let (code, out, err) = run(&["--parked"]).await;
+    assert_eq!((code, out.as_str()), (Some(0), ""), "{err}");
+    let (code, out, err) = run(&[&last.name_any(), "nobody"]).await;
+    assert!(code == Some(1) && out.contains(&last.name_any()) && err.contains("there is no delivery nobody"), "{out}{err}");
+    receiver.wait("/hook/web", 6).await;
+    assert_eq!(run(&[]).await.0, Some(2));
+}

@@ -1,0 +1,77 @@
+//! What is kept of settled deliveries, and that nothing comes back with what is not.
+
+use std::time::Duration;
+
+use pennant::api::{Delivery, Outcome};
+use serde_json::json;
+
+use crate::support::pennant::Options;
+use crate::support::wait::within;
+use crate::support::{Pennant, Receiver, Reply, World};
+
+/// Nothing goes in its first minute.
+const LIMIT: Duration = Duration::from_mins(3);
+
+/// Type and outcome of what is kept, but for the fence.
+async fn kept(world: &World, notification: &str) -> Vec<String> {
+    let mut all: Vec<Delivery> = world.deliveries().await;
+    all.retain(|d| d.spec.notification == notification && d.spec.subject.environment == "dev");
+    all.sort_by_key(|d| d.spec.serial);
+    let outcome = |d: &Delivery| d.status.as_ref().and_then(|s| s.outcome).map_or("pending", Outcome::as_str);
+    all.iter().map(|d| format!("{} {}", d.spec.to.revision, outcome(d))).collect()
+}
+
+#[tokio::test]
+async fn the_newest_of_a_lane_stay_and_parked_ones_outlive_them() {
+    let world = World::new("retain").await;
+    let receiver = Receiver::start();
+    receiver.script("/few/web", [Reply::status(400)]);
+    world.deploy("web", "1").await;
+    world.pipeline("shop", &["dev/web"]).await;
+    world.notification("few", &receiver, json!({"delivery": {"retain": {"perLane": 2}}})).await;
+    world.notification("many", &receiver, json!({})).await;
+    let mut pennant = Pennant::start(&world).await;
+    world.settled().await;
+    for tag in ["2", "3", "4", "5", "6"] {
+        world.ship("web", tag).await;
+        world.observed_at("shop", tag, &["web"]).await;
+    }
+    world.fence("shop", &["few", "many"]).await;
+    within(LIMIT, "only the newest two and the parked one are kept", async || {
+        let kept = kept(&world, "few").await;
+        if kept == ["2 Parked", "5 Delivered", "6 Delivered"] { Ok(()) } else { Err(format!("{kept:?}")) }
+    })
+    .await;
+    assert_eq!(kept(&world, "many").await.len(), 5);
+    assert_eq!(pennant.metrics().await["pennant_deliveries_removed_total{reason=\"per_lane\"}"], 2.0);
+    // What is gone is not recorded once more, not by a crash either.
+    pennant.kill9();
+    pennant.start_again().await;
+    world.settled().await;
+    world.fence("shop", &["few", "many"]).await;
+    assert_eq!(receiver.to("/few/web").len(), 5);
+    assert_eq!(kept(&world, "few").await, ["2 Parked", "5 Delivered", "6 Delivered"]);
+}
+
+#[tokio::test]
+async fn the_whole_cluster_has_a_cap_and_parked_ones_go_last() {
+    let world = World::new("cap").await;
+    let receiver = Receiver::start();
+    receiver.script("/hook/web", [Reply::status(400)]);
+    world.deploy("web", "1").await;
+    world.pipeline("shop", &["dev/web"]).await;
+    world.notification("hook", &receiver, json!({"triggers": [{"type": "Deployed", "environments": ["dev"]}]})).await;
+    let args = vec!["--keep-deliveries".to_owned(), "2".to_owned()];
+    let pennant = Pennant::with(&world, Options { args, ..Options::of(&world) }).await;
+    world.settled().await;
+    for tag in ["2", "3", "4", "5"] {
+        world.ship("web", tag).await;
+        world.observed_at("shop", tag, &["web"]).await;
+    }
+    within(LIMIT, "two are kept", async || {
+        let kept = kept(&world, "hook").await;
+        if kept == ["2 Parked", "5 Delivered"] { Ok(()) } else { Err(format!("{kept:?}")) }
+    })
+    .await;
+    assert_eq!(pennant.metrics().await["pennant_deliveries_removed_total{reason=\"cap\"}"], 2.0);
+}

@@ -1,0 +1,128 @@
+//! Receivers over TLS: the right ones are trusted, the wrong ones are not, and the delivery says why.
+
+use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+use pennant::api::Delivery;
+use rcgen::date_time_ymd;
+use serde_json::{Value, json};
+
+use crate::support::pennant::Options;
+use crate::support::tls::{Authority, Pair, params};
+use crate::support::{Oracle, Pennant, Receiver, World};
+
+const HERE: &str = "127.0.0.1";
+
+/// A notification whose receiver is verified by the authority of `ca-map`, unless something else is said.
+async fn notification(world: &World, name: &str, receiver: &Receiver, tls: Value) {
+    let mut endpoint = json!({"tls": {"caFrom": {"configMapKeyRef": {"name": "ca-map", "key": "ca.crt"}}}});
+    json_patch::merge(&mut endpoint, &json!({"tls": tls}));
+    world.notification(name, receiver, json!({"endpoint": endpoint})).await;
+}
+
+async fn with_authority(world: &World, authority: &Authority) {
+    let pem = authority.pem();
+    world.create::<ConfigMap>(json!({"metadata": {"name": "ca-map"}, "data": {"ca.crt": pem}})).await;
+    world.secret("ca-secret", json!({"bundle": pem})).await;
+}
+
+fn told(delivery: &Delivery, notification: &str, reason: &str, words: &str) -> bool {
+    let status = delivery.status.clone().unwrap_or_default();
+    let ours = delivery.spec.notification == notification && status.reason.as_deref() == Some(reason);
+    ours && status.error.is_some_and(|e| e.contains(words)) && status.outcome.is_none() && status.attempts > 0
+}
+
+#[tokio::test]
+async fn a_certificate_that_is_wrong_in_any_way_is_refused_with_the_reason() {
+    let world = World::new("tls-wrong").await;
+    let (authority, unknown) = (Authority::new(), Authority::new());
+    with_authority(&world, &authority).await;
+    let mut expired = params(HERE);
+    (expired.not_before, expired.not_after) = (date_time_ymd(2001, 1, 1), date_time_ymd(2002, 1, 1));
+    let mut early = params(HERE);
+    (early.not_before, early.not_after) = (date_time_ymd(3001, 1, 1), date_time_ymd(3002, 1, 1));
+    let pairs = [
+        ("expired", authority.issue(&expired), "the certificate has expired"),
+        ("early", authority.issue(&early), "the certificate is not valid yet"),
+        ("elsewhere", authority.issue(&params("hooks.example")), "the certificate is for another name"),
+        ("alone", Pair::self_signed(&params(HERE)), "self-signed or from an unknown authority"),
+        ("unknown", unknown.issue(&params(HERE)), "the certificate is not signed by the authority that it names"),
+    ];
+    let receivers = pairs.each_ref().map(|(_, pair, _)| Receiver::over_tls(pair.server(None)));
+    world.deploy("web", "1").await;
+    world.pipeline("shop", &["dev/web"]).await;
+    for ((name, ..), receiver) in pairs.iter().zip(&receivers) {
+        notification(&world, name, receiver, json!({})).await;
+    }
+    // Right, but not one that the system trusts.
+    let right = Receiver::over_tls(authority.issue(&params(HERE)).server(None));
+    notification(&world, "system", &right, json!({"caFrom": null})).await;
+    let _pennant = Pennant::start(&world).await;
+    world.settled().await;
+
+    world.ship("web", "2").await;
+    let unknown = ("system", "self-signed or from an unknown authority");
+    for (name, words) in pairs.iter().map(|(name, _, words)| (*name, *words)).chain([unknown]) {
+        world.delivery("Deployed 2", |d| told(d, name, "TlsFailed", words)).await;
+        let delivering = world.condition(name, "Delivering", |c| c.reason == "TlsFailed").await;
+        assert!(delivering.message.contains(words), "{}", delivering.message);
+    }
+    let mut oracle = Oracle::new(&world, &right).with_attempts_unseen();
+    for receiver in &receivers {
+        oracle = oracle.and(receiver);
+    }
+    for name in pairs.iter().map(|(name, ..)| *name).chain(["system"]) {
+        oracle = oracle.lane(&format!("shop/{name}/dev/web"), &["Deployed 2 [pending]"]);
+    }
+    oracle.check().await;
+    for receiver in receivers.iter().chain([&right]) {
+        assert!(receiver.connections() > 0, "it was spoken to");
+        assert!(receiver.log().is_empty(), "and told nothing: {:?}", receiver.log());
+    }
+}
+
+#[tokio::test]
+async fn authorities_and_certificates_of_ones_own_work_and_follow_their_secret() {
+    let world = World::new("tls-own").await;
+    let (authority, clients) = (Authority::new(), Authority::new());
+    with_authority(&world, &authority).await;
+    let right = authority.issue(&params(HERE));
+    let plain = Receiver::over_tls(right.server(None));
+    let demanding = Receiver::over_tls(right.server(Some(&clients)));
+    let alone = Receiver::over_tls(Pair::self_signed(&params("elsewhere.example")).server(None));
+    // The first certificate is from somebody whom the receiver does not know.
+    let (stranger, known) = (authority.issue(&params("pennant")), clients.issue(&params("pennant")));
+    let pair = |pair: &Pair| json!({"tls.crt": pair.certificate.pem(), "tls.key": pair.key.serialize_pem()});
+    world.secret("me", pair(&stranger)).await;
+    world.deploy("web", "1").await;
+    world.pipeline("shop", &["dev/web"]).await;
+    notification(&world, "map", &plain, json!({})).await;
+    let of_secret = json!({"caFrom": {"configMapKeyRef": null, "secretKeyRef": {"name": "ca-secret", "key": "bundle"}}});
+    notification(&world, "secret", &plain, of_secret).await;
+    notification(&world, "system", &plain, json!({"caFrom": null})).await;
+    notification(&world, "any", &alone, json!({"caFrom": null, "insecureSkipVerify": true})).await;
+    notification(&world, "mutual", &demanding, json!({"clientCertificate": {"secretRef": {"name": "me"}}})).await;
+    notification(&world, "nobody", &demanding, json!({})).await;
+    // What the system trusts is what this file says.
+    let bundle = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("tls-own.pem");
+    std::fs::write(&bundle, authority.pem()).unwrap();
+    let env = vec![("SSL_CERT_FILE", bundle.display().to_string())];
+    let _pennant = Pennant::with(&world, Options { env, ..Options::of(&world) }).await;
+    world.settled().await;
+
+    world.ship("web", "2").await;
+    for name in ["mutual", "nobody"] {
+        // In TLS 1.3 a server may refuse a client only after the client has spoken.
+        let refused = |d: &Delivery| ["TlsFailed", "ConnectionFailed"].iter().any(|reason| told(d, name, reason, ""));
+        world.delivery("Deployed 2", refused).await;
+    }
+    assert!(demanding.log().is_empty(), "{:?}", demanding.log());
+    world.patch::<Secret>("me", json!({"data": null, "stringData": pair(&known)})).await;
+    let delivering = ["map", "secret", "system", "any", "mutual"];
+    world.fence("shop", &delivering).await;
+
+    let mut oracle = Oracle::new(&world, &plain).and(&demanding).and(&alone).with_attempts_unseen();
+    for name in delivering {
+        oracle = oracle.lane(&format!("shop/{name}/dev/web"), &["Deployed 2"]);
+    }
+    oracle.lane("shop/nobody/dev/web", &["Deployed 2 [pending]"]).check().await;
+    std::fs::remove_file(bundle).unwrap();
+}

@@ -1,0 +1,71 @@
+//! Certificates, good and bad, and receivers that show them.
+
+use std::sync::Arc;
+
+use rcgen::{CertificateParams, CertifiedIssuer, DnType, KeyPair};
+use rustls::pki_types::PrivateKeyDer;
+use rustls::server::WebPkiClientVerifier;
+use rustls::{RootCertStore, ServerConfig};
+
+/// Who vouches for certificates.
+pub struct Authority(CertifiedIssuer<'static, KeyPair>);
+
+/// A certificate and its key.
+pub struct Pair {
+    /// The certificate.
+    pub certificate: rcgen::Certificate,
+    /// Its key.
+    pub key: KeyPair,
+}
+
+/// What a certificate says when nothing is wrong with it: it is for this name, and valid now.
+pub fn params(name: &str) -> CertificateParams {
+    CertificateParams::new(vec![name.to_owned()]).expect("a name")
+}
+
+impl Authority {
+    /// A new one. A world must be there: its client brings the provider of cryptography.
+    pub fn new() -> Self {
+        let mut params = CertificateParams::default();
+        params.distinguished_name.push(DnType::CommonName, "an authority");
+        params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+        let key = KeyPair::generate().expect("a key");
+        Self(CertifiedIssuer::self_signed(params, key).expect("a certificate"))
+    }
+
+    /// Its own certificate in PEM.
+    pub fn pem(&self) -> String {
+        self.0.pem()
+    }
+
+    /// Vouches for what these say.
+    pub fn issue(&self, params: &CertificateParams) -> Pair {
+        let key = KeyPair::generate().expect("a key");
+        let certificate = params.signed_by(&key, &self.0).expect("a certificate");
+        Pair { certificate, key }
+    }
+}
+
+impl Pair {
+    /// That nobody vouches for.
+    pub fn self_signed(params: &CertificateParams) -> Self {
+        let key = KeyPair::generate().expect("a key");
+        let certificate = params.self_signed(&key).expect("a certificate");
+        Self { certificate, key }
+    }
+
+    /// For a receiver that shows it; one that demands certificates takes those of an authority only.
+    pub fn server(&self, demanding: Option<&Authority>) -> ServerConfig {
+        let builder = match demanding {
+            None => ServerConfig::builder().with_no_client_auth(),
+            Some(authority) => {
+                let mut roots = RootCertStore::empty();
+                roots.add(authority.0.der().clone()).expect("an authority");
+                let verifier = WebPkiClientVerifier::builder(Arc::new(roots)).build().expect("a verifier");
+                ServerConfig::builder().with_client_cert_verifier(verifier)
+            }
+        };
+        let key = PrivateKeyDer::try_from(self.key.serialize_der()).expect("a key");
+        builder.with_single_cert(vec![self.certificate.der().clone()], key).expect("they belong together")
+    }
+}
