@@ -32,7 +32,7 @@ impl Bed {
         let plane = ControlPlane::start().expect("a control plane");
         let client = control_plane::client(&plane.kubeconfig).await;
         let etcd = process::sibling(plane.api_server, "etcd").expect("etcd runs beside the API server");
-        Self { client, receiver: Receiver::start().await, quick, etcd, plane }
+        Self { client, receiver: Receiver::start(), quick, etcd, plane }
     }
 
     /// A namespace of its own.
@@ -58,9 +58,9 @@ impl Bed {
     }
 
     /// A notification of all changes of a namespace to the receiver; the path names the application.
-    pub async fn notification(&self, world: &World, name: &str, over: Value) {
+    pub async fn notification(&self, world: &World, name: &str, over: Value) -> Notification {
         let url = self.receiver.url(&format!("/{}/{{{{target.app.name}}}}", world.ns));
-        world.create::<Notification>(notification(name, &url, over)).await;
+        notify(world, name, &url, over).await
     }
 }
 
@@ -70,6 +70,13 @@ pub async fn pipeline(world: &World, name: &str, apps: &[String]) -> Pipeline {
     let app = json!({"apiVersion": "apps/v1", "kind": "Deployment", "name": "app"});
     let spec = json!({"appRef": app, "environments": [{"name": "prod", "targets": targets}]});
     world.create(json!({"metadata": {"name": name, "labels": {"pipeline": name}}, "spec": spec})).await
+}
+
+/// A notification of all changes of a namespace. Nothing of it is deleted while something is measured.
+pub async fn notify(world: &World, name: &str, url: &str, over: Value) -> Notification {
+    let mut object = notification(name, url, over);
+    object["spec"]["delivery"]["retain"] = json!({"perLane": 1000});
+    world.create(object).await
 }
 
 /// Creates a delivery.

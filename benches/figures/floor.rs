@@ -93,12 +93,33 @@ async fn pairs_until(api: &Api<Delivery>, namespace: &str, first: i64, end: Inst
     let numbers = stream::iter(first..).take_while(|_| std::future::ready(Instant::now() < end));
     let pair = |n| async move {
         let stored = create(api, &object(sample(namespace, n))).await;
-        let status = json!({"metadata": {"resourceVersion": stored.resource_version()}, "status": outcome()});
-        let patched = api.patch_status(&stored.name_any(), &PatchParams::default(), &Patch::Merge(status)).await;
-        patched.expect("a status is written");
+        settle(api, &stored).await;
     };
     let done = numbers.map(pair).buffer_unordered(AT_ONCE).fold(0, |n, ()| std::future::ready(n + 1));
     done.await
+}
+
+/// Writes an outcome, as Pennant writes it.
+pub async fn settle(api: &Api<Delivery>, stored: &Delivery) {
+    let status = json!({"metadata": {"resourceVersion": stored.resource_version()}, "status": outcome()});
+    let patched = api.patch_status(&stored.name_any(), &PatchParams::default(), &Patch::Merge(status)).await;
+    patched.expect("a status is written");
+}
+
+/// Deliveries of no pipeline, for plain clients to settle.
+pub async fn recorded(world: &World, first: i64, count: i64) -> Vec<Delivery> {
+    let api = &world.api::<Delivery>();
+    let make = |n| async move { create(api, &object(sample(&world.ns, n))).await };
+    stream::iter(first..first + count).map(make).buffer_unordered(AT_ONCE).collect().await
+}
+
+/// Outcomes a second by [`AT_ONCE`] clients, in a namespace of this name.
+pub async fn outcomes(bed: &Bed, name: &str, round: u32) -> f64 {
+    let world = bed.world(name, round).await;
+    let (api, stored) = (world.api::<Delivery>(), recorded(&world, 0, if bed.quick { 1000 } else { 4000 }).await);
+    let began = Instant::now();
+    stream::iter(&stored).for_each_concurrent(AT_ONCE, |one| settle(&api, one)).await;
+    stored.len() as f64 / began.elapsed().as_secs_f64()
 }
 
 /// One create, by one client: how long it takes, in milliseconds.

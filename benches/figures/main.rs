@@ -14,15 +14,21 @@
 #![allow(missing_docs, reason = "a program, not a library")]
 
 mod api_server;
+mod backlog;
 mod bed;
+mod drain;
 mod floor;
+mod isolation;
 mod lane;
+mod large;
+mod load;
 mod machine;
 mod pending;
 mod process;
 mod quiet;
 mod receiver;
 mod render;
+mod slow;
 mod source;
 #[allow(dead_code, unused_imports, reason = "the tests use the rest")]
 #[path = "../../tests/support/mod.rs"]
@@ -40,7 +46,7 @@ use table::Table;
 /// Measures Pennant's figures.
 #[derive(Debug, Parser)]
 struct Args {
-    /// Only what has this in its name: render, throughput, lane, quiet, pending.
+    /// Only what has this in its name: render, throughput, lane, quiet, pending, isolation, drain, signed, slow, large.
     #[arg(long)]
     only: Option<String>,
     /// How often everything is measured; the medians are shown.
@@ -59,7 +65,8 @@ struct Args {
 
 /// The only one that needs no control plane.
 const RENDER: &str = "render";
-const SCENARIOS: [&str; 5] = [RENDER, "throughput", "lane", "quiet", "pending"];
+const SCENARIOS: [&str; 10] =
+    [RENDER, "throughput", "lane", "quiet", "pending", "isolation", "drain", "signed", "slow", "large"];
 
 #[tokio::main]
 async fn main() {
@@ -81,6 +88,11 @@ async fn main() {
                 ("lane", Some(bed)) => lane::measure(bed, round).await,
                 ("quiet", Some(bed)) => quiet::measure(bed, round).await,
                 ("pending", Some(bed)) => pending::measure(bed, round).await,
+                ("isolation", Some(bed)) => isolation::measure(bed, round).await,
+                ("drain", Some(bed)) => drain::measure(bed, round).await,
+                ("signed", Some(bed)) => throughput::signed(bed, round).await,
+                ("slow", Some(bed)) => slow::measure(bed, round).await,
+                ("large", Some(bed)) => large::measure(bed, round).await,
                 _ => render::measure(args.quick),
             };
             for reading in &readings {

@@ -1,14 +1,17 @@
-//! A receiver that costs little: it counts requests by path and answers 204, or holds its answers back.
+//! A receiver that costs little: it counts requests by path and answers 204, or as it is told.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Instant;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::watch;
+
+/// What a body is made of.
+const CHUNK: [u8; 64 * 1024] = [b'x'; 64 * 1024];
 
 /// What has come.
 #[derive(Clone, Debug, Default)]
@@ -21,35 +24,60 @@ pub struct Arrived {
     pub last: Option<Instant>,
 }
 
+/// How requests are answered.
+#[derive(Clone, Copy, Debug)]
+pub enum Manner {
+    /// At once, without a body.
+    Empty,
+    /// After so much time, without a body.
+    Slow(Duration),
+    /// At once, with a body of so many bytes, as fast as they are taken.
+    Body(usize),
+}
+
 pub struct Receiver {
     address: SocketAddr,
     shared: Arc<Shared>,
+    /// Bound and not listening, while connections are refused.
+    socket: Option<TcpSocket>,
 }
 
 struct Shared {
     arrived: watch::Sender<Arrived>,
+    /// When each request came, by path and query.
+    times: Mutex<HashMap<String, Vec<Instant>>>,
     open: watch::Sender<bool>,
+    manner: watch::Sender<Manner>,
     connections: AtomicUsize,
 }
 
 impl Receiver {
-    pub async fn start() -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
-        let address = listener.local_addr().expect("it has an address");
-        let shared = Arc::new(Shared {
+    pub fn start() -> Self {
+        let mut receiver = Self::refusing();
+        receiver.listen();
+        receiver
+    }
+
+    /// One that has its port, so that nobody else takes it, and refuses connections until it listens.
+    pub fn refusing() -> Self {
+        let socket = TcpSocket::new_v4().expect("a socket");
+        socket.bind(SocketAddr::from(([127, 0, 0, 1], 0))).expect("a free port");
+        let address = socket.local_addr().expect("it has an address");
+        let shared = Shared {
             arrived: watch::Sender::default(),
+            times: Mutex::default(),
             open: watch::Sender::new(true),
+            manner: watch::Sender::new(Manner::Empty),
             connections: AtomicUsize::new(0),
-        });
-        let serving = shared.clone();
-        tokio::spawn(async move {
-            while let Ok((stream, _)) = listener.accept().await {
-                serving.connections.fetch_add(1, Ordering::Relaxed);
-                let shared = serving.clone();
-                tokio::spawn(async move { serve(stream, &shared).await });
-            }
-        });
-        Self { address, shared }
+        };
+        Self { address, shared: Arc::new(shared), socket: Some(socket) }
+    }
+
+    /// From now on connections are taken.
+    pub fn listen(&mut self) {
+        let socket = self.socket.take().expect("listens already");
+        let listener = socket.listen(1024).expect("listens");
+        tokio::spawn(accept(listener, self.shared.clone()));
     }
 
     pub fn url(&self, path: &str) -> String {
@@ -59,6 +87,11 @@ impl Receiver {
     /// Closed, it takes requests and says nothing; opened, it answers those that still wait.
     pub fn set_open(&self, open: bool) {
         self.shared.open.send_replace(open);
+    }
+
+    /// How requests are answered from now on.
+    pub fn set_manner(&self, manner: Manner) {
+        self.shared.manner.send_replace(manner);
     }
 
     /// How many connections were ever made.
@@ -75,6 +108,20 @@ impl Receiver {
     pub fn total(&self) -> usize {
         self.shared.arrived.borrow().total
     }
+
+    /// When each request to this path and query came.
+    pub fn times(&self, target: &str) -> Vec<Instant> {
+        let times = self.shared.times.lock().unwrap_or_else(PoisonError::into_inner);
+        times.get(target).cloned().unwrap_or_default()
+    }
+}
+
+async fn accept(listener: TcpListener, shared: Arc<Shared>) {
+    while let Ok((stream, _)) = listener.accept().await {
+        shared.connections.fetch_add(1, Ordering::Relaxed);
+        let shared = shared.clone();
+        tokio::spawn(async move { serve(stream, &shared).await });
+    }
 }
 
 /// Requests of one connection, until the other side closes it.
@@ -82,25 +129,57 @@ async fn serve(stream: TcpStream, shared: &Shared) {
     let _ = stream.set_nodelay(true);
     let mut stream = BufReader::new(stream);
     let mut open = shared.open.subscribe();
-    while let Some(path) = read(&mut stream).await {
+    while let Some(target) = read(&mut stream).await {
+        let at = Instant::now();
         tokio::select! {
             opened = open.wait_for(|open| *open) => if opened.is_err() { return },
             _ = stream.fill_buf() => return,
         }
-        shared.arrived.send_modify(|arrived| {
-            arrived.total += 1;
-            *arrived.by_path.entry(path).or_default() += 1;
-            arrived.last = Some(Instant::now());
-        });
-        if stream.write_all(b"HTTP/1.1 204 No Content\r\n\r\n").await.is_err() {
+        shared.note(target, at);
+        let manner = *shared.manner.borrow();
+        if answer(&mut stream, manner).await.is_err() {
             return;
         }
     }
 }
 
-/// Reads one request; its path.
+impl Shared {
+    fn note(&self, target: String, at: Instant) {
+        let path = target.split('?').next().unwrap_or_default().to_owned();
+        self.times.lock().unwrap_or_else(PoisonError::into_inner).entry(target).or_default().push(at);
+        self.arrived.send_modify(|arrived| {
+            arrived.total += 1;
+            *arrived.by_path.entry(path).or_default() += 1;
+            arrived.last = Some(Instant::now());
+        });
+    }
+}
+
+async fn answer(stream: &mut BufReader<TcpStream>, manner: Manner) -> std::io::Result<()> {
+    match manner {
+        Manner::Empty => {}
+        Manner::Slow(span) => {
+            // A timer of the runtime would be up to two milliseconds late.
+            let slept = tokio::task::spawn_blocking(move || std::thread::sleep(span));
+            slept.await?;
+        }
+        Manner::Body(size) => {
+            stream.write_all(format!("HTTP/1.1 200 OK\r\ncontent-length: {size}\r\n\r\n").as_bytes()).await?;
+            let mut left = size;
+            while left > 0 {
+                let part = left.min(CHUNK.len());
+                stream.write_all(&CHUNK[..part]).await?;
+                left -= part;
+            }
+            return Ok(());
+        }
+    }
+    stream.write_all(b"HTTP/1.1 204 No Content\r\n\r\n").await
+}
+
+/// Reads one request; its path and query.
 async fn read(stream: &mut BufReader<TcpStream>) -> Option<String> {
-    let (mut line, mut path, mut length) = (String::new(), None, 0);
+    let (mut line, mut target, mut length) = (String::new(), None, 0);
     loop {
         line.clear();
         if stream.read_line(&mut line).await.ok()? == 0 {
@@ -110,13 +189,13 @@ async fn read(stream: &mut BufReader<TcpStream>) -> Option<String> {
         if text.is_empty() {
             break;
         }
-        match (&path, text.split_once(':')) {
-            (None, _) => path = Some(text.split(' ').nth(1)?.to_owned()),
+        match (&target, text.split_once(':')) {
+            (None, _) => target = Some(text.split(' ').nth(1)?.to_owned()),
             (_, Some((name, value))) if name.eq_ignore_ascii_case("content-length") => length = value.trim().parse().ok()?,
             _ => {}
         }
     }
     let mut body = vec![0; length];
     stream.read_exact(&mut body).await.ok()?;
-    path
+    target
 }

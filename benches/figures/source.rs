@@ -2,6 +2,8 @@
 //!
 //! One write is one change, and each change is reported: `Failed`, then `Recovered`.
 
+use std::time::Instant;
+
 use k8s_openapi::api::apps::v1::Deployment;
 use kube::api::{Api, PostParams};
 use serde_json::{Value, json};
@@ -16,6 +18,8 @@ pub struct Source {
     object: Deployment,
     /// Whether it said last that it has failed.
     pub failed: bool,
+    /// When each of its changes was begun.
+    pub flips: Vec<Instant>,
 }
 
 impl Source {
@@ -26,12 +30,13 @@ impl Source {
         let mut object = api.get(app).await.expect("the Deployment is there");
         object.metadata.resource_version = None;
         object.metadata.managed_fields = None;
-        Self { api, app: app.to_owned(), object, failed: false }
+        Self { api, app: app.to_owned(), object, failed: false, flips: Vec::new() }
     }
 
     /// Changes what it says, by one write; a whole status costs the API server less than a patch.
     pub async fn flip(&mut self) {
         self.failed = !self.failed;
+        self.flips.push(Instant::now());
         self.object.status = Some(serde_json::from_value(status(self.failed)).expect("a status"));
         let written = self.api.replace_status(&self.app, &PostParams::default(), &self.object).await;
         written.expect("a status is written");

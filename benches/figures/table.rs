@@ -52,8 +52,18 @@ pub const MEMORY_SETTLED: Figure = at_most("memory-settled", "resident memory, a
 pub const READY: Figure = at_most("ready", "ready after a restart with 10,000 pending", "s", 3.0);
 pub const CONNECTIONS: Figure = at_most("connections", "connections a request, over 10,000 requests", "", 0.02);
 
+pub const ISOLATION: Figure =
+    at_least("isolation", "the same load beside 10 hung and 10 refusing origins of 100 lanes each", "/s", 0.95);
+pub const ISOLATION_P99: Figure =
+    at_most("isolation-p99", "beside them, at a pace: from the application's status to the request, p99", "ms", 1.2);
+pub const DRAIN: Figure = at_most("drain", "10,000 deliveries of an outage settled after its end", "s", 1.3);
+pub const SIGNED: Figure = at_least("signed", "8 targets × 8 notifications: signed, with a built-in template", "/s", 0.8);
+pub const SLOW: Figure = at_least("slow", "one lane to a receiver that takes 10 ms: deliveries", "/s", 0.9);
+pub const LARGE: Figure =
+    at_most("large", "resident memory, while receivers answer with 1 GiB instead of 1 KiB", "MiB", 1.05);
+
 /// In the order of the table.
-const FIGURES: [Figure; 14] = [
+const FIGURES: [Figure; 20] = [
     RENDER,
     RENDER_SLOWEST,
     RENDER_SHARE,
@@ -68,6 +78,12 @@ const FIGURES: [Figure; 14] = [
     MEMORY_SETTLED,
     READY,
     CONNECTIONS,
+    ISOLATION,
+    ISOLATION_P99,
+    DRAIN,
+    SIGNED,
+    SLOW,
+    LARGE,
 ];
 
 /// What one round says of a figure, or what it wants known beside it.

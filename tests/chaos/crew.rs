@@ -23,6 +23,10 @@ pub struct Crew {
     pub kills: Vec<(Instant, Instant)>,
     /// When a replica went on that had stood still.
     pub frozen: Vec<Instant>,
+    /// From when to when a replica stood still for so long that another took over.
+    pub deposed: Vec<(Instant, Instant)>,
+    /// When a process was killed, asked to stop, started or let go on.
+    pub changes: Vec<Instant>,
     /// How processes ended that nobody had killed or asked to.
     pub ended: Vec<String>,
     /// What was done to them, and when.
@@ -48,7 +52,15 @@ impl Crew {
             let pennant = Pennant::with(world, options).await;
             replicas.push(Replica { pennant, back: None, killed: None, asked: false });
         }
-        Self { replicas, kills: Vec::new(), frozen: Vec::new(), ended: Vec::new(), diary: Vec::new() }
+        Self {
+            replicas,
+            kills: Vec::new(),
+            frozen: Vec::new(),
+            deposed: Vec::new(),
+            changes: Vec::new(),
+            ended: Vec::new(),
+            diary: Vec::new(),
+        }
     }
 
     /// Notes what happens now.
@@ -68,6 +80,7 @@ impl Crew {
         one.back = Some(Instant::now() + down);
         one.asked = false;
         self.kills.push((now, now));
+        self.changes.push(now);
         self.note(format!("{} is killed, for {down:?}", NAMES[replica]));
     }
 
@@ -77,6 +90,7 @@ impl Crew {
         if one.back.is_none() && one.pennant.has_ended().is_none() {
             one.pennant.ask_to_stop();
             one.asked = true;
+            self.changes.push(Instant::now());
             self.note(format!("{} is asked to stop", NAMES[replica]));
         }
     }
@@ -96,6 +110,7 @@ impl Crew {
         if one.back.is_none() && one.pennant.has_ended().is_none() {
             one.pennant.thaw();
             self.frozen.push(Instant::now());
+            self.changes.push(Instant::now());
             self.note(format!("{} goes on", NAMES[replica]));
         }
     }
@@ -122,6 +137,7 @@ impl Crew {
                         self.kills[kill].1 = Instant::now();
                     }
                     one.pennant.launch();
+                    self.changes.push(Instant::now());
                     one.back = None;
                     self.diary.push((Instant::now(), format!("{} is started", NAMES[number])));
                 }

@@ -10,30 +10,73 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use futures::future::join_all;
+use jiff::fmt::rfc2822::DateTimePrinter;
 use kube::ResourceExt as _;
 use kube::api::ListParams;
-use pennant::api::{Pipeline, Status};
-use serde_json::json;
+use pennant::api::{Delivery, Notification, Pipeline, Status, Time};
+use serde_json::{Value, json};
 use tokio::sync::watch;
 
-use crate::script::{Act, Life, Then, behaviour, unwanted};
+use crate::receiver::{Receiver, Reply};
+use crate::script::{Act, Behaviour, Body, Life, Then, Wait, behaviour, refusal};
+use crate::support::World;
 use crate::support::lanes::{Lane, Step};
 use crate::support::receiver::Request;
-use crate::support::{Receiver, Reply, World};
+use crate::support::world::{BODY, notification};
 
 /// Pipelines, and the applications of each.
 pub const PIPELINES: [(&str, [&str; 5]); 2] =
     [("north", ["n0", "n1", "n2", "n3", "n4"]), ("south", ["s0", "s1", "s2", "s3", "s4"])];
-/// Notifications, the receiver of each, and what it reports.
-pub const NOTIFICATIONS: [(&str, usize, &[&str]); 5] = [
-    ("all", 0, &["Deployed", "Failed", "Recovered"]),
-    ("too", 1, &["Deployed", "Failed", "Recovered"]),
-    ("deployed", 2, &["Deployed"]),
-    ("failed", 2, &["Failed"]),
-    ("recovered", 1, &["Recovered"]),
+/// All types of transitions that there are here.
+const ALL: &[&str] = &["Deployed", "Failed", "Recovered"];
+
+/// A notification.
+pub struct Told {
+    /// Its name.
+    pub name: &'static str,
+    /// Which receiver it tells.
+    receiver: usize,
+    /// And what.
+    types: &'static [&'static str],
+    /// How.
+    pub how: How,
+}
+
+/// What is special about a notification.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum How {
+    /// Nothing.
+    Plain,
+    /// The receiver wants to see the token of the day.
+    Guarded,
+    /// The whole pipeline is one lane.
+    Ordered,
+    /// No more than [`RATE`] requests.
+    Paced,
+    /// Newer ones replace older ones.
+    Latest,
+    /// The receiver, which is its own, goes away now and then. Not all attempts are seen.
+    Fickle,
+}
+
+/// Notifications.
+pub const NOTIFICATIONS: [Told; 7] = [
+    Told { name: "plain", receiver: 0, types: ALL, how: How::Plain },
+    Told { name: "guarded", receiver: 1, types: ALL, how: How::Guarded },
+    Told { name: "ordered", receiver: 2, types: &["Deployed"], how: How::Ordered },
+    Told { name: "paced", receiver: 2, types: &["Failed"], how: How::Paced },
+    Told { name: "recovered", receiver: 1, types: &["Recovered"], how: How::Plain },
+    Told { name: "latest", receiver: 0, types: ALL, how: How::Latest },
+    Told { name: "fickle", receiver: RECEIVERS - 1, types: ALL, how: How::Fickle },
 ];
+/// Requests a second, and at once after a rest, of a notification that is paced.
+pub const RATE: (u32, u32) = (3, 2);
 /// Receivers, each an origin of its own.
-pub const RECEIVERS: usize = 3;
+const RECEIVERS: usize = 4;
+/// Where a redirect leads.
+pub const ELSEWHERE: &str = "/elsewhere";
+/// The Secret with the token of the day, and its key.
+pub const TOKEN: (&str, &str) = ("token", "token");
 /// Where every target is.
 const ENVIRONMENT: &str = "dev";
 /// No more changes than this of one target may stand untaken in the log: from 8 on some would be made one.
@@ -43,11 +86,35 @@ const BEHIND: usize = 8;
 /// The longest that anything may take that must happen.
 pub const PATIENCE: Duration = Duration::from_secs(150);
 
-/// What the receivers have taken or refused for good, by path.
+impl How {
+    /// How the notification of a lane is told, if it is one of these.
+    pub fn of(lane: &Lane) -> Option<Self> {
+        let name = lane.path.split('/').nth(1)?;
+        NOTIFICATIONS.iter().find(|told| told.name == name).map(|told| told.how)
+    }
+
+    /// What is said of it in a notification.
+    fn over(self) -> Value {
+        let (per_second, burst) = RATE;
+        match self {
+            Self::Plain | Self::Fickle => json!({}),
+            Self::Guarded => json!({"endpoint": {"auth": {"token": {"secretKeyRef": {"name": TOKEN.0, "key": TOKEN.1}}}}}),
+            Self::Ordered => json!({"delivery": {"ordering": "Pipeline"}}),
+            Self::Paced => json!({"delivery": {"rate": {"perSecond": per_second, "burst": burst}}}),
+            Self::Latest => {
+                let body = BODY.replacen('{', r#"{"superseded": "{{superseded}}", "#, 1);
+                json!({"delivery": {"supersede": true}, "template": {"inline": {"body": body}}})
+            }
+        }
+    }
+}
+
+/// What the receivers have taken or refused for good, by path, and whom they let in.
 #[derive(Default)]
-struct Desk {
+pub struct Desk {
     numbers: HashMap<String, u64>,
     done: HashMap<String, BTreeSet<String>>,
+    token: String,
 }
 
 /// One run's load.
@@ -65,28 +132,49 @@ pub struct Load {
 impl Load {
     /// Puts everything into the world that is there before the first change.
     pub async fn new(seed: u64, world: Arc<World>) -> Self {
-        let desk: Arc<Mutex<Desk>> = Arc::default();
+        let desk: Arc<Mutex<Desk>> = Arc::new(Mutex::new(Desk { token: "day-0".to_owned(), ..Desk::default() }));
         let friendly = Arc::new(AtomicBool::new(false));
-        let receivers: Vec<_> = (0..RECEIVERS).map(|_| Receiver::start()).collect();
-        for receiver in &receivers {
+        let start = |_| {
             let (desk, friendly) = (desk.clone(), friendly.clone());
-            receiver.decide(move |request| reply(seed, request, &mut lock(&desk), friendly.load(Ordering::Relaxed)));
-        }
+            Receiver::start(move |request| reply(seed, request, &mut lock(&desk), friendly.load(Ordering::Relaxed)))
+        };
+        let receivers: Vec<_> = (0..RECEIVERS).map(start).collect();
         for (pipeline, apps) in PIPELINES {
             for app in apps {
                 world.deploy(app, "0").await;
             }
             world.pipeline(pipeline, &apps.map(|app| format!("{ENVIRONMENT}/{app}")).each_ref().map(String::as_str)).await;
         }
-        for (notification, receiver, types) in NOTIFICATIONS {
-            let triggers: Vec<_> = types.iter().map(|t| json!({"type": t})).collect();
-            let over = json!({"triggers": triggers, "endpoint": {"timeout": "2s"}});
-            world.notification(notification, &receivers[receiver], over).await;
+        world.secret(TOKEN.0, json!({TOKEN.1: "day-0"})).await;
+        for told in &NOTIFICATIONS {
+            let triggers: Vec<_> = told.types.iter().map(|t| json!({"type": t})).collect();
+            let mut over =
+                json!({"triggers": triggers, "endpoint": {"timeout": "2s"}, "delivery": {"retain": {"perLane": 1000}}});
+            json_patch::merge(&mut over, &told.how.over());
+            let url = receivers[told.receiver].url(&format!("/{}/{{{{target.app.name}}}}", told.name));
+            world.create::<Notification>(notification(told.name, &url, over)).await;
         }
         let apps = PIPELINES.iter().flat_map(|(_, apps)| apps);
         let lives = apps.map(|app| Mutex::new((Life::new(seed, app), Vec::new()))).collect();
         let view = watch_pipelines(world.clone());
         Self { seed, world, receivers, desk, friendly, lives, view }
+    }
+
+    /// The receiver that goes away now and then.
+    pub fn fickle(&self) -> &Receiver {
+        &self.receivers[RECEIVERS - 1]
+    }
+
+    /// From now on only this token is let in.
+    pub fn let_in(&self, token: &str) {
+        token.clone_into(&mut lock(&self.desk).token);
+    }
+
+    /// A person has deleted this delivery, so nobody need wait for it.
+    pub fn never_mind(&self, delivery: &Delivery) {
+        let app = delivery.spec.subject.target.as_ref().map_or("", |target| &target.app.name);
+        let path = format!("/{}/{app}", delivery.spec.notification);
+        lock(&self.desk).done.entry(path).or_default().insert(delivery.name_any());
     }
 
     /// All applications live, until it is enough; then each ends the act that it is in. Gives who got stuck.
@@ -127,14 +215,14 @@ impl Load {
     /// What every lane must say, after all that was done.
     pub fn expected(&self) -> BTreeMap<Lane, Vec<Step>> {
         let mut lanes = BTreeMap::new();
-        for ((number, pipeline, app), (notification, _, types)) in
+        for ((number, pipeline, app), Told { name: notification, types, .. }) in
             Self::apps().flat_map(|app| NOTIFICATIONS.iter().map(move |n| (app, n)))
         {
             let path = format!("{pipeline}/{notification}/{ENVIRONMENT}/{app}");
             let life = self.life(number);
             let steps = life.1.iter().map(Act::means).filter(|(type_, _)| types.contains(type_)).map(|(type_, revision)| {
-                let parked = unwanted(self.seed, &format!("/{notification}/{app}"), type_, revision);
-                Step::new(&format!("{type_} {revision}{}", if parked { " [Parked]" } else { "" }))
+                let refused = refusal(self.seed, &format!("/{notification}/{app}"), type_, revision);
+                Step::new(&format!("{type_} {revision}{}", if refused.is_some() { " [Parked]" } else { "" }))
             });
             lanes.insert(Lane { namespace: self.world.ns.clone(), path }, steps.collect());
         }
@@ -159,10 +247,12 @@ impl Load {
     fn may_go_on(&self, number: usize, pipeline: &str, app: &str) -> bool {
         let done: Vec<_> = self.life(number).1.iter().map(|act| act.means().0).collect();
         let desk = lock(&self.desk);
-        let behind = |(notification, _, types): &(&str, usize, &[&str])| {
-            let due = done.iter().filter(|type_| types.contains(type_)).count();
-            due.saturating_sub(desk.done.get(&format!("/{notification}/{app}")).map_or(0, BTreeSet::len))
+        let behind = |told: &Told| {
+            let due = done.iter().filter(|type_| told.types.contains(type_)).count();
+            due.saturating_sub(desk.done.get(&format!("/{}/{app}", told.name)).map_or(0, BTreeSet::len))
         };
+        // Of what is replaced by newer ones, none is waited for.
+        let behind = |told: &Told| if told.how == How::Latest { 0 } else { behind(told) };
         let untaken = self.view.borrow().get(pipeline).map_or(usize::MAX, |p| untaken(p, app));
         untaken <= UNTAKEN && NOTIFICATIONS.iter().map(behind).all(|behind| behind < BEHIND)
     }
@@ -198,23 +288,41 @@ impl Load {
 
 /// What a receiver does with a request.
 fn reply(seed: u64, request: &Request, desk: &mut Desk, friendly: bool) -> Reply {
-    let body = request.json();
-    let word = |name: &str| body[name].as_str().unwrap_or_default().to_owned();
+    let answer = |status, headers: &str, body, after| Reply::Answer { status, headers: headers.to_owned(), body, after };
+    if request.path.starts_with("/guarded/") && request.header("authorization") != format!("Bearer {}", desk.token) {
+        return answer(401, "", Body::Short, Duration::ZERO);
+    }
+    let text = request.json();
+    let word = |name: &str| text[name].as_str().unwrap_or_default().to_owned();
     let number = desk.numbers.entry(request.path.clone()).or_default();
     *number += 1;
-    let behaviour = behaviour(seed, &request.path, *number);
-    let (then, after) = if friendly { (Then::Take(200), Duration::ZERO) } else { (behaviour.then, behaviour.after) };
-    let code = match then {
-        Then::Take(_) if unwanted(seed, &request.path, &word("type"), &word("revision")) => 400,
-        Then::Take(code) | Then::Fail(code) => code,
-        Then::Throttle => return Reply::status(429).header("retry-after", "1").after(after),
-        Then::Hang => return Reply::Hang,
-        Then::Close => return Reply::Close,
-    };
-    if code < 500 {
-        desk.done.entry(request.path.clone()).or_default().insert(request.id().to_owned());
+    let kind = Behaviour { after: Duration::ZERO, then: Then::Take(200, Body::Short) };
+    let Behaviour { then, after } = if friendly { kind } else { behaviour(seed, &request.path, *number) };
+    match then {
+        Then::Take(code, body) => {
+            desk.done.entry(request.path.clone()).or_default().insert(request.id().to_owned());
+            let Some(code) = refusal(seed, &request.path, &word("type"), &word("revision")) else {
+                return answer(code, "", body, after);
+            };
+            answer(code, &format!("location: {ELSEWHERE}\r\n"), Body::Short, after)
+        }
+        Then::Fail(code) => answer(code, "", Body::Short, after),
+        Then::Throttle(wait) => answer(429, &format!("retry-after: {}\r\n", words(wait)), Body::Short, after),
+        Then::Hang => Reply::Hang,
+        Then::Close => Reply::Close,
+        Then::DripHead => Reply::DripHead,
+        Then::Bomb => Reply::Bomb,
     }
-    Reply::status(code).after(after)
+}
+
+fn words(wait: Wait) -> String {
+    let date = |time: Time| DateTimePrinter::new().timestamp_to_rfc9110_string(&time).expect("a year of four digits");
+    match wait {
+        Wait::Second => "1".to_owned(),
+        Wait::Date => date(Time::now() + Duration::from_secs(1)),
+        Wait::Past => date(Time::UNIX_EPOCH),
+        Wait::Junk => "when the moon is full".to_owned(),
+    }
 }
 
 /// Changes of a target that not every cursor has passed.

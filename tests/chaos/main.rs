@@ -13,8 +13,11 @@
 
 mod crew;
 mod load;
+mod person;
 mod plan;
+mod receiver;
 mod script;
+mod special;
 mod storm;
 #[allow(dead_code, reason = "shared with the integration tests, which use all of it")]
 #[path = "../support/mod.rs"]
@@ -29,6 +32,7 @@ use std::time::{Duration, Instant};
 
 use crew::Crew;
 use load::Load;
+use person::Person;
 use plan::Plan;
 use storm::Sky;
 use support::control_plane::ControlPlane;
@@ -39,6 +43,9 @@ use verdict::{Evidence, Figures};
 const REPLICAS: usize = 2;
 /// How long it is abused if nothing else is said.
 const SECONDS: u64 = 90;
+
+/// A run of so many kills or seconds is long: replicas are away until others have taken over, too.
+const LONG: (usize, u64) = (50, 400);
 
 /// What a run is asked for.
 struct Order {
@@ -67,6 +74,11 @@ impl Order {
             }
         }
         Ok(order)
+    }
+
+    fn is_long(&self) -> bool {
+        let (kills, seconds) = LONG;
+        self.replicas > 1 && (self.kills.is_some_and(|k| k >= kills) || self.seconds.is_some_and(|s| s >= seconds))
     }
 
     /// Whether it has been abused enough.
@@ -109,29 +121,37 @@ async fn run(order: &Order) -> ExitCode {
     let mut sky = Sky::new(control_plane, proxy, order.seed);
     let enough = AtomicBool::new(false);
     let abuse = async {
-        let mut plan = Plan::new(order.seed, order.replicas);
+        let mut plan = Plan::new(order.seed, order.replicas, order.is_long());
         let since = Instant::now();
         while !order.is_met(crew.kills.len(), since) {
             let blow = plan.next().expect("a plan has no end");
-            sky.strike(&blow, &mut crew).await;
+            sky.strike(&blow, &mut crew, load.fickle()).await;
         }
         sky.clear_up();
         enough.store(true, Ordering::Relaxed);
         load.be_friendly();
         crew.ready().await;
     };
-    let (mut findings, ()) = tokio::join!(load.run(&enough), abuse);
-    verdict::settle(&world, &load, &crew).await;
+    let mut person = Person::default();
+    let (mut findings, (), ()) = tokio::join!(load.run(&enough), abuse, person.act(order.seed, &world, &load, &enough));
+    verdict::settle(&world, &load, &crew, &person).await;
     // A start is silent; and whatever it might send would come before what happens next.
     crew.restart().await;
     findings.extend(load.finale().await);
-    let evidence = verdict::settle(&world, &load, &crew).await;
+    let evidence = verdict::settle(&world, &load, &crew, &person).await;
     findings.extend(verdict::counts(&world).await);
     findings.extend(crew.ended.clone());
 
     std::fs::remove_file(&program).expect("removed");
-    let figures = verdict::figures(&evidence, &load);
-    report(&evidence, &figures, &findings, &load, &crew, &sky);
+    let figures = verdict::figures(&evidence);
+    report(
+        &evidence,
+        &figures,
+        &findings,
+        &load,
+        &crew,
+        sky.hits.iter().map(|(what, n)| (what.as_str(), *n)).chain(person.acts),
+    );
     println!("chaos: seed {}, {} s in all", order.seed, began.elapsed().as_secs());
     let clean = findings.is_empty() && evidence.findings.is_empty() && figures.missing == 0;
     if !clean {
@@ -161,12 +181,19 @@ fn program(name: &str) -> PathBuf {
     copy
 }
 
-fn report(evidence: &Evidence, figures: &Figures, other: &[String], load: &Load, crew: &Crew, sky: &Sky) {
+fn report<'a>(
+    evidence: &Evidence,
+    figures: &Figures,
+    other: &[String],
+    load: &Load,
+    crew: &Crew,
+    done: impl Iterator<Item = (&'a str, usize)>,
+) {
     let (unexplained, order) = (evidence.count(&["duplicate"]), evidence.count(&["order"]));
     let audit = evidence.count(&["audit", "unexpected"]);
     let explained = figures.duplicates.saturating_sub(unexplained);
     let sent = evidence.seen.len();
-    println!("  changes           {:>6}  {} lanes", load.acts(), load.expected().len());
+    println!("  changes           {:>6}  {} lanes", load.acts(), evidence.lanes.len());
     println!("  recorded          {:>6}", figures.recorded);
     println!("  delivered         {:>6}  {sent} requests", figures.delivered);
     println!("  parked            {:>6}  as the receivers want it", figures.parked);
@@ -176,7 +203,7 @@ fn report(evidence: &Evidence, figures: &Figures, other: &[String], load: &Load,
     println!("  audit mismatches  {audit:>6}");
     println!("  other findings    {:>6}", other.len());
     println!("  kills             {:>6}", crew.kills.len());
-    for (name, hits) in &sky.hits {
+    for (name, hits) in done {
         println!("  {name:<40} {hits:>5}");
     }
     for text in other {

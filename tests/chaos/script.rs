@@ -92,37 +92,84 @@ pub struct Behaviour {
 /// How a request ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Then {
-    /// It is taken, with this code.
-    Take(u16),
+    /// It is taken, with this code; the body of the answer is no matter.
+    Take(u16, Body),
     /// It fails, with this code.
     Fail(u16),
-    /// The receiver wants to be left alone for a second.
-    Throttle,
+    /// The receiver wants to be left alone, and says for how long.
+    Throttle(Wait),
     /// Nothing is ever said.
     Hang,
     /// The connection is closed.
     Close,
+    /// The head of an answer drips and has no end.
+    DripHead,
+    /// The head of an answer is larger than anybody reads.
+    Bomb,
 }
+
+/// The body of an answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Body {
+    /// None.
+    None,
+    /// A word.
+    Short,
+    /// A byte now and then, without end.
+    Drips,
+    /// As much as is taken, without end.
+    Endless,
+    /// Less than was announced.
+    BreaksOff,
+}
+
+/// What `Retry-After` says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wait {
+    /// A second.
+    Second,
+    /// The date of a second from now.
+    Date,
+    /// A date of long ago.
+    Past,
+    /// Nothing that can be understood.
+    Junk,
+}
+
+/// Codes with which a receiver refuses a message for good.
+pub const REFUSALS: [u16; 8] = [400, 410, 422, 301, 302, 303, 307, 308];
 
 /// What is done with the so many-th request to a path.
 pub fn behaviour(seed: u64, path: &str, number: u64) -> Behaviour {
     let mut rng = Rng::with_seed(mix(seed, &["request", path]).wrapping_add(number));
     let then = match rng.u8(0..100) {
-        0..60 => Then::Take(200),
-        60..74 => Then::Take(204),
-        74..80 => Then::Fail(500),
-        80..86 => Then::Fail(503),
-        86..89 => Then::Throttle,
-        89..92 => Then::Hang,
+        0..44 => Then::Take(200, Body::Short),
+        44..54 => Then::Take(204, Body::None),
+        54..57 => Then::Take(202, Body::Drips),
+        57..60 => Then::Take(200, Body::Endless),
+        60..63 => Then::Take(201, Body::BreaksOff),
+        63..67 => Then::Fail(500),
+        67..71 => Then::Fail(503),
+        71..74 => Then::Fail(401),
+        74..77 => Then::Fail(403),
+        // The third one in a row would be for good.
+        77..81 if !number.is_multiple_of(3) => Then::Fail(404),
+        77..83 => Then::Fail(408),
+        83..87 => Then::Throttle([Wait::Second, Wait::Date, Wait::Past, Wait::Junk][rng.usize(0..4)]),
+        87..89 => Then::Hang,
+        89..91 => Then::DripHead,
+        91..94 => Then::Bomb,
         _ => Then::Close,
     };
     let after = if rng.bool() { 0 } else { rng.u64(0..250) };
     Behaviour { after: Duration::from_millis(after), then }
 }
 
-/// Whether a receiver will not have this message, and answers 400 where it would have taken another.
-pub fn unwanted(seed: u64, path: &str, type_: &str, revision: &str) -> bool {
-    mix(seed, &["unwanted", path, type_, revision]).is_multiple_of(25)
+/// With what code a receiver refuses this message for good, where it would have taken another.
+pub fn refusal(seed: u64, path: &str, type_: &str, revision: &str) -> Option<u16> {
+    let chance = mix(seed, &["unwanted", path, type_, revision]);
+    let code = usize::try_from(chance / 16 % REFUSALS.len() as u64).ok()?;
+    chance.is_multiple_of(16).then(|| REFUSALS[code])
 }
 
 /// One number out of a seed and words (FNV-1a).
@@ -172,10 +219,21 @@ mod tests {
         let all = |seed| (0..500).map(|n| behaviour(seed, "/all/a", n)).collect::<Vec<_>>();
         assert_eq!(all(1), all(1));
         assert_ne!(all(1), all(2));
-        for then in [Then::Take(200), Then::Take(204), Then::Fail(500), Then::Throttle, Then::Hang, Then::Close] {
+        for then in [
+            Then::Take(204, Body::None),
+            Then::Take(200, Body::Endless),
+            Then::Fail(404),
+            Then::Throttle(Wait::Date),
+            Then::Hang,
+            Then::Close,
+            Then::DripHead,
+            Then::Bomb,
+        ] {
             assert!(all(1).iter().any(|b| b.then == then), "{then:?}");
         }
-        let unwanted = (0..1000).filter(|n| unwanted(1, "/all/a", "Deployed", &n.to_string())).count();
-        assert!((10..100).contains(&unwanted), "{unwanted}");
+        let lost = |b: &[Behaviour]| b.iter().all(|b| b.then == Then::Fail(404));
+        assert!(!all(1).windows(3).any(lost), "the third would be for good");
+        let refused: BTreeSet<_> = (0..1000).filter_map(|n| refusal(1, "/all/a", "Deployed", &n.to_string())).collect();
+        assert_eq!(refused.len(), REFUSALS.len());
     }
 }

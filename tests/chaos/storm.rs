@@ -1,20 +1,27 @@
-//! What goes wrong with the API server and on the way there.
+//! What goes wrong with the API server and on the way there, and with one of the receivers.
 //!
-//! In: the weather of a blow. Out: calls that fail, an API server that is away, and how often each kind of fault was hit.
+//! In: the weather of a blow. Out: calls that fail or are late, an API server or a receiver that is away, and how often each kind of
+//! fault was hit.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use fastrand::Rng;
 
 use crate::crew::Crew;
 use crate::plan::{Blow, Calls, Harm, Kill, Weather};
+use crate::receiver::{Presence, Receiver};
 use crate::support::control_plane::ControlPlane;
 use crate::support::proxy::{Call, Fault, Proxy, RuleId};
 
 /// Of all writes, so many in a hundred lose their answer in any weather.
 const DRIZZLE: u8 = 2;
+
+/// So long it takes until all connections are closed.
+const CUT: Duration = Duration::from_millis(100);
+/// A call that is slow takes longer by one of these, in milliseconds.
+const LATE: [u64; 3] = [100, 600, 2000];
 
 /// The control plane and the way there.
 pub struct Sky {
@@ -30,12 +37,12 @@ impl Sky {
     /// With drizzle from now on.
     pub fn new(control_plane: ControlPlane, proxy: Proxy, seed: u64) -> Self {
         let mut rng = Rng::with_seed(seed);
-        let drizzle = rule(&proxy, &mut rng, Calls::Writes, Harm::AnswerLost, DRIZZLE);
+        let drizzle = rule(&proxy, &mut rng, Calls::Writes, Fault::LoseAnswer, DRIZZLE);
         Self { control_plane: Some(control_plane), proxy, rng, drizzle, hits: BTreeMap::new() }
     }
 
     /// Carries out one blow. It is over when this returns.
-    pub async fn strike(&mut self, blow: &Blow, crew: &mut Crew) {
+    pub async fn strike(&mut self, blow: &Blow, crew: &mut Crew, fickle: &Receiver) {
         crew.pass(blow.pause).await;
         crew.note(format!("{:?} for {:?}", blow.weather, blow.span));
         match blow.weather {
@@ -69,8 +76,46 @@ impl Sky {
                 meanwhile(blow, crew).await;
                 self.proxy.heal();
             }
+            Weather::Slow(calls, percent) => {
+                let late = |proxy: &Proxy, rng: &mut Rng, by| rule(proxy, rng, calls, Fault::Late(by), percent / 3);
+                let ids = LATE.map(|by| late(&self.proxy, &mut self.rng, Duration::from_millis(by)));
+                meanwhile(blow, crew).await;
+                for id in ids {
+                    self.end(id, &format!("{calls:?}: slow"));
+                }
+            }
+            Weather::ReceiverGone => {
+                fickle.be(Presence::Gone);
+                self.hit("receiver gone", 1);
+                meanwhile(blow, crew).await;
+                fickle.be(Presence::Here);
+            }
+            Weather::ReceiverAsleep => {
+                fickle.be(Presence::Asleep);
+                self.hit("receiver asleep", 1);
+                meanwhile(blow, crew).await;
+                fickle.be(Presence::Here);
+            }
+            Weather::Lost(_) => {
+                self.hit("replica lost", 1);
+                meanwhile(blow, crew).await;
+            }
+            Weather::FrozenOut(replica) => {
+                let since = Instant::now();
+                crew.freeze(replica);
+                self.hit("replica frozen out", 1);
+                meanwhile(blow, crew).await;
+                crew.thaw(replica);
+                crew.deposed.push((since, Instant::now()));
+            }
             Weather::Faulty(calls, harm, percent) => {
-                let id = rule(&self.proxy, &mut self.rng, calls, harm, percent);
+                let id = rule(&self.proxy, &mut self.rng, calls, fault(harm), percent);
+                if calls == Calls::Secrets {
+                    // What is watched already is not asked for.
+                    self.proxy.cut();
+                    crew.pass(CUT).await;
+                    self.proxy.heal();
+                }
                 meanwhile(blow, crew).await;
                 self.end(id, &format!("{calls:?}: {harm:?}"));
             }
@@ -121,12 +166,15 @@ async fn meanwhile(blow: &Blow, crew: &mut Crew) {
     crew.pass(blow.span.saturating_sub(after)).await;
 }
 
-fn rule(proxy: &Proxy, rng: &mut Rng, calls: Calls, harm: Harm, percent: u8) -> RuleId {
-    let fault = match harm {
+fn fault(harm: Harm) -> Fault {
+    match harm {
         Harm::AnswerLost => Fault::LoseAnswer,
         Harm::RequestLost => Fault::LoseRequest,
         Harm::Refused(code) => Fault::Refuse(code),
-    };
+    }
+}
+
+fn rule(proxy: &Proxy, rng: &mut Rng, calls: Calls, fault: Fault, percent: u8) -> RuleId {
     let dice = Mutex::new(rng.fork());
     let unlucky = move || dice.lock().unwrap_or_else(PoisonError::into_inner).u8(0..100) < percent;
     proxy.rule(move |call| concerns(calls, call) && unlucky(), fault)
@@ -138,9 +186,13 @@ fn concerns(calls: Calls, call: &Call) -> bool {
         Calls::Outcomes => call.is_outcome(),
         Calls::Cursors => call.is_cursors(),
         Calls::PipelineStatus => call.is_pipeline_status(),
+        Calls::DeliveryStatus => call.is_delivery_status(),
+        Calls::Pipelines => call.is_cursors() || call.is_pipeline_status(),
+        Calls::Secrets => call.path.split('/').any(|word| word == "secrets"),
         Calls::Lease => call.is_lease(),
         Calls::Writes => {
             call.is_create_delivery() || call.is_delivery_status() || call.is_cursors() || call.is_pipeline_status()
         }
+        Calls::All => true,
     }
 }

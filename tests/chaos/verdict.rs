@@ -1,27 +1,39 @@
 //! What came of it, told by the API server and the receivers alone.
 //!
-//! In: what every lane must say, when Pennant was killed, the Delivery objects, the receivers' books. Out: findings, and the
-//! figures of the report. Nothing that Pennant counts is believed; its counts are compared with what is there.
+//! In: what every lane must say, when Pennant was killed, what a person has deleted, the Delivery objects, the receivers' books.
+//! Out: findings, and the figures of the report. Nothing that Pennant counts is believed; its counts are compared with what is
+//! there.
+//!
+//! A delivery that a person has deleted is as if it had never been, and so are its requests: it may have been in flight, and
+//! after a crash it may have been recorded again. So is one that a newer one has replaced where that is wanted: what holds of such
+//! is [`special`]'s to say.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::time::{Duration, Instant};
 
+use kube::ResourceExt as _;
 use kube::api::ListParams;
 use pennant::api::{Delivery, Notification, Outcome, Pipeline};
 
 use crate::crew::Crew;
-use crate::load::{Load, PATIENCE, insist};
-use crate::support::lanes::Lane;
-use crate::support::oracle::repeats::{Repeats, repeated};
+use crate::load::{ELSEWHERE, How, Load, PATIENCE, insist};
+use crate::person::Person;
+use crate::receiver::Receiver;
+use crate::script::REFUSALS;
+use crate::special;
+use crate::support::World;
+use crate::support::lanes::{Lane, Step};
+use crate::support::oracle::repeats::{Repeats, beyond, is_taken, repeated};
 use crate::support::oracle::{Expected, Finding, Row, Seen, judge, row, seen};
-use crate::support::{Receiver, World};
 
 /// Between two looks.
 const LOOK: Duration = Duration::from_millis(500);
 
 /// Everything that can be known, at one time.
 pub struct Evidence {
+    /// What every lane must say.
+    pub lanes: Lanes,
     /// The Delivery objects.
     pub rows: Vec<Row>,
     /// The requests, in the order in which they came to each receiver.
@@ -44,15 +56,17 @@ pub struct Figures {
     pub duplicates: usize,
 }
 
+/// The steps of each lane.
+type Lanes = BTreeMap<Lane, Vec<Step>>;
+
 /// Waits until nothing is missing, or nothing more can come: every cursor at the end of its log and every delivery settled.
-pub async fn settle(world: &World, load: &Load, crew: &Crew) -> Evidence {
-    let lanes = load.expected();
-    let (duplicates, frozen) = (Repeats::Across(crew.kills.clone()), crew.frozen.clone());
-    let expected = Expected { lanes, duplicates, frozen, ..Expected::default() };
+pub async fn settle(world: &World, load: &Load, crew: &Crew, person: &Person) -> Evidence {
+    let kills = crew.kills.iter().chain(&crew.deposed).copied().collect();
+    let expected = Expected { duplicates: Repeats::Across(kills), frozen: crew.frozen.clone(), ..Expected::default() };
     let deadline = Instant::now() + PATIENCE;
     let mut before = None;
     loop {
-        let evidence = collect(world, load, &expected).await;
+        let evidence = collect(world, load, &expected, crew, person).await;
         let texts: Vec<_> = evidence.findings.iter().map(|f| f.text.clone()).collect();
         // What is pending may change what is found; what is at rest twice in a row does not.
         let at_rest = evidence.rows.iter().all(|r| r.step.outcome.is_some()) && taken(world).await;
@@ -65,12 +79,94 @@ pub async fn settle(world: &World, load: &Load, crew: &Crew) -> Evidence {
     }
 }
 
-async fn collect(world: &World, load: &Load, expected: &Expected) -> Evidence {
+async fn collect(world: &World, load: &Load, expected: &Expected, crew: &Crew, person: &Person) -> Evidence {
     // First what was received: what is sent has been recorded before, so nothing can be seen without its row.
-    let seen: Vec<_> = load.receivers.iter().flat_map(Receiver::log).map(|r| seen(&r)).collect();
-    let rows: Vec<_> = list(world).await.iter().map(row).collect();
-    let findings = judge(expected, &seen, &rows);
-    Evidence { rows, seen, findings }
+    let requests: Vec<_> = load.receivers.iter().flat_map(Receiver::log).collect();
+    let followed = requests.iter().filter(|r| r.path.starts_with(ELSEWHERE)).map(|r| Finding {
+        final_: true,
+        kind: "unexpected",
+        text: format!("a redirect was followed: {}", r.id()),
+    });
+    let mut findings: Vec<_> = followed.collect();
+    let mut seen: Vec<_> = requests.iter().filter(|r| !r.path.starts_with(ELSEWHERE)).map(seen).collect();
+    let deliveries = list(world).await;
+    let mut rows: Vec<_> = deliveries.iter().map(row).collect();
+    let there: BTreeSet<_> = deliveries.iter().filter_map(Delivery::uid).collect();
+    let mut gone: Vec<_> =
+        person.deleted.iter().filter(|d| d.uid().is_none_or(|uid| !there.contains(&uid))).map(row).collect();
+    findings.extend(special::findings(&deliveries, &seen, crew));
+    gone.extend(special::replaced(&rows));
+    // The newest first: what is taken out then does not move the place of another.
+    gone.sort_by_key(|one| std::cmp::Reverse(one.serial));
+    let mut lanes = load.expected();
+    for one in &gone {
+        strike(&mut lanes, one, &rows, &gone);
+    }
+    let is_gone = |lane: &Lane, serial: i64, what: &str| {
+        gone.iter().any(|one| one.serial == serial && one.step.what == what && one.lane == *lane)
+    };
+    rows.retain(|r| !is_gone(&r.lane, r.serial, &r.step.what));
+    seen.retain(|s| !is_gone(&s.lane, s.serial, &s.what));
+    for fickle in [false, true] {
+        let of = |lane: &Lane| (How::of(lane) == Some(How::Fickle)) == fickle;
+        let lanes = lanes.iter().filter(|(lane, _)| of(lane)).map(|(lane, steps)| (lane.clone(), steps.clone())).collect();
+        let expected = Expected { lanes, unseen: fickle, ..expected.clone() };
+        let rows: Vec<_> = rows.iter().filter(|r| of(&r.lane)).cloned().collect();
+        let seen: Vec<_> = seen.iter().filter(|s| of(&s.lane)).cloned().collect();
+        let late = written_late(crew, &seen, &rows);
+        let mut found = judge(&expected, &seen, &rows);
+        found.retain(|f| f.kind != "audit" || !late.iter().any(|text| f.text.starts_with(text)));
+        findings.extend(found);
+    }
+    findings.extend(refused_twice(&expected.duplicates, &seen));
+    Evidence { lanes, rows, seen, findings }
+}
+
+/// Takes the step of a deleted delivery out of its lane: of those that read the same, it is the one at the same place.
+fn strike(lanes: &mut Lanes, one: &Row, rows: &[Row], gone: &[Row]) {
+    let same = |r: &&Row| r.lane == one.lane && r.step.what == one.step.what;
+    let earlier: BTreeSet<_> = rows.iter().chain(gone).filter(same).map(|r| r.serial).filter(|s| *s < one.serial).collect();
+    let steps = lanes.entry(one.lane.clone()).or_default();
+    let place = steps.iter().enumerate().filter(|(_, step)| step.what == one.step.what).nth(earlier.len());
+    if let Some((place, _)) = place {
+        steps.remove(place);
+    }
+}
+
+/// How findings begin that are none: a process was killed while its write was on the way, and that was applied after the next one
+/// had listed what there is. So the message was sent once more, and the audit says what came of it before, which is true.
+fn written_late(crew: &Crew, seen: &[Seen], rows: &[Row]) -> Vec<String> {
+    let mut texts = Vec::new();
+    for row in rows {
+        let message: Vec<_> = seen.iter().filter(|s| s.lane == row.lane && s.serial == row.serial).collect();
+        let ends = |one: &Seen, next: &Seen| crew.kills.iter().any(|(killed, back)| *back >= one.at && *killed <= next.at);
+        let told = |one: &Seen| one.answered.map(|(code, _)| code) == row.status_code;
+        let late = row.status_code.is_some() && message.windows(2).any(|pair| told(pair[0]) && ends(pair[0], pair[1]));
+        if late {
+            let what = &row.step.what;
+            texts.extend([format!("{}: {} although", row.lane, row.step), format!("{}: {what}: code", row.lane)]);
+        }
+    }
+    texts
+}
+
+/// Requests that came again although they had been refused for good, and no kill explains it. The judge knows of 2xx and 400 only.
+fn refused_twice(forgiven: &Repeats, seen: &[Seen]) -> Vec<Finding> {
+    let others = |s: &&Seen| s.answered.is_none_or(|(code, _)| !is_taken(code) && code != 400);
+    let as_400 = |s: &Seen| Seen {
+        answered: s.answered.map(|(code, at)| (if REFUSALS.contains(&code) { 400 } else { 500 }, at)),
+        ..s.clone()
+    };
+    let mut lanes: BTreeMap<Lane, BTreeMap<String, Vec<Seen>>> = BTreeMap::new();
+    for one in seen.iter().filter(others) {
+        lanes.entry(one.lane.clone()).or_default().entry(one.id.clone()).or_default().push(as_400(one));
+    }
+    let found = lanes.iter().flat_map(|(lane, messages)| {
+        let messages: Vec<Vec<_>> = messages.values().map(|m| m.iter().collect()).collect();
+        let texts = beyond(forgiven, &messages).into_iter();
+        texts.map(move |text| Finding { final_: true, kind: "duplicate", text: format!("{lane}: {text}") })
+    });
+    found.collect()
 }
 
 async fn list(world: &World) -> Vec<Delivery> {
@@ -115,25 +211,23 @@ fn miscounted(notification: &Notification, rows: &[Delivery]) -> Option<String> 
 }
 
 /// The figures of what is known.
-pub fn figures(evidence: &Evidence, load: &Load) -> Figures {
+pub fn figures(evidence: &Evidence) -> Figures {
     let mut messages: BTreeMap<(&Lane, &str), Vec<&Seen>> = BTreeMap::new();
     for one in &evidence.seen {
         messages.entry((&one.lane, &one.id)).or_default().push(one);
     }
-    let answered = |m: &&Vec<&Seen>, codes: std::ops::RangeInclusive<u16>| {
-        m.iter().any(|s| s.answered.is_some_and(|(status, _)| codes.contains(&status)))
-    };
+    let refused = |code| REFUSALS.contains(&code);
+    let answered = |m: &&Vec<&Seen>, wanted: fn(u16) -> bool| m.iter().any(|s| s.answered.is_some_and(|(c, _)| wanted(c)));
     let mut done: BTreeMap<&Lane, BTreeSet<&str>> = BTreeMap::new();
-    for ((lane, id), _) in messages.iter().filter(|(_, m)| answered(m, 200..=299) || answered(m, 400..=400)) {
+    for ((lane, id), _) in messages.iter().filter(|(_, m)| answered(m, is_taken) || answered(m, refused)) {
         done.entry(lane).or_default().insert(id);
     }
-    let expected = load.expected();
     let lacking = |(lane, steps): (&Lane, &Vec<_>)| steps.len().saturating_sub(done.get(lane).map_or(0, BTreeSet::len));
     Figures {
         recorded: evidence.rows.len(),
-        delivered: messages.values().filter(|m| answered(m, 200..=299)).count(),
-        parked: messages.values().filter(|m| answered(m, 400..=400)).count(),
-        missing: expected.iter().map(lacking).sum(),
+        delivered: messages.values().filter(|m| answered(m, is_taken)).count(),
+        parked: messages.values().filter(|m| answered(m, refused)).count(),
+        missing: evidence.lanes.iter().map(lacking).sum(),
         duplicates: messages.values().map(|m| repeated(m).len()).sum(),
     }
 }

@@ -1,0 +1,189 @@
+//! Healthy deliveries beside ten origins that hang and ten that refuse connections, each with 100 lanes of what it does not take;
+//! compared with the same without them.
+//!
+//! The healthy load is that of [`load`](crate::load), twice: at a pace that leaves the machine some rest, for the time that a
+//! change takes, and as fast as it goes, for how many go. With and without the sick origins takes turns in one round: without,
+//! with, with, without. Without them Pennant does not watch the namespace that they are in.
+
+use std::time::{Duration, Instant};
+
+use kube::api::{Api, ListParams};
+use pennant::api::{Delivery, Notification};
+use serde_json::json;
+use tokio::time::sleep;
+
+use crate::api_server::Requests;
+use crate::backlog;
+use crate::bed::{Bed, notify, until};
+use crate::load::{Load, NOTIFICATIONS, shop};
+use crate::process;
+use crate::receiver::Receiver;
+use crate::source::Source;
+use crate::support::pennant::Options;
+use crate::support::{Pennant, World};
+use crate::table::{ISOLATION, ISOLATION_P99, Reading, quantile};
+
+/// Sick origins of each kind.
+const SICK: usize = 10;
+/// Lanes of each, which are the targets of one pipeline.
+const LANES: usize = 100;
+/// Deliveries in each lane.
+const IN_LANE: i64 = 2;
+/// What a target rests between two changes, when the machine is to have some rest too.
+const REST: Duration = Duration::from_millis(800);
+
+pub async fn measure(bed: &Bed, round: u32) -> Vec<Reading> {
+    let (fine, ill) = (bed.world("fine", round).await, bed.world("ill", round).await);
+    let by = bed.receiver.url(&format!("/{}/{{{{target.app.name}}}}?by={{{{notification.name}}}}", fine.ns));
+    let mut sources = shop(bed, &fine, &json!({"endpoint": {"url": by}})).await;
+    let ward = Ward::open(bed, &fine, &ill).await;
+
+    let (mut without, mut with) = (Side::default(), Side::default());
+    for sick in [false, true, true, false] {
+        let watch = if sick { vec![fine.ns.clone(), ill.ns.clone()] } else { vec![fine.ns.clone()] };
+        let mut pennant = Pennant::with(&fine, Options { watch, ..Options::of(&fine) }).await;
+        fine.settled().await;
+        // The hung ones have timed out once by then.
+        sleep(if sick { ward.timeout + bed.seconds(8, 2) } else { bed.seconds(4, 2) }).await;
+        let side = if sick { &mut with } else { &mut without };
+        sources = side.measure(bed, &fine, pennant.pid(), sources).await;
+        pennant.stop().await;
+    }
+    let (asked, attempts) = ward.close(&ill).await;
+    vec![
+        Reading::against(&ISOLATION, with.rate(), without.rate()),
+        Reading::against(&ISOLATION_P99, with.p99(), without.p99()),
+        Reading::Note(format!("without: {without}")),
+        Reading::Note(format!("with: {with}")),
+        Reading::Note(format!("{asked} connections to hung origins; {attempts} attempts written down, by 2,000 lanes")),
+    ]
+}
+
+/// The sick origins, and what waits for them.
+struct Ward {
+    hung: Vec<Receiver>,
+    /// They hold their ports.
+    _refusing: Vec<Receiver>,
+    timeout: Duration,
+}
+
+impl Ward {
+    async fn open(bed: &Bed, fine: &World, ill: &World) -> Self {
+        let hung: Vec<_> = (0..SICK).map(|_| Receiver::start()).collect();
+        hung.iter().for_each(|receiver| receiver.set_open(false));
+        let refusing: Vec<_> = (0..SICK).map(|_| Receiver::refusing()).collect();
+        let pipelines = backlog::pipelines(ill, 1, LANES).await;
+        let timeout = bed.seconds(15, 3);
+        // As it is by default: the tests have shorter ones.
+        let over = json!({"endpoint": {"timeout": format!("{}s", timeout.as_secs())},
+            "delivery": {"retry": {"initial": "5s", "max": "10m"}}});
+        let mut notifications: Vec<Notification> = Vec::new();
+        for (receiver, n) in hung.iter().chain(&refusing).zip(0..) {
+            notifications.push(notify(ill, &format!("sick-{n}"), &receiver.url("/"), over.clone()).await);
+        }
+        let watch = vec![fine.ns.clone(), ill.ns.clone()];
+        let mut pennant = Pennant::with(fine, Options { watch, ..Options::of(fine) }).await;
+        fine.settled().await;
+        ill.settled().await;
+        pennant.stop().await;
+        backlog::record(ill, &pipelines, &notifications, 1..=IN_LANE).await;
+        Self { hung, _refusing: refusing, timeout }
+    }
+
+    /// Connections that the hung ones took, and attempts that were written down. All must still be pending.
+    async fn close(self, ill: &World) -> (usize, i64) {
+        let api: Api<Delivery> = ill.api();
+        let all = api.list(&ListParams::default()).await.expect("listed").items;
+        let statuses: Vec<_> = all.into_iter().map(|d| d.status.unwrap_or_default()).collect();
+        assert_eq!(statuses.len(), 2 * SICK * LANES * usize::try_from(IN_LANE).expect("a small number"));
+        assert!(statuses.iter().all(|status| status.outcome.is_none()), "nobody takes what they are sent");
+        let asked: Vec<_> = self.hung.iter().map(Receiver::connections).collect();
+        assert!(asked.iter().all(|n| *n > 0), "each was tried: {asked:?}");
+        (asked.iter().sum(), statuses.iter().map(|status| status.attempts).sum())
+    }
+}
+
+/// What was measured with the sick ones, or without them.
+#[derive(Default)]
+struct Side {
+    count: usize,
+    took: Duration,
+    /// In milliseconds.
+    times: Vec<f64>,
+    writes: Requests,
+    /// Processor time of the API server, and of Pennant.
+    cpu: [Duration; 2],
+}
+
+impl Side {
+    fn rate(&self) -> f64 {
+        self.count as f64 / self.took.as_secs_f64()
+    }
+
+    fn p99(&self) -> f64 {
+        self.quantile(0.99)
+    }
+
+    fn quantile(&self, q: f64) -> f64 {
+        quantile(&mut self.times.clone(), q).expect("it was measured")
+    }
+
+    async fn measure(&mut self, bed: &Bed, world: &World, pennant: u32, sources: Vec<Source>) -> Vec<Source> {
+        let before: Vec<_> = sources.iter().map(|source| source.flips.len()).collect();
+        let load = Load::start(bed, world, sources, Some(REST));
+        sleep(bed.seconds(20, 8)).await;
+        let sources = load.stop().await;
+        until("all has arrived", async || arrived(bed, world, &sources)).await;
+        for (source, before) in sources.iter().zip(before) {
+            self.times.extend(times(bed, world, source, before));
+        }
+
+        let load = Load::start(bed, world, sources, None);
+        sleep(bed.seconds(3, 2)).await;
+        let (count, began, start, own) = (bed.receiver.total(), Instant::now(), bed.now().await, process::cpu(pennant));
+        sleep(bed.seconds(15, 6)).await;
+        self.count += bed.receiver.total() - count;
+        self.took += began.elapsed();
+        let end = bed.now().await;
+        self.writes += (&end.requests - &start.requests).writes().without("apps/deployments");
+        self.cpu[0] += end.cpu - start.cpu;
+        self.cpu[1] += process::cpu(pennant) - own;
+        let sources = load.stop().await;
+        until("all has arrived", async || arrived(bed, world, &sources)).await;
+        sources
+    }
+}
+
+impl std::fmt::Display for Side {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let [p50, p99, most] = [0.5, 0.99, 1.0].map(|q| self.quantile(q));
+        let (count, each) = (self.times.len(), self.writes.each(self.count as f64));
+        let [api, own] = self.cpu.map(|cpu| cpu.as_secs_f64() * 1000.0 / self.count as f64);
+        write!(
+            f,
+            "p50 {p50:.1}, p99 {p99:.1}, at most {most:.1} ms of {count}; then {:.0}/s, API server CPU a delivery {api:.2} ms, \
+             Pennant's {own:.2} ms, writes a delivery: {each}",
+            self.rate(),
+        )
+    }
+}
+
+/// Whether every change of every target has been told by every notification.
+fn arrived(bed: &Bed, world: &World, sources: &[Source]) -> bool {
+    sources.iter().all(|s| (0..NOTIFICATIONS).all(|n| bed.receiver.times(&target(world, s, n)).len() == s.flips.len()))
+}
+
+/// From the start of the write that makes a change, as its writer sees it, to the arrival of each of its requests.
+fn times(bed: &Bed, world: &World, source: &Source, before: usize) -> Vec<f64> {
+    let of = |n| {
+        let arrivals = bed.receiver.times(&target(world, source, n));
+        let pairs: Vec<_> =
+            source.flips.iter().zip(arrivals).skip(before).map(|(began, at)| at.duration_since(*began)).collect();
+        pairs
+    };
+    (0..NOTIFICATIONS).flat_map(of).map(|time| time.as_secs_f64() * 1000.0).collect()
+}
+
+fn target(world: &World, source: &Source, notification: usize) -> String {
+    format!("/{}/{}?by=hook-{notification}", world.ns, source.app)
+}

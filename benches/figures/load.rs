@@ -1,0 +1,151 @@
+//! Targets of one pipeline that change again and again, as fast as the system takes it or at a pace.
+//!
+//! A target changes again when the pipeline's status shows its last change, unless the log holds so many of its changes that the
+//! next would be made one with another, or the receiver is too far behind. So the load is as high as it can be with nothing
+//! lost to compaction, which is checked.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use futures::{StreamExt as _, TryStreamExt as _};
+use kube::api::Api;
+use kube::runtime::{WatchStreamExt as _, watcher};
+use pennant::api::{Pipeline, Status};
+use serde_json::Value;
+use tokio::sync::watch;
+use tokio::task::{JoinHandle, JoinSet};
+use tokio::time::sleep;
+
+use crate::bed::{Bed, pipeline};
+use crate::receiver::Arrived;
+use crate::source::Source;
+use crate::support::World;
+
+/// Targets of the pipeline.
+pub const TARGETS: usize = 8;
+/// Notifications, each of which tells every change.
+pub const NOTIFICATIONS: usize = 8;
+/// Changes of one target that may wait in the log: one more, and two would be made one.
+const IN_LOG: usize = pennant::changelog::MAX_PER_SUBJECT - 1;
+/// Changes of one target that may wait for the receiver: enough to keep all of its lanes busy.
+const AHEAD: usize = 4;
+
+/// What the pipeline's status says of one application.
+#[derive(Clone, Copy, Debug, Default)]
+struct Shown {
+    failed: bool,
+    in_log: usize,
+}
+
+/// What the pipeline's status looked like, for whoever asks what it costs.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Seen {
+    pub versions: usize,
+    pub bytes: usize,
+    pub changes: usize,
+}
+
+/// The load: one task for each target, and one that watches the pipeline.
+pub struct Load {
+    stop: Arc<AtomicBool>,
+    movers: JoinSet<Source>,
+    watching: JoinHandle<()>,
+    seen: watch::Receiver<Seen>,
+}
+
+/// A pipeline of [`TARGETS`] targets and [`NOTIFICATIONS`] notifications of it; `over` is merged into each of these.
+pub async fn shop(bed: &Bed, world: &World, over: &Value) -> Vec<Source> {
+    let apps: Vec<_> = (0..TARGETS).map(|n| format!("web-{n}")).collect();
+    let mut sources = Vec::new();
+    for app in &apps {
+        sources.push(Source::create(world, app).await);
+    }
+    pipeline(world, "shop", &apps).await;
+    for n in 0..NOTIFICATIONS {
+        bed.notification(world, &format!("hook-{n}"), over.clone()).await;
+    }
+    sources
+}
+
+impl Load {
+    /// As fast as it is taken; with `rest`, not before a target has rested for a time around this.
+    pub fn start(bed: &Bed, world: &World, sources: Vec<Source>, rest: Option<Duration>) -> Self {
+        let (show, shown) = watch::channel(BTreeMap::new());
+        let (count, seen) = watch::channel(Seen::default());
+        let watching = tokio::spawn(follow(world.api(), show, count));
+        let stop = Arc::new(AtomicBool::new(false));
+        let mut movers = JoinSet::new();
+        for source in sources {
+            let path = format!("/{}/{}", world.ns, source.app);
+            let pace = Pace { shown: shown.clone(), arrived: bed.receiver.arrivals(), path, rest };
+            movers.spawn(drive(source, pace, stop.clone()));
+        }
+        Self { stop, movers, watching, seen }
+    }
+
+    /// What the pipeline's status looked like until now.
+    pub fn seen(&self) -> Seen {
+        *self.seen.borrow()
+    }
+
+    /// Lets every target end what it has begun.
+    pub async fn stop(self) -> Vec<Source> {
+        self.stop.store(true, Ordering::Relaxed);
+        let sources = self.movers.join_all().await;
+        self.watching.abort();
+        sources
+    }
+}
+
+/// When one target may change again.
+struct Pace {
+    shown: watch::Receiver<BTreeMap<String, Shown>>,
+    arrived: watch::Receiver<Arrived>,
+    path: String,
+    rest: Option<Duration>,
+}
+
+async fn drive(mut source: Source, mut pace: Pace, stop: Arc<AtomicBool>) -> Source {
+    while !stop.load(Ordering::Relaxed) {
+        if let Some(rest) = pace.rest {
+            // Not in step with other targets.
+            sleep(rest.mul_f64(0.5 + fastrand::f64())).await;
+        }
+        let free = |shown: &BTreeMap<String, Shown>| {
+            shown.get(&source.app).is_some_and(|s| s.failed == source.failed && s.in_log <= IN_LOG)
+        };
+        pace.shown.wait_for(free).await.expect("the pipeline is watched");
+        let made = source.flips.len() * NOTIFICATIONS;
+        let near = |arrived: &Arrived| made < arrived.by_path.get(&pace.path).unwrap_or(&0) + AHEAD * NOTIFICATIONS;
+        pace.arrived.wait_for(near).await.expect("the receiver runs");
+        source.flip().await;
+    }
+    source
+}
+
+async fn follow(api: Api<Pipeline>, show: watch::Sender<BTreeMap<String, Shown>>, count: watch::Sender<Seen>) {
+    let mut pipelines = watcher(api, watcher::Config::default()).default_backoff().applied_objects().boxed();
+    while let Some(pipeline) = pipelines.try_next().await.expect("the pipeline is watched") {
+        let status = pipeline.status.unwrap_or_default();
+        count.send_modify(|seen| {
+            seen.versions += 1;
+            seen.bytes += serde_json::to_vec(&status).map_or(0, |text| text.len());
+            seen.changes += status.log.as_ref().map_or(0, |log| log.changes.len());
+        });
+        let mut changes = status.log.unwrap_or_default().changes;
+        let coalesced: BTreeSet<_> = changes.iter().filter(|c| c.coalesced).map(|c| c.serial).collect();
+        assert!(coalesced.is_empty(), "changes were made one: {coalesced:?}");
+        // What all cursors have passed goes with the next change, before that is added.
+        let passed = status.dispatched.unwrap_or_default().cursors.iter().map(|c| c.serial).min().unwrap_or(0);
+        changes.retain(|c| c.serial > passed);
+        let targets = status.environments.into_iter().flat_map(|e| e.targets);
+        let shown = targets.map(|t| {
+            let app = t.cluster_app_ref.name;
+            let in_log = changes.iter().filter(|c| c.subject.ends_with(&format!("/{app}"))).count();
+            (app, Shown { failed: t.status == Status::Failed, in_log })
+        });
+        show.send_replace(shown.collect());
+    }
+}

@@ -1,0 +1,113 @@
+//! What notifications promise that are told in a special way, beyond what the judge knows.
+//!
+//! In: all requests and deliveries, and when Pennant was killed or disturbed. Out: findings about lanes in which newer
+//! deliveries replace older ones, pipelines that are one lane, and rates.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use pennant::api::{Delivery, Outcome};
+
+use crate::crew::Crew;
+use crate::load::{How, RATE};
+use crate::support::lanes::Lane;
+use crate::support::oracle::repeats::is_taken;
+use crate::support::oracle::{Expected, Finding, Row, Seen, judge, row};
+
+/// Requests that may be late, so that more come at once than were sent at once.
+const LATE: f64 = 3.0;
+/// So long after the process changed, requests may come from both.
+const CHANGE: Duration = Duration::from_secs(3);
+/// A request that was taken is written down within this, or the process has ended.
+const WRITTEN: Duration = Duration::from_secs(30);
+
+fn finding(kind: &'static str, text: String) -> Finding {
+    Finding { final_: true, kind, text }
+}
+
+/// All findings.
+pub fn findings(deliveries: &[Delivery], seen: &[Seen], crew: &Crew) -> Vec<Finding> {
+    let told = |how: How| seen.iter().filter(move |s| How::of(&s.lane) == Some(how));
+    let mut found = Vec::from_iter(paced(told(How::Paced).map(|s| s.at).collect(), crew));
+    found.extend(ordered(told(How::Ordered)));
+    found.extend(latest(deliveries, &told(How::Latest).collect::<Vec<_>>(), crew));
+    found
+}
+
+/// Deliveries that newer ones have replaced, as they may have where that is wanted.
+pub fn replaced(rows: &[Row]) -> Vec<Row> {
+    let rows = rows.iter().filter(|r| How::of(&r.lane) == Some(How::Latest));
+    rows.filter(|r| r.step.outcome == Some(Outcome::Superseded)).cloned().collect()
+}
+
+/// More requests in some time than the rate allows. With each process it begins anew.
+fn paced(mut times: Vec<Instant>, crew: &Crew) -> Option<Finding> {
+    times.sort();
+    let (per_second, burst) = RATE;
+    for (i, first) in times.iter().enumerate() {
+        for (n, last) in (1_u32..).zip(&times[i..]) {
+            let changes = crew.changes.iter().filter(|at| **at + CHANGE >= *first && **at <= *last).count();
+            let buckets = 1.0 + f64::from(u32::try_from(changes).unwrap_or(u32::MAX));
+            let span = last.duration_since(*first).as_secs_f64();
+            if f64::from(n) > f64::from(burst) * buckets + f64::from(per_second) * span + LATE {
+                return Some(finding(
+                    "order",
+                    format!("paced: {n} requests in {span:.1} s, after {changes} changes of process"),
+                ));
+            }
+        }
+    }
+    None
+}
+
+/// The judge's findings about order, with each pipeline as one lane.
+fn ordered<'a>(seen: impl Iterator<Item = &'a Seen>) -> Vec<Finding> {
+    let whole = |s: &Seen| {
+        let path = s.lane.path.rsplit_once('/').map_or("", |(path, _)| path);
+        Seen { lane: Lane { path: format!("{path}/*"), ..s.lane.clone() }, ..s.clone() }
+    };
+    let mut seen: Vec<_> = seen.map(whole).collect();
+    seen.sort_by_key(|s| s.at);
+    let found = judge(&Expected::default(), &seen, &[]);
+    found.into_iter().filter(|f| f.kind == "order").collect()
+}
+
+/// Lanes in which newer deliveries replace older ones.
+fn latest(deliveries: &[Delivery], seen: &[&Seen], crew: &Crew) -> Vec<Finding> {
+    let mut lanes: BTreeMap<Lane, Vec<&Delivery>> = BTreeMap::new();
+    for delivery in deliveries.iter().filter(|d| How::of(&Lane::of(d)) == Some(How::Latest)) {
+        lanes.entry(Lane::of(delivery)).or_default().push(delivery);
+    }
+    let mut found = Vec::new();
+    for (lane, mut deliveries) in lanes {
+        deliveries.sort_by_key(|d| (d.spec.order, d.spec.serial));
+        let seen: Vec<_> = seen.iter().filter(|s| s.lane == lane).collect();
+        for pair in seen.windows(2).filter(|pair| pair[1].serial < pair[0].serial) {
+            found.push(finding("order", format!("{lane}: {} came after {}, which is newer", pair[1].what, pair[0].what)));
+        }
+        let mut due = 0;
+        for (place, delivery) in deliveries.iter().enumerate() {
+            let (status, row) = (delivery.status.clone().unwrap_or_default(), row(delivery));
+            let replaced = status.outcome == Some(Outcome::Superseded);
+            if status.outcome.is_some() && !replaced && status.superseded != due {
+                let text = format!("{lane}: {} says that it replaces {}, and there are {due}", row.step, status.superseded);
+                found.push(finding("audit", text));
+            }
+            due = if replaced { due + 1 } else { 0 };
+            if replaced && place + 1 == deliveries.len() {
+                found.push(finding("missing", format!("{lane}: {}, and nothing came after it", row.step)));
+            }
+            let taken = seen.iter().find(|s| s.serial == row.serial && s.answered.is_some_and(|(code, _)| is_taken(code)));
+            if let Some(taken) = taken.filter(|taken| replaced && !is_explained(taken, crew)) {
+                found.push(finding("audit", format!("{lane}: {}, although it was taken", taken.what)));
+            }
+        }
+    }
+    found
+}
+
+/// Whether the process that sent it may have ended before it wrote down that it was taken.
+fn is_explained(taken: &Seen, crew: &Crew) -> bool {
+    let ends = crew.kills.iter().chain(&crew.deposed);
+    ends.into_iter().any(|(from, to)| *to >= taken.at && *from <= taken.at + WRITTEN)
+}
