@@ -55,15 +55,13 @@ impl Engine {
         let Some(head) = self.lanes.get(key).and_then(|slot| slot.lane.head()) else { return };
         let behind = self.is_behind(key, head);
         let answer = if behind { Answer::NotYet } else { self.parts.directory.find(&head.spec) };
-        // Before the first attempt, so that every attempt says the same.
-        let counts = matches!(answer, Answer::Send(..)) && head.status.attempts == 0 && !head.again;
-        let replaced = if counts { self.parts.ledger.replaced(head, None) } else { 0 };
-        let uncounted = replaced > head.status.superseded;
+        let uncounted = if matches!(answer, Answer::Send(..)) { self.uncounted(head) } else { None };
         let Some(slot) = self.lanes.get_mut(key) else { return };
         match answer {
-            Answer::Send(..) if uncounted => {
+            Answer::Send(..) if uncounted.is_some() => {
                 if let Some(record) = slot.lane.take(Instant::now()).cloned() {
-                    let status = DeliveryStatus { superseded: replaced, ..record.status.clone() };
+                    let superseded = uncounted.unwrap_or_default();
+                    let status = DeliveryStatus { superseded, ..record.status.clone() };
                     let task = work::store(self.parts.clone(), Decided::noted(record, status), self.parts.outcomes.clone());
                     self.spawn(key, task);
                 }
@@ -94,6 +92,13 @@ impl Engine {
                 }
             }
         }
+    }
+
+    /// How many it replaces, if that is still to be written: before the first attempt, so that every attempt says the same.
+    fn uncounted(&self, head: &Record) -> Option<i64> {
+        let counts = head.status.attempts == 0 && !head.again;
+        let replaced = if counts { self.parts.ledger.replaced(head, None) } else { 0 };
+        Some(replaced).filter(|replaced| *replaced > head.status.superseded)
     }
 
     fn spawn(&mut self, key: &LaneKey, task: impl Future<Output = Worked> + Send + 'static) {
@@ -147,6 +152,8 @@ impl Engine {
     fn begin(&mut self, turn: Turn, now: Instant) -> Option<Turn> {
         let key = turn.lane.clone();
         let head = self.lanes.get(&key).filter(|slot| slot.lane.due(now) == Due::Now).and_then(|slot| slot.lane.head());
+        // The head may be another by now, and stand for those that were before it.
+        let head = head.filter(|head| self.uncounted(head).is_none());
         let answer = head.map(|head| self.parts.directory.find(&head.spec));
         let Some(Answer::Send(notification, facts)) = answer else {
             // Another replica, a person or a newer one may have made it wait meanwhile.

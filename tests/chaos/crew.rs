@@ -13,6 +13,8 @@ use crate::support::{Pennant, World};
 pub const NAMES: [&str; 2] = ["pennant-0", "pennant-1"];
 /// A process that has ended by itself is started again after this, as a kubelet would.
 const AGAIN: Duration = Duration::from_millis(200);
+/// So long after its start a process cannot have sent anything, and what it sent before it was killed has been read.
+const AWAKE: Duration = Duration::from_millis(100);
 /// Between two looks at the processes.
 const LOOK: Duration = Duration::from_millis(10);
 
@@ -132,9 +134,8 @@ impl Crew {
         for (one, number) in self.replicas.iter_mut().zip(0..) {
             match one.back {
                 Some(at) if Instant::now() >= at => {
-                    // It can send as soon as it is started: so what it was killed for ends before.
                     if let Some(kill) = one.killed.take() {
-                        self.kills[kill].1 = Instant::now();
+                        self.kills[kill].1 = Instant::now() + AWAKE;
                     }
                     one.pennant.launch();
                     self.changes.push(Instant::now());
