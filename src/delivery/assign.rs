@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 
 use super::Note;
 use super::directory::Answer;
-use super::engine::{Done, Engine};
+use super::engine::{Done, Engine, Slot};
 use super::lane::{After, Due, Place};
-use super::pool::{Heard, Leads, Turn};
+use super::pool::{Heard, Owner, Turn, owner};
 use super::rates::Leave;
 use super::record::{LaneKey, Record};
 use super::words::{audit, label, trouble};
@@ -26,20 +26,16 @@ impl Engine {
 
     /// Whether a lane has something to do now, and if so, what.
     pub(super) fn look(&mut self, key: &LaneKey) {
+        if self.is_empty(key) {
+            return self.forget(key);
+        }
         if self.draining || !self.acting() {
             return;
         }
         self.supersede(key);
         let Some(slot) = self.lanes.get_mut(key).filter(|slot| !slot.ready) else { return };
         match slot.lane.due(Instant::now()) {
-            Due::Busy | Due::Held => {}
-            Due::Empty => {
-                if let Some(timer) = slot.timer.take() {
-                    self.timers.remove(&(timer, key.clone()));
-                }
-                self.lanes.remove(key);
-                self.parts.ledger.trouble(key, None);
-            }
+            Due::Busy | Due::Held | Due::Empty => {}
             Due::At(until) => {
                 if let Some(old) = slot.timer.replace(until) {
                     self.timers.remove(&(old, key.clone()));
@@ -48,6 +44,18 @@ impl Engine {
             }
             Due::Now => self.consider(key),
         }
+    }
+
+    fn is_empty(&self, key: &LaneKey) -> bool {
+        let empty = |slot: &Slot| !slot.ready && slot.lane.due(Instant::now()) == Due::Empty;
+        self.lanes.get(key).is_some_and(empty)
+    }
+
+    fn forget(&mut self, key: &LaneKey) {
+        if let Some(timer) = self.lanes.remove(key).and_then(|slot| slot.timer) {
+            self.timers.remove(&(timer, key.clone()));
+        }
+        self.parts.ledger.trouble(key, None);
     }
 
     /// A head is due: may it be sent?
@@ -68,6 +76,11 @@ impl Engine {
             }
             Answer::Send(notification, _) => {
                 if let Ok(sending) = &notification.sending {
+                    let reason = slot.lane.head().and_then(|head| head.status.reason.as_deref());
+                    // That is mended; what comes of the attempt is another matter.
+                    if matches!(reason, Some("Suspended" | "InvalidSpec" | "Incomplete")) {
+                        self.parts.ledger.trouble(key, None);
+                    }
                     slot.ready = true;
                     let origin = self.parts.origin(sending);
                     self.queue(key, origin, notification.delivery.rate);
@@ -135,6 +148,8 @@ impl Engine {
         if self.draining || !self.acting() {
             return;
         }
+        // What was asked for while nobody acted.
+        self.reopen();
         let now = Instant::now();
         let mut late = Vec::new();
         while let Some(turn) = self.pool.next(now) {
@@ -167,13 +182,14 @@ impl Engine {
         if !self.parts.lease.may(takes) {
             return Some(turn);
         }
-        let shared = self.lanes.get(&key).and_then(|slot| slot.shared.clone());
-        if shared.is_some_and(|shared| self.rates.leave(&shared, now) == Leave::Wait) {
+        let shared = self.lanes.get(&key).and_then(|slot| slot.shared.clone()).zip(notification.delivery.rate);
+        if shared.is_some_and(|(shared, rate)| self.rates.leave(&shared, rate, now) == Leave::Wait) {
             self.pool.release(&turn.origin, &key, Heard::Nothing, now);
             return None;
         }
         self.had_its_turn(&key, now);
         let slot = self.lanes.get_mut(&key)?;
+        slot.marked = false;
         let failures = slot.lane.failures();
         let record = slot.lane.take(now).cloned()?;
         let task = work::attempt(self.parts.clone(), record, notification, facts, failures, until);
@@ -186,13 +202,13 @@ impl Engine {
 
     /// The request is over, so its worker is free; the lane is not, before the outcome is written.
     pub(super) fn attempted(&mut self, turn: &Turn, heard: Heard, decided: Decided) {
-        let leads = self.pool.release(&turn.origin, &turn.lane, heard, Instant::now());
+        let freed = self.pool.release(&turn.origin, &turn.lane, heard, Instant::now());
         let lost = matches!(heard, Heard::NoConnection { .. });
         if let Some(slot) = self.lanes.get_mut(&turn.lane) {
             slot.unreachable = lost.then(|| turn.origin.clone());
         }
-        if leads == Leads::Recovered {
-            self.recovered(&turn.origin);
+        if !freed.is_empty() {
+            self.recovered(&turn.origin, &freed);
         }
         #[cfg(feature = "broken")]
         if crate::broken::is(crate::broken::Wrong::NextBeforeOutcome)
@@ -212,9 +228,10 @@ impl Engine {
     }
 
     /// An origin is there again: what waits only because it was not may try.
-    fn recovered(&mut self, origin: &str) {
-        tracing::info!("an origin that could not be reached is there again");
-        let those = self.lanes.iter().filter(|(_, slot)| slot.unreachable.as_deref() == Some(origin));
+    fn recovered(&mut self, origin: &str, freed: &[Owner]) {
+        tracing::info!(notifications = freed.len(), "an origin that could not be reached is there again");
+        let waits = |key: &LaneKey, slot: &Slot| slot.unreachable.as_deref() == Some(origin) && freed.contains(&owner(key));
+        let those = self.lanes.iter().filter(|(key, slot)| waits(key, slot));
         for key in those.map(|(key, _)| key.clone()).collect::<Vec<_>>() {
             if let Some(slot) = self.lanes.get_mut(&key) {
                 slot.unreachable = None;
@@ -244,10 +261,13 @@ impl Engine {
         } else if worked.news {
             self.tell(record);
         }
-        match stale {
-            Some(retry) => self.changed(key, retry),
-            None if settled || deleted => self.moved(key),
-            None => self.look(key),
+        if let Some(retry) = stale {
+            self.changed(key, retry);
+        }
+        if settled || deleted {
+            self.moved(key);
+        } else if stale.is_none() {
+            self.look(key);
         }
     }
 
@@ -277,7 +297,8 @@ impl Engine {
         let parked = status.outcome == Some(Outcome::Parked);
         // One that is held on purpose, or only until a watch has spoken, is nobody's task.
         let fine = matches!(status.reason.as_deref(), Some("Suspended" | "SecretUnknown"));
-        let blocked = status.outcome.is_none() && status.next_attempt_time.is_none() && !fine;
+        let waits = status.reason.is_some() && !fine;
+        let blocked = status.outcome.is_none() && status.next_attempt_time.is_none() && waits;
         if parked || blocked {
             let _ = self.started.notes.try_send(Note { record: record.clone() });
         }

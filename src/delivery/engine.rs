@@ -5,7 +5,7 @@
 //!
 //! While another replica acts, the lanes are kept as its writes tell, and nothing is taken from them.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::time::{Duration, Instant};
 
 use tokio::sync::mpsc;
@@ -43,6 +43,8 @@ pub(super) struct Slot {
     pub(super) shared: Option<Shared>,
     /// The origin to which its last attempt found no connection.
     pub(super) unreachable: Option<String>,
+    /// Since the last attempt some were superseded: the head goes before others are, or a storm would never let one go.
+    pub(super) marked: bool,
 }
 
 /// What a task brings back.
@@ -70,7 +72,8 @@ pub(super) struct Engine {
     pub(super) rates: Rates,
     /// Settled ones that somebody wants to have sent again.
     pub(super) asks: BTreeMap<RecordId, Record>,
-    pub(super) reopening: usize,
+    /// By namespace: how many are being reopened.
+    pub(super) reopening: HashMap<String, usize>,
     pub(super) timers: BTreeSet<(Instant, LaneKey)>,
     pub(super) work: JoinSet<Done>,
     pub(super) arrivals: Arrivals,
@@ -90,7 +93,7 @@ impl Engine {
             pool: Pool::new(workers),
             rates: Rates::default(),
             asks: BTreeMap::new(),
-            reopening: 0,
+            reopening: HashMap::new(),
             timers: BTreeSet::new(),
             work: JoinSet::new(),
             draining: false,
@@ -332,7 +335,8 @@ impl Engine {
         let mut counts = [(LaneState::Ready, 0), (LaneState::InFlight, 0), (LaneState::Waiting, 0), (LaneState::Blocked, 0)];
         for slot in self.lanes.values() {
             let at = match slot.lane.due(now) {
-                Due::Now | Due::Empty => 0,
+                Due::Empty => continue,
+                Due::Now => 0,
                 Due::Busy => 1,
                 Due::At(_) => 2,
                 Due::Held => 3,
@@ -346,7 +350,8 @@ impl Engine {
         {
             self.parts.metrics.lanes(state, count);
         }
-        self.parts.metrics.unreachable(self.pool.origins_unreachable());
+        let origins: HashSet<_> = self.lanes.values().filter_map(|slot| slot.unreachable.as_deref()).collect();
+        self.parts.metrics.unreachable(origins.len());
         self.parts.metrics.pending(self.index.len());
     }
 }

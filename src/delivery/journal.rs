@@ -163,7 +163,8 @@ impl Journal {
     pub async fn gone(&self, ids: Vec<RecordId>) -> Vec<RecordId> {
         let is_gone = |id: RecordId| async move {
             loop {
-                match self.read(&id).await {
+                // Not the whole: one that a person has made unreadable is there all the same.
+                match deadline(self.api(&id.namespace).get_metadata_opt(&id.name)).await {
                     Ok(found) => return found.is_none().then_some(id),
                     Err(error) => {
                         tracing::warn!(error = %error.detail(), delivery = %id.name, "it could not be read; asking again");
@@ -216,19 +217,19 @@ impl Journal {
     }
 
     /// Deletes a settled one, if it still is as it was in this version (`u64::MAX`: whatever it is). One that is not, or that is
-    /// gone, is no error.
-    pub async fn delete(&self, id: &RecordId, version: u64) -> Result<(), JournalError> {
+    /// gone, is no error; `true`: it was deleted.
+    pub async fn delete(&self, id: &RecordId, version: u64) -> Result<bool, JournalError> {
         let resource_version = (version != u64::MAX).then(|| version.to_string());
         let preconditions = Some(Preconditions { resource_version, uid: None });
         let params = DeleteParams { preconditions, ..DeleteParams::background() };
         match deadline(self.api(&id.namespace).delete(&id.name, &params)).await {
             Ok(_) => {
                 self.metrics.api_write(ApiWrite::DeliveryDelete, WriteResult::Ok);
-                Ok(())
+                Ok(true)
             }
             Err(JournalError::Refused(kube::Error::Api(s))) if s.is_conflict() || s.is_not_found() => {
                 self.metrics.api_write(ApiWrite::DeliveryDelete, WriteResult::Conflict);
-                Ok(())
+                Ok(false)
             }
             Err(error) => {
                 self.metrics.api_write(ApiWrite::DeliveryDelete, WriteResult::Error);

@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use super::lane::Place;
 use super::record::{LaneKey, Record, RecordId, Theme};
+use super::redeliver::wanted;
 use crate::api::{Outcome, Time, version};
 use crate::config::Retain;
 use crate::telemetry::metrics::Removal;
@@ -42,6 +43,8 @@ struct Row {
     superseded: i64,
     /// Of what it is about, a hash: good enough for counting.
     theme: u64,
+    /// Somebody wants it sent again.
+    asked: bool,
 }
 
 /// How long the deliveries of a lane are kept.
@@ -107,6 +110,7 @@ impl Kept {
             settled: status.settled_time.unwrap_or(record.recorded),
             superseded: status.superseded,
             theme: theme(record.theme()),
+            asked: wanted(record).is_some(),
         };
         let before = rows.rows.insert(Place::from(&*record.spec), row);
         self.count += usize::from(before.is_none());
@@ -189,7 +193,7 @@ impl Rows {
             newer += usize::from(!parked);
             // One that is still to be sent stands for it.
             let counts = last && row.outcome == Outcome::Superseded && self.pending > 0;
-            if counts || !rules.cursor.is_beyond(place.serial()) {
+            if counts || row.asked || !rules.cursor.is_beyond(place.serial()) {
                 continue;
             }
             let age = Duration::try_from(now.duration_since(row.settled)).unwrap_or_default();

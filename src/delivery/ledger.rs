@@ -96,7 +96,10 @@ impl Ledger {
             let status = &record.status;
             let figures = book.figures.entry(owner.clone()).or_default();
             // After a restart these are all that is left of what happened before.
-            figures.last_attempt = figures.last_attempt.max(status.last_attempt_time);
+            if status.last_attempt_time > figures.last_attempt {
+                figures.last_attempt = status.last_attempt_time;
+                figures.last_error.clone_from(&status.error);
+            }
             match status.outcome {
                 Some(Outcome::Delivered) => figures.last_sent = figures.last_sent.max(status.last_attempt_time),
                 Some(Outcome::Parked) if status.status_code == Some(GONE) => {

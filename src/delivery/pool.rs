@@ -27,10 +27,11 @@ const FORGET: Duration = Duration::from_hours(1);
 /// Of failed probes, one in so long is written, so that people see it; the others cost the API server nothing.
 const TELL_EVERY: Duration = Duration::from_secs(30);
 
-/// (namespace, notification).
-type Owner = (String, String);
+/// A notification: namespace and name.
+pub type Owner = (String, String);
 
-fn owner(lane: &LaneKey) -> Owner {
+/// Whose a lane is.
+pub fn owner(lane: &LaneKey) -> Owner {
     (lane.namespace.clone(), lane.notification.clone())
 }
 
@@ -48,15 +49,6 @@ pub enum Heard {
     },
     /// Nothing: no request was made.
     Nothing,
-}
-
-/// What a release leads to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Leads {
-    /// To nothing special.
-    On,
-    /// The origin is there again: lanes that wait because it was not may try.
-    Recovered,
 }
 
 /// A lane to work on; its worker is held until [`Pool::release`].
@@ -90,8 +82,6 @@ pub struct Pool {
 struct Origin {
     notifications: HashMap<Owner, Notification>,
     turns: VecDeque<Owner>,
-    /// Lanes that are ready.
-    ready: usize,
     /// Workers held.
     busy: usize,
     /// Those of them held by notifications that have little trust.
@@ -99,8 +89,9 @@ struct Origin {
 }
 
 impl Origin {
+    /// Whether it has use for workers. One whose lanes all wait for a probe has none, and must not make the others' shares small.
     fn is_active(&self) -> bool {
-        self.ready > 0 || self.busy > 0
+        self.busy > 0 || self.notifications.values().any(|n| n.probing.is_none() && !n.ready.is_empty())
     }
 }
 
@@ -113,6 +104,8 @@ struct Notification {
     failures: u32,
     probing: Option<Probing>,
     used: Instant,
+    /// When it was last told by another that somebody is there.
+    freed: Option<Instant>,
     /// Has its place in the turns.
     queued: bool,
 }
@@ -126,7 +119,16 @@ struct Probing {
 
 impl Notification {
     fn new(now: Instant) -> Self {
-        Self { ready: VecDeque::new(), busy: 0, limit: FIRST, failures: 0, probing: None, used: now, queued: false }
+        Self {
+            ready: VecDeque::new(),
+            busy: 0,
+            limit: FIRST,
+            failures: 0,
+            probing: None,
+            used: now,
+            freed: None,
+            queued: false,
+        }
     }
 
     fn is_doubtful(&self) -> bool {
@@ -191,7 +193,6 @@ impl Pool {
             } else {
                 entry.ready.push_back(lane);
             }
-            o.ready += 1;
             entry.probing.as_ref().map(|p| p.until).filter(|until| *until > now)
         });
         match sleeps {
@@ -241,9 +242,14 @@ impl Pool {
         let share = self.share();
         for _ in 0..self.turns.len() {
             let origin = self.turns.pop_front()?;
-            let Some(entry) = self.origins.get_mut(&origin) else { continue };
-            let turn = if entry.busy < share { entry.next(share, now) } else { None };
-            if !entry.turns.is_empty() {
+            if !self.origins.contains_key(&origin) {
+                continue;
+            }
+            let (turn, more) = self.change(&origin, |o| {
+                let turn = if o.busy < share { o.next(share, now) } else { None };
+                (turn, !o.turns.is_empty())
+            });
+            if more {
                 self.turns.push_back(origin.clone());
             }
             if let Some((lane, probe, tell)) = turn {
@@ -260,11 +266,12 @@ impl Pool {
         self.enter(&turn.origin, turn.lane, now, true);
     }
 
-    /// The worker that a lane held is free.
-    pub fn release(&mut self, origin: &str, lane: &LaneKey, heard: Heard, now: Instant) -> Leads {
+    /// The worker that a lane held is free. Gives the notifications whose lanes waited because the origin was not there: it is
+    /// there again, and they may try.
+    pub fn release(&mut self, origin: &str, lane: &LaneKey, heard: Heard, now: Instant) -> Vec<Owner> {
         let (owner, most) = (owner(lane), self.workers);
         self.busy = self.busy.saturating_sub(1);
-        let (sleeps, recovered) = self.change(origin, |o| o.release(&owner, heard, most, now));
+        let (sleeps, freed) = self.change(origin, |o| o.release(&owner, heard, most, now));
         match sleeps {
             Some(until) => {
                 self.asleep.insert((until, origin.to_owned(), owner));
@@ -272,17 +279,11 @@ impl Pool {
             None if self.origins.get(origin).is_some_and(|o| o.waits(&owner)) => self.queue(origin, owner),
             None => {}
         }
-        if !recovered {
-            return Leads::On;
+        for owner in &freed {
+            self.asleep.retain(|(_, of, sleeper)| of != origin || sleeper != owner);
+            self.queue(origin, owner.clone());
         }
-        // All that sleep because of this origin have their turn.
-        let (those, others) = std::mem::take(&mut self.asleep).into_iter().partition(|(_, of, _)| of == origin);
-        self.asleep = others;
-        let those: BTreeSet<(Instant, String, Owner)> = those;
-        for (_, origin, owner) in those {
-            self.queue(&origin, owner);
-        }
-        Leads::Recovered
+        freed
     }
 
     /// How many lanes wait for an origin that is not there.
@@ -290,12 +291,6 @@ impl Pool {
     pub fn unreachable(&self) -> usize {
         let notifications = self.origins.values().flat_map(|o| o.notifications.values());
         notifications.filter(|n| n.probing.is_some()).map(|n| n.ready.len()).sum()
-    }
-
-    /// How many origins are not there.
-    #[must_use]
-    pub fn origins_unreachable(&self) -> usize {
-        self.origins.values().filter(|o| o.notifications.values().any(|n| n.probing.is_some())).count()
     }
 
     /// Forgets what was learnt of origins that are no longer used.
@@ -331,7 +326,6 @@ impl Origin {
             }
             let lane = entry.ready.pop_front()?;
             entry.busy += 1;
-            self.ready -= 1;
             self.busy += 1;
             self.doubtful += usize::from(entry.is_doubtful());
             let probing = entry.probing.as_mut();
@@ -352,9 +346,9 @@ impl Origin {
         None
     }
 
-    /// Takes note of what was heard. Gives until when the notification sleeps, if it does, and whether the origin is there again.
-    fn release(&mut self, owner: &Owner, heard: Heard, most: usize, now: Instant) -> (Option<Instant>, bool) {
-        let Some(entry) = self.notifications.get_mut(owner) else { return (None, false) };
+    /// Takes note of what was heard. Gives until when the notification sleeps, if it does, and which ones the news sets free.
+    fn release(&mut self, owner: &Owner, heard: Heard, most: usize, now: Instant) -> (Option<Instant>, Vec<Owner>) {
+        let Some(entry) = self.notifications.get_mut(owner) else { return (None, Vec::new()) };
         self.busy = self.busy.saturating_sub(1);
         self.doubtful -= if entry.is_doubtful() { entry.busy } else { 0 };
         entry.busy = entry.busy.saturating_sub(1);
@@ -381,16 +375,21 @@ impl Origin {
         }
         self.doubtful += if entry.is_doubtful() { entry.busy } else { 0 };
         let sleeps = entry.probing.as_ref().map(|p| p.until).filter(|until| *until > now && !entry.ready.is_empty());
-        let there = matches!(heard, Heard::Answer | Heard::Silence);
-        let recovered = there && self.notifications.values().any(|n| n.probing.is_some());
-        if recovered {
-            for notification in self.notifications.values_mut() {
-                notification.probing = None;
-                notification.failures = 0;
+        if matches!(heard, Heard::Answer | Heard::Silence) { (None, self.free(owner, now)) } else { (sleeps, Vec::new()) }
+    }
+
+    /// Somebody has reached the origin: those who were told that nobody is there may try. What one can reach another perhaps
+    /// cannot, with its own timeouts, so others are believed only from time to time.
+    fn free(&mut self, reached: &Owner, now: Instant) -> Vec<Owner> {
+        let mut freed = Vec::new();
+        for (owner, notification) in self.notifications.iter_mut().filter(|(_, n)| n.probing.is_some()) {
+            let again = notification.freed.is_some_and(|at| now.duration_since(at) < LONGEST);
+            if owner == reached || !again {
+                (notification.probing, notification.failures, notification.freed) = (None, 0, Some(now));
+                freed.push(owner.clone());
             }
-            return (None, true);
         }
-        (sleeps, false)
+        freed
     }
 }
 

@@ -9,7 +9,7 @@ fn take(pool: &mut Pool, now: Instant) -> Vec<Turn> {
     std::iter::from_fn(|| pool.next(now)).collect()
 }
 
-fn refused(pool: &mut Pool, turn: &Turn, now: Instant, seconds: u64) -> Leads {
+fn refused(pool: &mut Pool, turn: &Turn, now: Instant, seconds: u64) -> Vec<Owner> {
     let again = now + Duration::from_secs(seconds);
     pool.release(&turn.origin, &turn.lane, Heard::NoConnection { again }, now)
 }
@@ -94,10 +94,10 @@ fn an_origin_that_is_not_there_is_probed_by_one_lane_at_a_time() {
     let begun = take(&mut pool, now);
     for turn in &begun {
         assert!(!turn.probe);
-        assert_eq!(refused(&mut pool, turn, now, 5), Leads::On);
+        assert!(refused(&mut pool, turn, now, 5).is_empty());
     }
     assert!(pool.next(now).is_none(), "the others wait");
-    assert_eq!((pool.unreachable(), pool.origins_unreachable()), (20 - FIRST, 1));
+    assert_eq!((pool.unreachable(), pool.active), (20 - FIRST, 0), "it has no use for workers");
     let due = now + Duration::from_secs(5);
     assert_eq!(pool.next_probe(), Some(due));
     let probes = take(&mut pool, due);
@@ -111,7 +111,7 @@ fn an_origin_that_is_not_there_is_probed_by_one_lane_at_a_time() {
     // A lane that becomes ready while it is asked waits, too.
     pool.ready("x", lane("a", 99), due);
     assert!(pool.next(due).is_none());
-    assert_eq!(pool.release("x", &probe.lane, Heard::Answer, due), Leads::Recovered);
+    assert_eq!(pool.release("x", &probe.lane, Heard::Answer, due), [owner(&probe.lane)]);
     assert_eq!(take(&mut pool, due).len(), 2, "it begins with little and earns more");
     assert_eq!(pool.next_probe(), None);
 }
@@ -119,8 +119,8 @@ fn an_origin_that_is_not_there_is_probed_by_one_lane_at_a_time() {
 #[test]
 fn whoever_reaches_an_origin_frees_all_that_wait_for_it() {
     let (mut pool, now) = (Pool::new(64), Instant::now());
-    for owner in ["a", "b"] {
-        (0..10).for_each(|n| pool.ready("x", lane(owner, n), now));
+    for name in ["a", "b"] {
+        (0..10).for_each(|n| pool.ready("x", lane(name, n), now));
     }
     for turn in take(&mut pool, now) {
         refused(&mut pool, &turn, now, 60);
@@ -129,9 +129,20 @@ fn whoever_reaches_an_origin_frees_all_that_wait_for_it() {
     pool.ready("x", lane("new", 0), now);
     let turn = pool.next(now).unwrap();
     assert!(!turn.probe, "what others met with is nothing to one that has not tried");
-    assert_eq!(pool.release("x", &turn.lane, Heard::Silence, now), Leads::Recovered);
-    assert!(pool.next(now).is_some());
+    let mut freed = pool.release("x", &turn.lane, Heard::Silence, now);
+    freed.sort();
+    assert_eq!(freed, [owner(&lane("a", 0)), owner(&lane("b", 0))]);
     assert_eq!(pool.unreachable(), 0);
+    // One that still cannot reach it is not told so again and again.
+    for turn in take(&mut pool, now) {
+        refused(&mut pool, &turn, now, 60);
+    }
+    let still = pool.unreachable();
+    assert!(still > 0);
+    pool.ready("x", lane("new", 1), now);
+    let turn = pool.next(now).unwrap();
+    assert!(pool.release("x", &turn.lane, Heard::Answer, now).is_empty());
+    assert_eq!(pool.unreachable(), still);
 }
 
 #[test]
@@ -146,7 +157,7 @@ fn failures_that_an_answer_comes_between_are_not_in_a_row() {
             refused(&mut pool, &turn, now, 60);
         }
     }
-    assert_eq!(pool.origins_unreachable(), 0);
+    assert_eq!(pool.unreachable(), 0);
 }
 
 #[test]

@@ -51,10 +51,6 @@ impl Rates {
     pub fn ready(&mut self, shared: Shared, rate: Rate, lane: LaneKey) -> Option<LaneKey> {
         let new = || Bucket::new(rate);
         let bucket = self.buckets.entry(shared).or_insert_with(new);
-        if bucket.rate != rate {
-            // The rest of the old rate is not worth keeping.
-            (bucket.rate, bucket.limiter) = (rate, limiter(rate));
-        }
         bucket.used = Instant::now();
         if bucket.turn.is_some() {
             bucket.waiting.push_back(lane);
@@ -64,9 +60,10 @@ impl Rates {
         Some(lane)
     }
 
-    /// Whether the lane whose turn it is may be sent now.
-    pub fn leave(&mut self, shared: &Shared, now: Instant) -> Leave {
+    /// Whether the lane whose turn it is may be sent now, by the rate as it is now.
+    pub fn leave(&mut self, shared: &Shared, rate: Rate, now: Instant) -> Leave {
         let Some(bucket) = self.buckets.get_mut(shared) else { return Leave::Go };
+        bucket.follow(rate);
         match bucket.limiter.check() {
             Ok(()) => Leave::Go,
             Err(not_until) => {
@@ -120,6 +117,13 @@ impl Bucket {
         let (turn, waiting) = (None, VecDeque::new());
         Self { rate, limiter: limiter(rate), turn, waiting, until: None, used: Instant::now() }
     }
+
+    /// What is left of another rate is not worth keeping.
+    fn follow(&mut self, rate: Rate) {
+        if self.rate != rate {
+            (self.rate, self.limiter) = (rate, limiter(rate));
+        }
+    }
 }
 
 fn limiter(rate: Rate) -> DefaultDirectRateLimiter {
@@ -151,11 +155,11 @@ mod tests {
         assert_eq!(rates.ready(shared(), rate(1, 2), lane(1)), None);
         assert_eq!(rates.ready(shared(), rate(1, 2), lane(2)), None);
         let now = Instant::now();
-        assert_eq!(rates.leave(&shared(), now), Leave::Go);
+        assert_eq!(rates.leave(&shared(), rate(1, 2), now), Leave::Go);
         assert_eq!(rates.next(&shared()), Some(lane(1)));
-        assert_eq!(rates.leave(&shared(), now), Leave::Go);
+        assert_eq!(rates.leave(&shared(), rate(1, 2), now), Leave::Go);
         assert_eq!(rates.next(&shared()), Some(lane(2)));
-        assert_eq!(rates.leave(&shared(), now), Leave::Wait, "two at once");
+        assert_eq!(rates.leave(&shared(), rate(1, 2), now), Leave::Wait, "two at once");
         assert_eq!(rates.waiting(), 1);
         let until = rates.next_leave().unwrap();
         assert!(until > now && until <= now + Duration::from_secs(1));
@@ -170,10 +174,11 @@ mod tests {
         let mut rates = Rates::default();
         let now = Instant::now();
         rates.ready(shared(), rate(1, 1), lane(0));
-        assert_eq!((rates.leave(&shared(), now), rates.leave(&shared(), now)), (Leave::Go, Leave::Wait));
-        assert_eq!(rates.next(&shared()), None);
-        rates.ready(shared(), rate(100, 100), lane(0));
-        assert_eq!(rates.leave(&shared(), now), Leave::Go);
+        assert_eq!(
+            (rates.leave(&shared(), rate(1, 1), now), rates.leave(&shared(), rate(1, 1), now)),
+            (Leave::Go, Leave::Wait)
+        );
+        assert_eq!(rates.leave(&shared(), rate(100, 100), now), Leave::Go, "also for one that waits already");
         rates.next(&shared());
         rates.tidy(Instant::now());
         assert_eq!(rates.buckets.len(), 1);

@@ -3,16 +3,18 @@
 //! In: lanes with more in them than is wanted, settled deliveries with a new annotation. Out: writes, in tasks of their own; what
 //! is replaced and what is sent again are decided by the pure functions of `supersede` and `redeliver`.
 
+use std::time::Instant;
+
 use super::engine::{Done, Engine};
-use super::lane::Place;
-use super::record::{LaneKey, PIPELINE_LANE, Record};
-use super::redeliver::{reopened, wanted};
+use super::lane::{Due, Place};
+use super::record::{LaneKey, PIPELINE_LANE, Record, RecordId};
+use super::redeliver::{noted, reopened, wanted};
 use super::supersede::{BOUND, Why, statuses, victims};
 use super::work::{self, Decided, Worked};
 use crate::api::now;
 
-/// Deliveries that are reopened at once.
-const REOPENING: usize = 64;
+/// Deliveries of one namespace that are reopened at once: where that cannot be written, other namespaces go on.
+const REOPENING: usize = 16;
 
 impl Engine {
     /// Takes out of a lane what later ones replace. That is written first: until then nothing of the lane is sent.
@@ -29,10 +31,15 @@ impl Engine {
             false if slot.lane.count() > BOUND => Why::LaneFull,
             false => return,
         };
+        if slot.marked && slot.lane.due(Instant::now()) == Due::Now {
+            return;
+        }
         let places = victims(&slot.lane, why);
         let known = |record: &Record, after| self.parts.ledger.replaced(record, after);
         let statuses = statuses(&slot.lane, &places, why, now(), known);
+        slot.marked |= !places.is_empty();
         for (record, status) in slot.lane.supersede(&places).into_iter().zip(statuses) {
+            let status = noted(&record, status, now());
             let task = work::store(self.parts.clone(), Decided::superseded(record, status), self.parts.outcomes.clone());
             let key = key.clone();
             self.work.spawn(async { Done::Superseded(key, Box::new(task.await)) });
@@ -72,21 +79,39 @@ impl Engine {
         if self.draining || !self.acting() {
             return;
         }
-        while self.reopening < REOPENING
-            && let Some((_, record)) = self.asks.pop_first()
-        {
+        while let Some(record) = self.next_ask() {
             let Some(value) = wanted(&record) else { continue };
             let status = reopened(&record.status, value, now());
             let record = Record { not_found: 0, ..record };
+            *self.reopening.entry(record.id.namespace.clone()).or_default() += 1;
             let task = work::store(self.parts.clone(), Decided::noted(record, status), self.parts.aside.clone());
-            self.reopening += 1;
             self.work.spawn(async { Done::Reopened(Box::new(task.await)) });
+        }
+    }
+
+    /// Takes the next one of a namespace that has not its fill.
+    fn next_ask(&mut self) -> Option<Record> {
+        let mut from = RecordId { namespace: String::new(), name: String::new() };
+        loop {
+            let (id, _) = self.asks.range(&from..).next()?;
+            if self.reopening.get(&id.namespace).is_none_or(|count| *count < REOPENING) {
+                let id = id.clone();
+                return self.asks.remove(&id);
+            }
+            // No name of a namespace goes on like this, so what follows is of the next one.
+            from = RecordId { namespace: format!("{}\0", id.namespace), name: String::new() };
         }
     }
 
     /// One is reopened, or is not what it was.
     pub(super) fn reopened(&mut self, worked: Worked) {
-        self.reopening -= 1;
+        let namespace = &worked.record.id.namespace;
+        if let Some(count) = self.reopening.get_mut(namespace) {
+            *count -= 1;
+            if *count == 0 {
+                self.reopening.remove(namespace);
+            }
+        }
         let Worked { mut record, gone, instead, news, .. } = worked;
         if gone {
             self.parts.ledger.forget(&record.id);

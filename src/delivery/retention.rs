@@ -20,8 +20,13 @@ const SWEEP: Duration = Duration::from_secs(10);
 const FEW: usize = 100;
 /// When there is more to take away than that, look after look.
 const MANY: usize = 1000;
+/// A namespace in which a delete fails is left alone for so long.
+const REST: Duration = Duration::from_mins(1);
 /// A delete is begun only if the Lease lasts so long.
 const CALL: Duration = Duration::from_secs(10);
+
+/// By namespace: until when nothing is taken away there.
+type Failing = HashMap<String, Instant>;
 
 /// Takes away what has been kept long enough until `stop`. `cap`: so many are kept in all.
 pub async fn run(parts: Parts, cap: usize, stop: CancellationToken) -> &'static str {
@@ -31,15 +36,17 @@ pub async fn run(parts: Parts, cap: usize, stop: CancellationToken) -> &'static 
 
 async fn sweeps(parts: &Parts, cap: usize) {
     let mut most = FEW;
+    let mut failing = HashMap::new();
     loop {
         sleep(SWEEP).await;
         parts.metrics.kept(parts.ledger.kept());
         if !acts(parts) {
             continue;
         }
-        let surplus = surplus(parts, cap, most);
+        failing.retain(|_, until| *until > Instant::now());
+        let surplus = surplus(parts, cap, most, &failing);
         most = if surplus.len() >= most { (most * 2).min(MANY) } else { (most / 2).max(FEW) };
-        take_away(parts, surplus, most).await;
+        take_away(parts, surplus, most, &mut failing).await;
     }
 }
 
@@ -49,7 +56,7 @@ fn acts(parts: &Parts) -> bool {
     turn.is_some() && parts.directory.turn() == turn && parts.lease.may(CALL)
 }
 
-fn surplus(parts: &Parts, cap: usize, most: usize) -> Vec<Surplus> {
+fn surplus(parts: &Parts, cap: usize, most: usize, failing: &Failing) -> Vec<Surplus> {
     let directory = &parts.directory;
     // Of a notification that is gone, what is built in holds.
     let mut retain = HashMap::new();
@@ -60,6 +67,8 @@ fn surplus(parts: &Parts, cap: usize, most: usize) -> Vec<Surplus> {
     let rules = |lane: &LaneKey| {
         let retain = retain.get(&(lane.namespace.clone(), lane.notification.clone())).copied().unwrap_or_default();
         let cursor = match cursors.get(&lane.pipeline) {
+            // As good as not known: it would only take the place of others.
+            _ if failing.contains_key(&lane.namespace) => Persisted::Unknown,
             None => Persisted::Gone,
             Some(cursors) => match cursors.as_ref() {
                 None => Persisted::Unknown,
@@ -71,7 +80,7 @@ fn surplus(parts: &Parts, cap: usize, most: usize) -> Vec<Surplus> {
     parts.ledger.surplus(rules, cap, most, now())
 }
 
-async fn take_away(parts: &Parts, surplus: Vec<Surplus>, most: usize) {
+async fn take_away(parts: &Parts, surplus: Vec<Surplus>, most: usize, failing: &mut Failing) {
     let begun = Instant::now();
     let gap = SWEEP / u32::try_from(most).unwrap_or(u32::MAX);
     for (at, one) in (0u32..).zip(surplus) {
@@ -79,12 +88,16 @@ async fn take_away(parts: &Parts, surplus: Vec<Surplus>, most: usize) {
         if !acts(parts) {
             return;
         }
+        if failing.contains_key(&one.id.namespace) {
+            continue;
+        }
         match parts.journal.delete(&one.id, one.version).await {
-            Ok(()) => parts.metrics.removed(one.reason),
+            Ok(true) => parts.metrics.removed(one.reason),
+            Ok(false) => {}
             Err(error) => {
-                // There is no hurry: the next look finds it again.
-                tracing::debug!(error = %error.detail(), delivery = %one.id.name, "a delivery could not be taken away");
-                return;
+                // There is no hurry: a later look finds it again.
+                tracing::warn!(error = %error.detail(), delivery = %one.id.name, namespace = %one.id.namespace, "a delivery could not be taken away");
+                failing.insert(one.id.namespace, Instant::now() + REST);
             }
         }
     }

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use super::standing::Taken;
 use crate::api::delivery::{AppObject, PipelineRef, Subject, SubjectKind, SubjectTarget};
 use crate::api::notification::Ordering;
 use crate::api::pipeline::Cursor;
@@ -11,10 +12,12 @@ use crate::api::{Change, ChangeLog, DeliverySpec, Time};
 use crate::delivery::record::PIPELINE_LANE;
 use crate::trigger::{Triggers, transition};
 
-/// The deliveries that the changes above a cursor mean to its notification: one list for each lane, in order.
+/// The deliveries that the changes above a cursor mean to its notification: one list for each lane, in order. `taken`: subjects
+/// that were taken further than the cursor.
 #[must_use]
 pub fn lanes(
     cursor: &Cursor,
+    taken: &Taken,
     triggers: &Triggers,
     ordering: Ordering,
     log: &ChangeLog,
@@ -22,7 +25,8 @@ pub fn lanes(
     targets: &BTreeMap<String, TargetInfo>,
 ) -> Vec<Vec<DeliverySpec>> {
     let mut lanes: BTreeMap<&str, Vec<DeliverySpec>> = BTreeMap::new();
-    for change in log.changes.iter().filter(|c| c.serial > cursor.serial) {
+    let above = |c: &&Change| c.serial > taken.get(&c.subject).copied().unwrap_or(cursor.serial).max(cursor.serial);
+    for change in log.changes.iter().filter(above) {
         let Some(type_) = transition(change) else { continue };
         let subject = subject(&change.subject, targets);
         if !triggers.wants(type_, &subject.environment) {
@@ -113,18 +117,31 @@ mod tests {
     fn one_lane_for_each_subject_in_order() {
         let none = BTreeMap::new();
         let pipeline = PipelineRef::default();
-        let derive = |t: &Triggers, after| serials(&lanes(&cursor(after), t, Ordering::Target, &log(), &pipeline, &none));
+        let derive = |t: &Triggers, after| {
+            serials(&lanes(&cursor(after), &Taken::new(), t, Ordering::Target, &log(), &pipeline, &none))
+        };
         assert_eq!(derive(&triggers(None), 10), [vec![11, 13], vec![12]]);
         assert_eq!(derive(&triggers(None), 12), [vec![13]]);
         assert_eq!(derive(&triggers(Some("prod")), 10), [vec![12]]);
         assert!(derive(&triggers(None), 13).is_empty());
-        let one = lanes(&cursor(10), &triggers(None), Ordering::Pipeline, &log(), &pipeline, &none);
+        let taken = Taken::from([("target/dev/c/a".to_owned(), 11)]);
+        let above = lanes(&cursor(10), &taken, &triggers(None), Ordering::Target, &log(), &pipeline, &none);
+        assert_eq!(serials(&above), [vec![13], vec![12]], "one that was taken further than the cursor");
+        let one = lanes(&cursor(10), &Taken::new(), &triggers(None), Ordering::Pipeline, &log(), &pipeline, &none);
         assert_eq!((serials(&one), one[0][0].lane.as_str()), (vec![vec![11, 12, 13]], PIPELINE_LANE));
     }
 
     #[test]
     fn a_target_that_left_the_spec_is_still_named() {
-        let lanes = lanes(&cursor(12), &triggers(None), Ordering::Target, &log(), &PipelineRef::default(), &BTreeMap::new());
+        let lanes = lanes(
+            &cursor(12),
+            &Taken::new(),
+            &triggers(None),
+            Ordering::Target,
+            &log(),
+            &PipelineRef::default(),
+            &BTreeMap::new(),
+        );
         let subject = &lanes[0][0].subject;
         assert_eq!((subject.name.as_str(), subject.environment.as_str()), ("dev/c/a", "dev"));
         assert_eq!(subject.target.as_ref().unwrap().namespace, "a");

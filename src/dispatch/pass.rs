@@ -4,7 +4,7 @@
 //! recorded, and cursors that have moved; those are persisted at most once a second. After a crash a cursor may be a second
 //! old: its changes are derived again, and the names of the deliveries find what is recorded already.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -20,6 +20,7 @@ use crate::api::target::targets;
 use crate::api::{ChangeLog, DeliverySpec, Notification, Pipeline, now};
 use crate::config::EffectiveNotification;
 use crate::delivery::JournalError;
+use crate::delivery::directory::subject;
 
 /// No call may hang for longer.
 const DEADLINE: Duration = Duration::from_secs(10);
@@ -63,6 +64,12 @@ async fn arrange(
             plan.cursors.remove(name);
         }
     }
+    for (name, old) in &standing.position.cursors {
+        // What was refused was another's, or is no longer asked for.
+        if plan.cursors.get(name).is_none_or(|new| new.uid != old.uid) {
+            forgive(of, name, ctx);
+        }
+    }
     if !plan.fresh {
         standing.put_cursors(plan.cursors);
         return Ok(Saved::Done);
@@ -82,6 +89,8 @@ async fn gone(ctx: &Context, namespace: &str, name: &str) -> Result<bool, PassEr
 struct Work {
     notification: String,
     lanes: Vec<Vec<DeliverySpec>>,
+    /// Subjects of lanes that are left for later.
+    later: BTreeSet<String>,
     /// Creates were refused the last time: one lane shows whether they still are, so that a slow refusal costs the others little.
     probe: bool,
 }
@@ -97,16 +106,21 @@ async fn take(
 ) -> Option<Duration> {
     let (mut held, mut work) = (Vec::new(), Vec::new());
     let infos = targets(&pipeline.spec, &ctx.cluster_name).into_iter().map(|t| (t.subject.clone(), t)).collect();
-    for cursor in standing.position.cursors.values().filter(|c| c.serial < log.serial) {
+    for cursor in standing.position.cursors.values() {
+        if cursor.serial >= log.serial {
+            forgive(of, &cursor.notification, ctx);
+            continue;
+        }
         let Some(notification) = notifications.get(&cursor.notification) else { continue };
         let name = cursor.notification.clone();
         match &notification.intake {
             Ok(intake) if ctx.refused.may_try(of, &name) => {
-                let mut lanes = derive::lanes(cursor, &intake.triggers, notification.delivery.ordering, log, of, &infos);
-                standing.leave_out_recorded(&name, &mut lanes);
+                let (taken, ordering) = (standing.taken(&name), notification.delivery.ordering);
+                let mut lanes = derive::lanes(cursor, &taken, &intake.triggers, ordering, log, of, &infos);
                 let probe = ctx.refused.retry_in(of, &name).is_some() && lanes.len() > 1;
-                lanes.truncate(if probe { 1 } else { usize::MAX });
-                work.push(Work { notification: name, lanes, probe });
+                let later = lanes.split_off(if probe { 1 } else { lanes.len() });
+                let later = later.iter().flatten().map(subject).collect();
+                work.push(Work { notification: name, lanes, later, probe });
             }
             _ => held.push(name),
         }
@@ -144,12 +158,10 @@ fn recorded(
 ) -> bool {
     let name = &work.notification;
     let first = failed.iter().flatten().min_by_key(|(serial, _)| *serial);
-    let done = work.lanes.iter().zip(failed).flat_map(|(lane, failed)| {
-        let end = failed.as_ref().map_or(i64::MAX, |(serial, _)| *serial);
-        lane.iter().filter(move |d| d.serial < end).map(|d| (d.lane.clone(), d.serial))
-    });
     if first.is_some() || work.probe {
-        standing.remember_recorded(name, done);
+        for (subject, serial) in taken(log, work, failed) {
+            standing.take(name, subject, serial);
+        }
     }
     match first {
         Some((serial, error)) => {
@@ -162,10 +174,30 @@ fn recorded(
         None if !work.probe => standing.advance(name, log.serial),
         None => {}
     }
-    if ctx.refused.clear(of, name) {
-        ctx.deliveries.ledger.changed.wake((of.namespace.clone(), name.clone()));
-    }
+    forgive(of, name, ctx);
     true
+}
+
+/// How far each subject of the log was taken: to its end, but for lanes that are left for later and those that failed.
+fn taken<'a>(log: &'a ChangeLog, work: &Work, failed: &[Option<(i64, JournalError)>]) -> BTreeMap<&'a str, i64> {
+    let mut taken: BTreeMap<&str, i64> = log.changes.iter().map(|c| (c.subject.as_str(), log.serial)).collect();
+    taken.retain(|subject, _| !work.later.contains(*subject));
+    for (lane, failed) in work.lanes.iter().zip(failed) {
+        let Some((serial, _)) = failed else { continue };
+        for delivery in lane {
+            if let Some(taken) = taken.get_mut(subject(delivery).as_str()) {
+                *taken = serial - 1;
+            }
+        }
+    }
+    taken
+}
+
+/// Nothing is refused any more.
+fn forgive(of: &PipelineRef, name: &str, ctx: &Context) {
+    if ctx.refused.clear(of, name) {
+        ctx.deliveries.ledger.changed.wake((of.namespace.clone(), name.to_owned()));
+    }
 }
 
 /// A create was refused or could not be made: only this notification waits.

@@ -2,7 +2,7 @@
 //!
 //! In: what the watch brings, what was recorded, what was sent. Out: `Pipeline.status.dispatched`, at most once a second.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap};
 use std::time::{Duration, Instant};
 
 use thiserror::Error;
@@ -12,7 +12,7 @@ use super::cursors::Position;
 use super::persist::{self, PersistError, Persisted, Stored};
 use crate::api::delivery::PipelineRef;
 use crate::api::pipeline::{Cursor, Dispatched};
-use crate::api::{self, DeliverySpec, Pipeline};
+use crate::api::{self, Pipeline};
 use crate::telemetry::metrics::{ApiWrite, WriteResult};
 
 /// Cursors and times are persisted at most so often.
@@ -48,6 +48,9 @@ pub enum PassError {
     Refused,
 }
 
+/// By subject: the serial up to which its changes were taken.
+pub type Taken = HashMap<String, i64>;
+
 /// Where the dispatcher stands with one pipeline.
 #[derive(Clone, Debug, Default)]
 pub struct Standing {
@@ -56,9 +59,10 @@ pub struct Standing {
     pub(super) position: Position,
     stored: Stored,
     dirty: Option<Instant>,
-    /// By notification: what is recorded above a held cursor, as (lane, serial). It is not recorded again, even if a person has
-    /// deleted it meanwhile, as one does who makes room under a quota.
-    above: HashMap<String, HashSet<(String, i64)>>,
+    /// By notification with a held cursor: how far each subject was taken all the same. What is taken is not looked at again, even
+    /// if a person has deleted what came of it, as one does who makes room under a quota, or if changes are made one, which then
+    /// may mean something that they did not mean before.
+    above: HashMap<String, Taken>,
 }
 
 impl Standing {
@@ -143,23 +147,20 @@ impl Standing {
             && cursor.serial < serial
         {
             cursor.serial = serial;
-            self.above.get_mut(notification).into_iter().for_each(|above| above.retain(|(_, s)| *s > serial));
+            self.above.get_mut(notification).into_iter().for_each(|above| above.retain(|_, taken| *taken > serial));
             self.touch();
         }
     }
 
-    /// Remembers what is recorded above a cursor that cannot move on.
-    pub(super) fn remember_recorded(&mut self, notification: &str, done: impl Iterator<Item = (String, i64)>) {
-        self.above.entry(notification.to_owned()).or_default().extend(done);
+    /// How far the subjects were taken above a held cursor.
+    pub(super) fn taken(&self, notification: &str) -> Taken {
+        self.above.get(notification).cloned().unwrap_or_default()
     }
 
-    /// Leaves out what is remembered.
-    pub(super) fn leave_out_recorded(&self, notification: &str, lanes: &mut Vec<Vec<DeliverySpec>>) {
-        let Some(above) = self.above.get(notification) else { return };
-        for lane in lanes.iter_mut() {
-            lane.retain(|d| !above.contains(&(d.lane.clone(), d.serial)));
-        }
-        lanes.retain(|lane| !lane.is_empty());
+    /// The changes of a subject were taken up to this serial, though the cursor cannot move on.
+    pub(super) fn take(&mut self, notification: &str, subject: &str, serial: i64) {
+        let taken = self.above.entry(notification.to_owned()).or_default().entry(subject.to_owned()).or_insert(serial);
+        *taken = serial.max(*taken);
     }
 
     /// Takes over what was sent since; only subjects that the pipeline still has are kept.
