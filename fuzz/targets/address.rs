@@ -76,6 +76,10 @@ fn aton(text: &str) -> Option<Ipv4Addr> {
         None if part.len() > 1 && part.starts_with('0') => u32::from_str_radix(part, 8).ok(),
         None => part.parse().ok(),
     };
+    // Rust reads a sign, too.
+    if text.contains('+') {
+        return None;
+    }
     let numbers: Vec<u32> = text.split('.').map(number).collect::<Option<_>>()?;
     let (last, first) = numbers.split_last().filter(|(_, first)| first.len() < 4)?;
     let room = 32 - 8 * u32::try_from(first.len()).ok()?;
