@@ -53,7 +53,7 @@ chaos-proof: assets ## Prove that chaos notices: it must fail three builds that 
 	@CARGO='$(CARGO) --color never' bash hack/chaos-proof.sh
 
 .PHONY: fuzz
-fuzz: $(FUZZ) ## Try any template with any values, for a minute; SECONDS=600 for long, INPUT=FILE to try one again
+fuzz: $(FUZZ) ## Try any template with any values, and any URL, for a minute; SECONDS=600 for long, INPUT=FILE to try one again
 	@CARGO_FUZZ=$(FUZZ) bash fuzz/run.sh $(or $(INPUT),$(SECONDS),60)
 
 # Arguments of the benchmark, out of the variables that people set.

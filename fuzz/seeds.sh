@@ -1,12 +1,23 @@
 #!/usr/bin/env bash
-# Makes the first inputs of the fuzzer, fuzz/seeds.sh FOLDER: the built-in templates, and the examples of docs/templates.md.
-# The form of an input is in targets/template.rs.
+# Makes the first inputs of a target, fuzz/seeds.sh TARGET FOLDER. For templates: the built-in ones, and the examples of
+# docs/templates.md; for addresses: those of tests/data/addresses.txt, and times. The form of an input is in targets/TARGET.rs.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-folder=$1
+target=$1 folder=$2
 rm -rf "$folder"
 mkdir -p "$folder"
+
+if [[ $target == address ]]; then
+  {
+    sed -n 's/^\(public\|other\) //p' tests/data/addresses.txt
+    printf '%s\n' 0x7f.1 017700000001 127.0.0.1. %31%32%37.0.0.1 ①②⑦.0.0.1 127。0。0。1 localhost 10.0.0.1@127.0.0.1 \
+      https://127.1:8443/x 3 99999999999999999999 'Sun, 06 Nov 1994 08:49:40 GMT' 'Sunday, 06-Nov-94 08:49:40 GMT' \
+      'Sun Nov  6 08:49:40 1994'
+  } | awk -v folder="$folder" '{ printf "%s", $0 > (folder "/" NR); close(folder "/" NR) }'
+  printf 'fuzz: %d seeds\n' "$(find "$folder" -type f | wc -l)"
+  exit
+fi
 
 # seed NAME CONTENT_TYPE <TEMPLATE
 seed() {

@@ -235,6 +235,9 @@ mod tests {
         fn only_2xx_delivers_and_a_server_error_never_parks(status in 100u16..=999, rotated: bool, earlier in 0u32..5) {
             let verdict = answer(status, rotated, earlier);
             prop_assert_eq!(verdict == Verdict::Delivered, (200..300).contains(&status));
+            if let Verdict::Retry { not_before, .. } = verdict {
+                prop_assert_eq!(not_before, LATER, "never earlier than asked");
+            }
             if matches!(verdict, Verdict::Parked { .. }) {
                 prop_assert!((300..500).contains(&status));
             }

@@ -35,7 +35,7 @@ pub use classify::{Reason, Verdict, classify};
 pub use outgoing::{Destination, Outgoing};
 pub use policy::{Policy, Rule};
 pub use proxy::{Proxy, ProxyError};
-pub use retry_after::MAX_RETRY_AFTER;
+pub use retry_after::{MAX_RETRY_AFTER, parse as parse_retry_after};
 pub use secrets::Secrets;
 pub use sender::Sender;
 pub use watch::SecretWatches;

@@ -77,7 +77,7 @@ impl fmt::Display for Rule {
 
 impl Policy {
     /// Checks what can be checked before a name is resolved: the scheme, the user info, an address instead of a name.
-    pub(super) fn url(&self, url: &Url) -> Result<(), NotSent> {
+    pub fn url(&self, url: &Url) -> Result<(), NotSent> {
         match url.scheme() {
             "https" => {}
             "http" if self.allow_http || url.domain().is_some_and(is_service) => {}

@@ -4,7 +4,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::header::{self, AUTHORIZATION, HeaderName, RETRY_AFTER};
+use http::header::{self, AUTHORIZATION, CONTENT_TYPE, HeaderName, RETRY_AFTER};
 use http::{HeaderMap, HeaderValue, StatusCode};
 use reqwest::{Body, Client, Request, Response};
 use rustls::crypto::CryptoProvider;
@@ -301,6 +301,9 @@ fn token(
     scheme: &str,
     hidden: &mut Hidden,
 ) -> Result<Credentials, NotSent> {
+    if OURS.contains(header) || header == CONTENT_TYPE {
+        return Err(NotSent::InvalidRequest("endpoint.auth.token.header names a header that Pennant sets itself"));
+    }
     let token = contents.text(key)?;
     let line = if scheme.is_empty() { token.to_owned() } else { format!("{scheme} {token}") };
     let mut value = HeaderValue::from_str(&line).map_err(|_| NotSent::SecretInvalid {
@@ -312,10 +315,13 @@ fn token(
     Ok(Credentials::Header(header.clone(), value))
 }
 
-/// What the client says itself of who it is, of the connection, and of where a message ends. Whatever a template makes of them,
-/// they are not taken from there: two opinions on where a message ends are how requests are smuggled, and what is for the proxy
-/// is the operator's. The host is that of the URL, which is what was checked.
-const OURS: [HeaderName; 11] = [
+/// What is said here of the message, and by the client of who it is, of the connection, and of where a message ends. It is not
+/// taken from a template, whatever that makes of it: two opinions on where a message ends are how requests are smuggled, what is
+/// for the proxy is the operator's, and the host is that of the URL, which is what was checked.
+const OURS: [HeaderName; 14] = [
+    WEBHOOK_ID,
+    WEBHOOK_TIMESTAMP,
+    WEBHOOK_SIGNATURE,
     header::USER_AGENT,
     header::HOST,
     header::CONTENT_LENGTH,
@@ -335,14 +341,14 @@ fn request(client: &Client, out: &Outgoing, prepared: &Prepared, started: Time, 
     for (name, value) in &out.headers {
         headers.append(name, value.clone());
     }
+    for ours in OURS {
+        headers.remove(ours);
+    }
     let id = HeaderValue::from_str(&out.id).map_err(|_| NotSent::InvalidRequest("the id is not fit for a header"))?;
     headers.insert(WEBHOOK_ID, id);
     headers.insert(WEBHOOK_TIMESTAMP, started.as_second().into());
     if let Some(signature) = prepared.signing.header(&out.id, started.as_second(), &out.body)? {
         headers.insert(WEBHOOK_SIGNATURE, signature);
-    }
-    for ours in OURS {
-        headers.remove(ours);
     }
     if let Credentials::Basic { .. } = prepared.credentials {
         headers.remove(AUTHORIZATION);

@@ -17,6 +17,7 @@ use crate::api::credentials::{AuthRef, SecretKey, TlsRef};
 use crate::api::notification::Method;
 use crate::telemetry::Metrics;
 
+mod addresses;
 mod frozen;
 mod hostile;
 mod http2;

@@ -1,5 +1,6 @@
 //! Receivers that never come to an end: each attempt ends at its timeout, others are not delayed, and no memory is lost to them.
 
+use std::io::ErrorKind;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
@@ -7,85 +8,97 @@ use pennant::api::Delivery;
 use serde_json::json;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpListener;
+use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 
 use crate::support::wait::heavy;
 use crate::support::{Oracle, Pennant, Receiver, World};
 
-/// A receiver that answers with this, and then with that again and again, with a pause in between.
+/// A receiver that answers with this, and then with that so many times at once again and again, with a pause in between.
 #[derive(Clone, Copy)]
 struct Endless {
     name: &'static str,
     before: &'static str,
     again: &'static str,
+    times: usize,
     pause: Duration,
     reason: &'static str,
 }
 
-const fn endless(
-    name: &'static str,
-    before: &'static str,
-    again: &'static str,
-    pause: Duration,
-    reason: &'static str,
-) -> Endless {
-    Endless { name, before, again, pause, reason }
+const fn slow(name: &'static str, before: &'static str, again: &'static str, reason: &'static str) -> Endless {
+    Endless { name, before, again, times: 1, pause: Duration::from_millis(50), reason }
+}
+
+/// Some 60 MB a second.
+const fn flood(name: &'static str, before: &'static str, again: &'static str, reason: &'static str) -> Endless {
+    Endless { name, before, again, times: 65_536 / again.len(), pause: Duration::from_millis(1), reason }
 }
 
 const LENGTH: &str = "HTTP/1.1 503 X\r\ncontent-length: 1073741824\r\n\r\n";
 const CHUNKED: &str = "HTTP/1.1 503 X\r\ntransfer-encoding: chunked\r\n\r\n";
-const DRIP: Duration = Duration::from_millis(50);
-const NONE: Duration = Duration::ZERO;
 
 /// Those that keep a worker busy with next to nothing.
 const SLOW: [Endless; 4] = [
-    endless("silent", "", "", DRIP, "Timeout"),
-    endless("slow-head", "HTTP/1.1 200 OK\r\nx: ", "y", DRIP, "Timeout"),
-    endless("slow-length", LENGTH, "y", DRIP, "ReceiverError"),
-    endless("slow-chunks", CHUNKED, "1\r\ny\r\n", DRIP, "ReceiverError"),
+    slow("silent", "", "", "Timeout"),
+    slow("slow-head", "HTTP/1.1 200 OK\r\nx: ", "y", "Timeout"),
+    slow("slow-length", LENGTH, "y", "ReceiverError"),
+    slow("slow-chunks", CHUNKED, "1\r\ny\r\n", "ReceiverError"),
 ];
 
 /// Those that send as much as they can.
 const FLOODS: [Endless; 7] = [
-    endless("length", LENGTH, "yyyyyyyy", NONE, "ReceiverError"),
-    endless("chunks", CHUNKED, "8\r\nyyyyyyyy\r\n", NONE, "ReceiverError"),
-    endless("until-close", "HTTP/1.1 503 X\r\n\r\n", "yyyyyyyy", NONE, "ReceiverError"),
-    endless("headers", "HTTP/1.1 200 OK\r\n", "x: y\r\n", NONE, "ConnectionFailed"),
-    endless("header", "HTTP/1.1 200 OK\r\nx: ", "yyyyyyyy", NONE, "ConnectionFailed"),
-    endless("continues", "", "HTTP/1.1 100 Continue\r\n\r\n", NONE, "Timeout"),
-    endless("hints", "", "HTTP/1.1 103 Early Hints\r\nlink: </x>\r\n\r\n", NONE, "Timeout"),
+    flood("length", LENGTH, "yyyyyyyy", "ReceiverError"),
+    flood("chunks", CHUNKED, "8\r\nyyyyyyyy\r\n", "ReceiverError"),
+    flood("until-close", "HTTP/1.1 503 X\r\n\r\n", "yyyyyyyy", "ReceiverError"),
+    flood("headers", "HTTP/1.1 200 OK\r\n", "x: y\r\n", "ConnectionFailed"),
+    flood("header", "HTTP/1.1 200 OK\r\nx: ", "yyyyyyyy", "ConnectionFailed"),
+    flood("continues", "", "HTTP/1.1 100 Continue\r\n\r\n", "Timeout"),
+    flood("hints", "", "HTTP/1.1 103 Early Hints\r\nlink: </x>\r\n\r\n", "Timeout"),
 ];
 
-/// Serves until dropped.
+/// Serves until dropped, in a thread of its own, so that it does not keep the test from looking.
 struct Running {
     address: SocketAddr,
-    _task: JoinSet<()>,
+    _stop: oneshot::Sender<()>,
 }
 
 impl Endless {
-    async fn run(self) -> Running {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    fn run(self) -> Running {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        listener.set_nonblocking(true).unwrap();
         let address = listener.local_addr().unwrap();
-        let mut task = JoinSet::new();
-        task.spawn(async move {
-            let mut connections = JoinSet::new();
-            while let Ok((mut stream, _)) = listener.accept().await {
-                connections.spawn(async move {
-                    let mut request = [0; 16 * 1024];
-                    if stream.read(&mut request).await.is_ok() && stream.write_all(self.before.as_bytes()).await.is_ok() {
-                        let again = self.again.repeat(if self.pause.is_zero() { 1024 } else { 1 });
-                        while stream.write_all(again.as_bytes()).await.is_ok() {
-                            tokio::time::sleep(self.pause).await;
-                            // Nothing to write tells nobody that the other side has gone.
-                            if again.is_empty() && !matches!(stream.try_read(&mut request), Err(e) if e.kind() == std::io::ErrorKind::WouldBlock) {
-                                return;
-                            }
-                        }
-                    }
-                });
-            }
+        let (stop, stopped) = oneshot::channel();
+        std::thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+            runtime.block_on(async {
+                tokio::select! {
+                    () = self.serve(TcpListener::from_std(listener).unwrap()) => {}
+                    _ = stopped => {}
+                }
+            });
         });
-        Running { address, _task: task }
+        Running { address, _stop: stop }
+    }
+
+    async fn serve(self, listener: TcpListener) {
+        let mut connections = JoinSet::new();
+        while let Ok((mut stream, _)) = listener.accept().await {
+            connections.spawn(async move {
+                let mut request = [0; 16 * 1024];
+                if stream.read(&mut request).await.is_err() || stream.write_all(self.before.as_bytes()).await.is_err() {
+                    return;
+                }
+                let again = self.again.repeat(self.times);
+                while stream.write_all(again.as_bytes()).await.is_ok() {
+                    tokio::time::sleep(self.pause).await;
+                    // To write nothing does not tell whether the other side has gone.
+                    let heard = stream.try_read(&mut request);
+                    if again.is_empty() && !heard.is_err_and(|e| e.kind() == ErrorKind::WouldBlock) {
+                        return;
+                    }
+                }
+            });
+        }
     }
 
     /// Has a notification sent there, one attempt a second at most.
@@ -118,7 +131,7 @@ async fn receivers_that_drip_end_at_the_timeout_and_delay_nobody_else() {
     world.notification("quick", &quick, json!({})).await;
     let mut running = Vec::new();
     for slow in SLOW {
-        let receiver = slow.run().await;
+        let receiver = slow.run();
         slow.notify(&world, &receiver, &quick).await;
         running.push(receiver);
     }
@@ -177,7 +190,7 @@ async fn receivers_that_send_without_end_take_no_memory() {
     world.notification("quick", &quick, json!({})).await;
     let mut running = Vec::new();
     for flood in FLOODS {
-        let receiver = flood.run().await;
+        let receiver = flood.run();
         flood.notify(&world, &receiver, &quick).await;
         running.push(receiver);
     }

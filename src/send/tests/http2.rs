@@ -221,15 +221,12 @@ async fn an_answer_that_never_begins_or_never_ends_is_left_at_the_timeout() {
         }
         false
     };
-    let send = async |receiver: &Http2| {
-        let url = format!("https://{}/hook", receiver.address).parse().unwrap();
-        receiver.sender.send(Outgoing { timeout: SHORT, ..to(Destination::Url(url)) }).await
-    };
-    let attempt = send(&Http2::new(hints)).await;
+    let attempt = Http2::new(hints).send().await;
     assert_eq!(failure(&attempt).kind, FailureKind::Timeout, "{attempt:?}");
-    let attempt = send(&Http2::new(endless)).await;
+    assert!(attempt.duration < LONG / 3, "{:?}", attempt.duration);
+    let attempt = Http2::new(endless).send().await;
     assert_eq!(attempt.result.status(), Some(200), "the head has decided");
-    assert!(attempt.duration < 10 * SHORT, "{:?}", attempt.duration);
+    assert!(attempt.duration < LONG / 3, "{:?}", attempt.duration);
 }
 
 #[tokio::test]
@@ -242,6 +239,5 @@ async fn a_receiver_can_send_ahead_no_more_than_a_little() {
     };
     let attempt = Http2::new(floods).send().await;
     assert_eq!(attempt.result.status(), Some(200));
-    assert!(body(&attempt).starts_with('y'), "{attempt:?}");
-    assert!(attempt.duration < 10 * SHORT, "{:?}", attempt.duration);
+    assert!(attempt.duration < LONG / 3, "{:?}", attempt.duration);
 }

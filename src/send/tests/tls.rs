@@ -192,3 +192,22 @@ async fn a_certificate_of_ones_own_is_shown_where_it_is_asked_for() {
     let words = junk.result.error().unwrap();
     assert!(words.contains("Secret team-a/tls, key tls.key") && !words.contains("s3cr3t"), "{words}");
 }
+
+#[tokio::test]
+async fn certificates_that_nobody_has_checked_are_told_when_they_are_used() {
+    provider();
+    let ca = authority();
+    let (certificate, key) = issued(&ca);
+    let address = receiver(vec![certificate.der().clone()], &key);
+    let (ours, _) = issued(&ca);
+    let (_, another_key) = issued(&ca);
+    let sender = with_secrets(&[("tls.crt", ours.pem()), ("tls.key", another_key.serialize_pem())]);
+    let name = SecretName { namespace: "team-a".into(), name: "tls".into() };
+    let junk = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n";
+    for tls in [trusting(Authorities::Pem(junk.into())), TlsRef { client_certificate: Some(name), ..TlsRef::default() }] {
+        let attempt = sender.send(Outgoing { tls: tls.clone(), ..to_tls(address) }).await;
+        let words = attempt.result.error().unwrap();
+        assert!(words.contains("certificates of endpoint.tls cannot be used"), "{tls:?}: {words}");
+        assert_eq!(classify(&attempt.result, 0), Verdict::Blocked { reason: Reason::InvalidRequest });
+    }
+}
