@@ -135,7 +135,9 @@ mod tests {
         let mut waiting: Vec<_> = (0..3).map(|_| Box::pin(gate.pass("hangs"))).collect();
         assert!(waiting.iter_mut().all(|pass| pass.now_or_never().is_none()));
         assert_eq!(turns(&gate, "fine").len(), FIRST);
-        held.into_iter().for_each(|turn| turn.over(false));
+        for turn in held {
+            turn.over(false);
+        }
         let mut begun: Vec<_> = waiting.iter_mut().filter_map(FutureExt::now_or_never).collect();
         assert_eq!(begun.len(), 1, "one is always left");
         begun.pop().expect("it is there").over(true);

@@ -70,7 +70,9 @@ struct Ward {
 impl Ward {
     async fn open(bed: &Bed, fine: &World, ill: &World) -> Self {
         let hung: Vec<_> = (0..SICK).map(|_| Receiver::start()).collect();
-        hung.iter().for_each(|receiver| receiver.set_open(false));
+        for receiver in &hung {
+            receiver.set_open(false);
+        }
         let refusing: Vec<_> = (0..SICK).map(|_| Receiver::refusing()).collect();
         let pipelines = backlog::pipelines(ill, 1, LANES).await;
         let timeout = bed.seconds(15, 3);

@@ -11,7 +11,7 @@ use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::watch;
 
 /// What a body is made of.
-const CHUNK: [u8; 64 * 1024] = [b'x'; 64 * 1024];
+static CHUNK: [u8; 64 * 1024] = [b'x'; 64 * 1024];
 
 /// What has come.
 #[derive(Clone, Debug, Default)]

@@ -178,8 +178,8 @@ impl Engine {
         let record = slot.lane.take(now).cloned()?;
         let task = work::attempt(self.parts.clone(), record, notification, facts, failures, until);
         self.work.spawn(async {
-            let (decided, heard) = task.await;
-            Done::Attempted { turn, heard, decided: Box::new(decided) }
+            let (decided, answer) = task.await;
+            Done::Attempted { turn, heard: answer, decided: Box::new(decided) }
         });
         None
     }
@@ -201,11 +201,11 @@ impl Engine {
             tokio::spawn(work::store(self.parts.clone(), decided, self.parts.outcomes.clone()));
             return self.worked(&turn.lane, worked);
         }
-        let untold = if lost && turn.probe && !turn.tell { decided.untold() } else { Err(decided) };
+        let untold = if lost && turn.probe && !turn.tell { decided.untold() } else { Err(Box::new(decided)) };
         match untold {
-            Ok(worked) => self.worked(&turn.lane, worked),
+            Ok(worked) => self.worked(&turn.lane, *worked),
             Err(decided) => {
-                let task = work::store(self.parts.clone(), decided, self.parts.outcomes.clone());
+                let task = work::store(self.parts.clone(), *decided, self.parts.outcomes.clone());
                 self.spawn(&turn.lane, task);
             }
         }

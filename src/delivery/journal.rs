@@ -65,8 +65,6 @@ pub enum Written {
     Stored {
         /// The new version of the object.
         version: String,
-        /// What it says.
-        status: DeliveryStatus,
     },
     /// Another replica has settled it, or made a later attempt: it says so.
     Overtaken(Box<Record>),
@@ -191,8 +189,7 @@ impl Journal {
             match deadline(api.patch_status(&record.id.name, &PatchParams::default(), &Patch::Merge(&patch))).await {
                 Ok(stored) => {
                     self.metrics.api_write(ApiWrite::DeliveryStatus, WriteResult::Ok);
-                    let (version, status) = (stored.resource_version().unwrap_or_default(), status.clone());
-                    return Ok(Written::Stored { version, status });
+                    return Ok(Written::Stored { version: stored.resource_version().unwrap_or_default() });
                 }
                 Err(JournalError::Refused(kube::Error::Api(s)))
                     if tries < TRIES && (s.is_conflict() || s.is_not_found()) =>
@@ -208,9 +205,7 @@ impl Journal {
                 None => return Ok(Written::Gone(None)),
                 Some(live) if live.uid != record.uid => return Ok(Written::Gone(Some(Box::new(live)))),
                 // Ours, its answer lost.
-                Some(live) if live.status == *status => {
-                    return Ok(Written::Stored { version: live.version, status: live.status });
-                }
+                Some(live) if live.status == *status => return Ok(Written::Stored { version: live.version }),
                 Some(live) if live.status.outcome.is_some() => return Ok(Written::Overtaken(Box::new(live))),
                 Some(live) if status.outcome.is_none() && live.status.attempts >= status.attempts.max(1) => {
                     return Ok(Written::Overtaken(Box::new(live)));

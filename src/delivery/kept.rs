@@ -304,8 +304,8 @@ mod tests {
         assert_eq!(chain.replaced(&record(4), None), 3);
         // As long as something is pending, the newest superseded one stays, however old.
         let mut all = kept(&[first.clone(), settled(2, Outcome::Superseded, 10)]);
-        let lane = all.lane(first.home());
-        all.put(&lane, &record(3));
+        let home = all.lane(first.home());
+        all.put(&home, &record(3));
         assert_eq!(goes(&all, Persisted::Gone, 0, 5000), [(1, Removal::MaxAge)]);
     }
 

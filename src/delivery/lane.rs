@@ -171,7 +171,7 @@ impl<T> Lane<T> {
 
     /// How many are pending.
     #[must_use]
-    pub fn len(&self) -> usize {
+    pub fn count(&self) -> usize {
         self.queue.len()
     }
 

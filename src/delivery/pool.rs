@@ -187,9 +187,9 @@ impl Pool {
             let entry = o.notifications.entry(owner.clone()).or_insert_with(|| Notification::new(now));
             entry.used = now;
             if first {
-                entry.ready.push_front(lane)
+                entry.ready.push_front(lane);
             } else {
-                entry.ready.push_back(lane)
+                entry.ready.push_back(lane);
             }
             o.ready += 1;
             entry.probing.as_ref().map(|p| p.until).filter(|until| *until > now)

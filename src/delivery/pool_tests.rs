@@ -206,7 +206,7 @@ mod many {
                 pool.release(&turn.origin, &turn.lane, Heard::Answer, now);
             }
             for _ in 0..1000 {
-                now += Duration::from_secs(60);
+                now += Duration::from_mins(1);
                 while let Some(turn) = pool.next(now) {
                     waiting -= 1;
                     pool.release(&turn.origin, &turn.lane, Heard::Answer, now);

@@ -177,7 +177,7 @@ mod tests {
         rates.next(&shared());
         rates.tidy(Instant::now());
         assert_eq!(rates.buckets.len(), 1);
-        rates.tidy(Instant::now() + Duration::from_secs(60));
+        rates.tidy(Instant::now() + Duration::from_mins(1));
         assert!(rates.buckets.is_empty());
     }
 }

@@ -17,7 +17,7 @@ const REOPENING: usize = 64;
 impl Engine {
     /// Takes out of a lane what later ones replace. That is written first: until then nothing of the lane is sent.
     pub(super) fn supersede(&mut self, key: &LaneKey) {
-        let Some(slot) = self.lanes.get_mut(key).filter(|slot| slot.lane.len() > 1 && !slot.lane.is_marking()) else {
+        let Some(slot) = self.lanes.get_mut(key).filter(|slot| slot.lane.count() > 1 && !slot.lane.is_marking()) else {
             return;
         };
         let Some(head) = slot.lane.head() else { return };
@@ -26,7 +26,7 @@ impl Engine {
         let Some(notification) = found.filter(|n| n.uid == head.spec.notification_uid) else { return };
         let why = match notification.delivery.supersede {
             true => Why::Wanted,
-            false if slot.lane.len() > BOUND => Why::LaneFull,
+            false if slot.lane.count() > BOUND => Why::LaneFull,
             false => return,
         };
         let places = victims(&slot.lane, why);

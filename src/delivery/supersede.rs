@@ -43,7 +43,7 @@ pub fn victims(lane: &Lane<Record>, why: Why) -> Vec<Place> {
     let queue = lane.iter().map(|(place, record)| (place, record.theme()));
     let most = match why {
         Why::Wanted => usize::MAX,
-        Why::LaneFull => lane.len().saturating_sub(BOUND),
+        Why::LaneFull => lane.count().saturating_sub(BOUND),
     };
     choose(queue, lane.at_work(), most)
 }
@@ -167,6 +167,6 @@ mod tests {
         assert_eq!(gone, (100..130).collect::<Vec<_>>());
         let places = victims(&lane, Why::LaneFull);
         assert_eq!(lane.supersede(&places).len(), 30);
-        assert_eq!(lane.len(), BOUND);
+        assert_eq!(lane.count(), BOUND);
     }
 }

@@ -88,13 +88,13 @@ impl Decided {
     }
 
     /// A failure that is not worth a write: everybody knows that nobody is there. `Err`: it must be written.
-    pub fn untold(self) -> Result<Worked, Self> {
+    pub fn untold(self) -> Result<Box<Worked>, Box<Self>> {
         if !matches!(self.after, After::Retry { .. }) {
-            return Err(self);
+            return Err(Box::new(self));
         }
         let Self { record, status, after } = self;
         let record = Record { status, unwritten: true, ..record };
-        Ok(Worked { record, after, gone: false, instead: None, news: false })
+        Ok(Box::new(Worked { record, after, gone: false, instead: None, news: false }))
     }
 
     fn new(record: Record, (status, then): (DeliveryStatus, Then)) -> Self {
@@ -266,7 +266,7 @@ pub async fn store(parts: Parts, decided: Decided, gate: Gate) -> Worked {
         let written = parts.journal.write(&record, &status).await;
         turn.over(!matches!(written, Err(JournalError::Timeout)));
         match written {
-            Ok(Written::Stored { version, status }) => {
+            Ok(Written::Stored { version }) => {
                 record.version = version;
                 record.status = status;
                 record.unwritten = false;

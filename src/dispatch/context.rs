@@ -14,6 +14,7 @@ use super::refused::Refused;
 use super::standing::Standing;
 use super::understood::Understood;
 use crate::delivery::{Deliveries, Wakes};
+use crate::gate::Gate;
 use crate::lease::Lease;
 use crate::report::events::Events;
 use crate::send::SecretWatches;
@@ -24,6 +25,9 @@ const CALL: Duration = Duration::from_secs(10);
 
 /// After the order to stop, a pass may go on for so long.
 const LAST_WORK: Duration = Duration::from_secs(5);
+
+/// Pipelines and notifications that are gone over at once.
+const LOOKS: usize = 64;
 
 /// Whether a look may do something.
 pub(super) enum Acts {
@@ -77,6 +81,8 @@ pub struct Context {
     pub(super) events: Events,
     pub(super) metrics: Metrics,
     pub(super) refused: Refused,
+    /// Passes, and statuses of notifications, that are under way at once.
+    pub(super) gate: Gate,
     pub(super) written: Written,
     scopes: Vec<(Option<String>, Again)>,
     standings: Mutex<HashMap<String, Standing>>,
@@ -100,6 +106,7 @@ impl Context {
             events: given.events,
             metrics: given.metrics,
             refused: Refused::default(),
+            gate: Gate::new(LOOKS),
             written: Written::default(),
             scopes: given.namespaces.into_iter().map(|ns| (ns, Again::default())).collect(),
             standings: Mutex::default(),

@@ -13,6 +13,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::context::{Acts, Again, Context, Given};
 use super::follow::{Followed as _, Listed, Watched, follow};
+use super::persist::PersistError;
 use super::standing::PassError;
 use super::{notifications, pass};
 use crate::api::{Notification, Pipeline};
@@ -20,8 +21,11 @@ use crate::delivery::{Note, Scope};
 use crate::report::status::StatusError;
 use crate::telemetry::chain;
 
-/// Pipelines, and notifications, that are gone over at once.
-const CONCURRENCY: u16 = 32;
+/// Last writes that are made at once.
+const CONCURRENCY: usize = 32;
+/// The gate bounds what is done at once, and what one namespace may take of it: a bound of all alone would let a namespace whose
+/// writes hang hold up the others.
+const UNBOUNDED: u16 = 0;
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
 /// Starts the dispatcher. `ready` is called when all watches have brought their first lists.
@@ -98,7 +102,7 @@ async fn watch_pipelines(
         ctx.clone(),
         reader.clone(),
         queue,
-        Config::default().concurrency(CONCURRENCY),
+        Config::default().concurrency(UNBOUNDED),
     );
     run.for_each(|_| future::ready(())).await;
     flush(&ctx, &reader.state()).await;
@@ -112,9 +116,15 @@ async fn pipeline_pass(pipeline: Arc<Pipeline>, ctx: Arc<Context>) -> Result<Act
         Acts::No => return Ok(Action::await_change()),
     };
     let uid = pipeline.uid().unwrap_or_default();
+    let mut visit = ctx.gate.pass(&pipeline.namespace().unwrap_or_default()).await;
+    // It may have waited for long: what it was brought is taken up only if that is still so.
+    if ctx.acts_now() != Some(turn) {
+        return Ok(Action::requeue(Duration::ZERO));
+    }
     let mut standing = ctx.take_standing(&uid, turn);
     let result = ctx.before_the_end(pass::run(&pipeline, &mut standing, &ctx)).await.unwrap_or(Ok(Action::await_change()));
     ctx.put_standing(&uid, standing);
+    visit.note(!matches!(result, Err(PassError::Timeout | PassError::Persist(PersistError::Timeout))));
     if result.is_ok() {
         ctx.succeeded(&uid);
     }
@@ -138,7 +148,7 @@ async fn flush(ctx: &Context, pipelines: &[Arc<Pipeline>]) {
             }
         }
     };
-    stream::iter(pipelines).map(flush).buffer_unordered(usize::from(CONCURRENCY)).collect::<()>().await;
+    stream::iter(pipelines).map(flush).buffer_unordered(CONCURRENCY).collect::<()>().await;
 }
 
 async fn watch_notifications(
@@ -158,7 +168,7 @@ async fn watch_notifications(
         ctx.clone(),
         reader.clone(),
         queue,
-        Config::default().concurrency(CONCURRENCY),
+        Config::default().concurrency(UNBOUNDED),
     );
     run.for_each(|_| future::ready(())).await;
     ctx.deliveries.ended().await;
@@ -170,7 +180,7 @@ async fn watch_notifications(
             tracing::warn!(notification = %notification.name_any(), error = %chain(&error), "the last status could not be written");
         }
     };
-    stream::iter(reader.state()).map(tell).buffer_unordered(usize::from(CONCURRENCY)).collect::<()>().await;
+    stream::iter(reader.state()).map(tell).buffer_unordered(CONCURRENCY).collect::<()>().await;
     "the dispatcher's notifications"
 }
 
@@ -180,7 +190,10 @@ async fn notification_status(notification: Arc<Notification>, ctx: Arc<Context>)
         Acts::Again => return Ok(Action::requeue(Duration::ZERO)),
         Acts::No => return Ok(Action::await_change()),
     }
-    let action = notifications::tell(&notification, &ctx, false).await?;
+    let mut visit = ctx.gate.pass(&notification.namespace().unwrap_or_default()).await;
+    let told = notifications::tell(&notification, &ctx, false).await;
+    visit.note(!matches!(told, Err(StatusError::Timeout)));
+    let action = told?;
     ctx.succeeded(&notification.uid().unwrap_or_default());
     Ok(action)
 }

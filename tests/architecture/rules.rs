@@ -18,6 +18,7 @@ pub const ARROWS: &[(&str, &str, &str)] = &[
     ("pipeline", "observe", "names the rules that read a kind"),
     ("pipeline", "changelog", "settles observations and keeps the log"),
     ("pipeline", "gate", "looks at so many pipelines at once, and so many of each namespace"),
+    ("dispatch", "gate", "goes over so many pipelines at once, and so many of each namespace"),
     ("delivery", "gate", "makes so many calls at once, and so many in each namespace"),
     ("pipeline", "report", "tells people what they must do something about"),
     ("pipeline", "watch", "watches pipelines"),

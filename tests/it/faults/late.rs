@@ -121,7 +121,9 @@ async fn what_came_of_an_attempt_that_failed_is_written_before_the_next() {
     for name in &names {
         assert_eq!(receiver.to(&format!("/{name}/web")).len(), 1, "{name}");
     }
-    rules.into_iter().for_each(|rule| proxy.remove(rule));
+    for rule in rules {
+        proxy.remove(rule);
+    }
     let all: Vec<_> = names.iter().map(String::as_str).chain(["hook"]).collect();
     world.fence("shop", &all).await;
     let oracle = Oracle::new(world, receiver);
