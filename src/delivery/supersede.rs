@@ -103,7 +103,13 @@ fn settled(before: &DeliveryStatus, superseded: i64, why: Why, now: Time) -> Del
 
 #[cfg(test)]
 mod tests {
+    use std::time::Instant;
+
+    use proptest::prelude::*;
+
     use super::*;
+    use crate::delivery::kept::Kept;
+    use crate::delivery::lane::After;
     use crate::delivery::testing::record;
 
     fn places(lane: &str, at_work: Option<i64>, most: usize) -> Vec<i64> {
@@ -168,5 +174,106 @@ mod tests {
         let places = victims(&lane, Why::LaneFull);
         assert_eq!(lane.supersede(&places).len(), 30);
         assert_eq!(lane.count(), BOUND);
+    }
+
+    /// A lane, what is stored of it, and a process that can die between any two steps.
+    #[derive(Default)]
+    struct Life {
+        stored: std::collections::BTreeMap<i64, Record>,
+        lane: Lane<Record>,
+        kept: Kept,
+        clock: i64,
+        sent: Vec<(i64, i64)>,
+    }
+
+    impl Life {
+        fn arrive(&mut self) {
+            let next = record(i64::try_from(self.stored.len()).unwrap() + 1);
+            self.lane.insert(Place::from(&*next.spec), next.clone());
+            self.stored.insert(next.spec.serial, next);
+        }
+
+        fn store(&mut self, record: Record, status: DeliveryStatus) {
+            let record = Record { status, ..record };
+            let home = self.kept.lane(record.home());
+            if record.status.outcome.is_some() {
+                self.kept.put(&home, &record);
+            }
+            self.stored.insert(record.spec.serial, record);
+        }
+
+        fn supersede(&mut self, most: usize) {
+            self.clock += 1;
+            let queue = self.lane.iter().map(|(place, record)| (place, record.theme()));
+            let places = choose(queue, self.lane.at_work(), most);
+            let now = Time::from_second(self.clock).unwrap();
+            let known = |record: &Record, after| self.kept.replaced(record, after);
+            let statuses = statuses(&self.lane, &places, Why::Wanted, now, known);
+            for (record, status) in self.lane.supersede(&places).into_iter().zip(statuses) {
+                self.store(record, status);
+                self.lane.superseded();
+            }
+        }
+
+        fn begin(&mut self) {
+            let Some(head) = self.lane.take(Instant::now()).cloned() else { return };
+            let superseded = head.status.superseded.max(self.kept.replaced(&head, None));
+            let status = DeliveryStatus { superseded, ..head.status.clone() };
+            *self.lane.busy().unwrap() = Record { status: status.clone(), ..head.clone() };
+            self.store(head, status);
+        }
+
+        fn end(&mut self, taken: bool) {
+            self.clock += 1;
+            let Some(busy) = self.lane.busy().cloned() else { return };
+            let after =
+                if taken { After::Settled { answered: true } } else { After::Retry { until: Instant::now(), asked: false } };
+            self.lane.done(after);
+            if taken {
+                self.sent.push((busy.spec.serial, busy.status.superseded));
+                let settled_time = Some(Time::from_second(self.clock).unwrap());
+                let status = DeliveryStatus { outcome: Some(Outcome::Delivered), settled_time, ..busy.status.clone() };
+                self.store(busy, status);
+            }
+        }
+
+        fn crash(&mut self) {
+            (self.lane, self.kept) = (Lane::default(), Kept::default());
+            for record in self.stored.values() {
+                let home = self.kept.lane(record.home());
+                match record.status.outcome {
+                    Some(_) => self.kept.put(&home, record),
+                    None => drop(self.lane.insert(Place::from(&*record.spec), record.clone())),
+                }
+            }
+        }
+    }
+
+    proptest! {
+        /// Whatever comes between: nothing is lost, the order holds, and each that is sent says how many it stands for.
+        #[test]
+        fn every_one_that_goes_is_counted_once(steps in prop::collection::vec(0u8..12, 1..120)) {
+            let mut life = Life::default();
+            for step in steps {
+                match step {
+                    0..4 => life.arrive(),
+                    4 => life.supersede(usize::MAX),
+                    5 => life.supersede(1),
+                    6 | 7 => life.begin(),
+                    8 => life.end(true),
+                    9 | 10 => life.end(false),
+                    _ => life.crash(),
+                }
+            }
+            life.end(true);
+            while life.lane.count() > 0 {
+                life.begin();
+                life.end(true);
+            }
+            prop_assert!(life.sent.is_sorted());
+            let superseded = life.stored.values().filter(|r| r.status.outcome == Some(Outcome::Superseded)).count();
+            prop_assert_eq!(life.sent.len() + superseded, life.stored.len());
+            prop_assert_eq!(life.sent.iter().map(|(_, count)| *count).sum::<i64>(), i64::try_from(superseded).unwrap());
+        }
     }
 }
