@@ -22,7 +22,7 @@ use crate::support::receiver::Request;
 /// Between two bytes of what drips.
 const DRIP: Duration = Duration::from_millis(100);
 /// What a body without end is made of.
-const ENDLESS: [u8; 32 * 1024] = [b'x'; 32 * 1024];
+static ENDLESS: [u8; 32 * 1024] = [b'x'; 32 * 1024];
 /// More than any client takes for the head of an answer.
 const BOMB: usize = 8 << 20;
 
