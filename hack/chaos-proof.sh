@@ -20,6 +20,6 @@ prove() {
   grep -m 1 -iE "^  $kind" "$log" | sed -E 's/ +/ /g'
 }
 
-prove outcome-before-request audit 396322
-prove next-before-outcome order 396322
-prove cursor-before-create missing 396322
+prove outcome-before-request audit 1053954
+prove next-before-outcome order 1053954
+prove cursor-before-create missing 1053954

@@ -3,6 +3,7 @@
 //! In: who is to be hit, and time that passes. Out: processes that run again, when they were down, and how often each ended by
 //! itself.
 
+use std::os::unix::process::ExitStatusExt as _;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
@@ -15,6 +16,9 @@ pub const NAMES: [&str; 2] = ["pennant-0", "pennant-1"];
 const AGAIN: Duration = Duration::from_millis(200);
 /// So long after its start a process cannot have sent anything, and what it sent before it was killed has been read.
 const AWAKE: Duration = Duration::from_millis(100);
+/// So long after its start a process on a busy machine may not have begun to listen for signals.
+const YOUNG: Duration = Duration::from_secs(2);
+const SIGTERM: i32 = 15;
 /// Between two looks at the processes.
 const LOOK: Duration = Duration::from_millis(10);
 
@@ -42,6 +46,7 @@ struct Replica {
     /// Its entry in `kills`, while it is down from one.
     killed: Option<usize>,
     asked: bool,
+    started: Instant,
 }
 
 impl Crew {
@@ -52,7 +57,7 @@ impl Crew {
             let (kubeconfig, program) = (Some(kubeconfig.clone()), program.clone());
             let options = Options { pod: Some(name), kubeconfig, program, ..Options::of(world) };
             let pennant = Pennant::with(world, options).await;
-            replicas.push(Replica { pennant, back: None, killed: None, asked: false });
+            replicas.push(Replica { pennant, back: None, killed: None, asked: false, started: Instant::now() });
         }
         Self {
             replicas,
@@ -138,6 +143,7 @@ impl Crew {
                         self.kills[kill].1 = Instant::now() + AWAKE;
                     }
                     one.pennant.launch();
+                    one.started = Instant::now();
                     self.changes.push(Instant::now());
                     one.back = None;
                     self.diary.push((Instant::now(), format!("{} is started", NAMES[number])));
@@ -146,7 +152,9 @@ impl Crew {
                 None => {
                     let Some(status) = one.pennant.has_ended() else { continue };
                     self.diary.push((Instant::now(), format!("{} has ended: {status}", NAMES[number])));
-                    if !one.asked || !status.success() {
+                    // Asked before it could listen, it ends as any process does, with nothing to finish.
+                    let unborn = status.signal() == Some(SIGTERM) && one.started.elapsed() < YOUNG;
+                    if !one.asked || !(status.success() || unborn) {
                         self.ended.push(format!("{} ended by itself: {status}", NAMES[number]));
                     }
                     one.asked = false;

@@ -22,7 +22,7 @@ use crate::support::receiver::Request;
 /// Between two bytes of what drips.
 const DRIP: Duration = Duration::from_millis(100);
 /// What a body without end is made of.
-const ENDLESS: [u8; 32 * 1024] = [b'x'; 32 * 1024];
+static ENDLESS: [u8; 32 * 1024] = [b'x'; 32 * 1024];
 /// More than any client takes for the head of an answer.
 const BOMB: usize = 8 << 20;
 
@@ -115,17 +115,19 @@ async fn be_there(address: SocketAddr, book: Arc<Mutex<Book>>, mut presence: wat
     loop {
         let now = *presence.borrow_and_update();
         if now == Presence::Gone {
-            presence.changed().await.expect("the sender is dropped later");
-            continue;
+            match presence.changed().await {
+                Ok(()) => continue,
+                Err(_) => return,
+            }
         }
         let listener = socket(address).listen(1024).expect("listens");
         let mut connections = JoinSet::new();
         loop {
             tokio::select! {
-                changed = presence.changed() => {
-                    changed.expect("the sender is dropped later");
-                    break;
-                }
+                changed = presence.changed() => match changed {
+                    Ok(()) => break,
+                    Err(_) => return,
+                },
                 accepted = listener.accept(), if now == Presence::Here => {
                     let (stream, _) = accepted.expect("a connection");
                     connections.spawn(serve(stream, book.clone()));
