@@ -53,10 +53,10 @@ pub fn attempted(
     at: At,
 ) -> (DeliveryStatus, Then) {
     let verdict = classify(&attempt.result, earlier_404s);
-    if let Verdict::Blocked { reason: Reason::SecretUnknown } = verdict {
-        // Its watch has not spoken yet, and will wake the lane: no reason to give anything up, however old.
+    if let Verdict::Blocked { reason: reason @ (Reason::SecretUnknown | Reason::SecretUnreadable) } = verdict {
+        // Its watch will speak, or be allowed to, and wake the lane: no reason to give anything up, however old.
         let message = attempt.result.error().unwrap_or_default();
-        let (status, _) = blocked(before, Reason::SecretUnknown.as_str(), &message, None, recorded, failures, at);
+        let (status, _) = blocked(before, reason.as_str(), &message, None, recorded, failures, at);
         return (status, Then::Hold { after: Some(LOOK_AGAIN) });
     }
     if let Verdict::Blocked { reason } = verdict {

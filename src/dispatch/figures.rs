@@ -18,8 +18,8 @@ pub struct Known<'a> {
     pub figures: &'a Figures,
     /// The pipelines that it applies to.
     pub pipelines: &'a [std::sync::Arc<PipelineFacts>],
-    /// What is missing of its Secrets, for people.
-    pub missing: Option<&'a str>,
+    /// What is wrong with its Secrets: reason, and words for people.
+    pub missing: Option<(&'static str, &'a str)>,
     /// Why deliveries of a pipeline (by name) cannot be recorded.
     pub refused: Option<(&'a str, &'a str)>,
 }
@@ -52,8 +52,8 @@ fn readiness(known: &Known<'_>) -> Verdict<&'static str> {
     if let Some(problem) = problem {
         return (ConditionStatus::False, problem.reason(), problem.to_string());
     }
-    if let Some(missing) = known.missing {
-        return (ConditionStatus::False, "SecretMissing", missing.to_owned());
+    if let Some((reason, missing)) = known.missing {
+        return (ConditionStatus::False, reason, missing.to_owned());
     }
     // From the moment it says Ready, every later change is reported: so first all cursors must be kept.
     let begun = |p: &PipelineFacts| !p.logged || p.cursors.get(known.name) == Some(&known.effective.uid);
@@ -149,7 +149,7 @@ mod tests {
             (base(&new), "Configured", "Delivering"),
             (base(&none), "Initializing", "Delivering"),
             (base(&other), "Initializing", "Delivering"),
-            (Known { missing: Some("secret x"), ..base(&ours) }, "SecretMissing", "Delivering"),
+            (Known { missing: Some(("SecretMissing", "secret x")), ..base(&ours) }, "SecretMissing", "Delivering"),
             (Known { refused: Some(("p", "quota")), ..base(&ours) }, "Configured", "RecordRefused"),
             (Known { figures: &stuck, ..base(&ours) }, "Configured", "ReceiverError"),
             (Known { effective: &suspended, ..base(&ours) }, "Configured", "Suspended"),

@@ -22,6 +22,7 @@ use crate::api::{self, Notification, NotificationStatus, now};
 use crate::config::EffectiveNotification;
 use crate::delivery::Scope;
 use crate::report::status::{self, StatusError};
+use crate::send::NotSent;
 use crate::telemetry::metrics::Watch;
 
 const WRITE_EVERY: Duration = Duration::from_secs(1);
@@ -196,7 +197,9 @@ fn compute(
     let keys: Vec<_> = effective.sending.as_ref().map(crate::config::Sending::secrets).unwrap_or_default();
     let missing = ctx.secrets.secrets().check(&keys).err();
     // Not known yet is not missing: the watch will say so in a moment, and this is looked at again.
-    let missing = missing.filter(|e| !matches!(e, crate::send::NotSent::SecretUnknown(_))).map(|e| e.to_string());
+    let missing = missing.filter(|e| !matches!(e, NotSent::SecretUnknown(_)));
+    let reason = if matches!(missing, Some(NotSent::SecretUnreadable(_))) { "SecretUnreadable" } else { "SecretMissing" };
+    let missing = missing.map(|e| e.to_string());
     let refused = ctx.refused.of(namespace, name);
     let figures = ctx.deliveries.ledger.figures(&(namespace.to_owned(), name.to_owned()));
     let known = Known {
@@ -205,7 +208,7 @@ fn compute(
         effective,
         figures: &figures,
         pipelines: &pipelines,
-        missing: missing.as_deref(),
+        missing: missing.as_deref().map(|words| (reason, words)),
         refused: refused.as_ref().map(|(pipeline, refusal)| (pipeline.as_str(), refusal.detail.as_str())),
     };
     figures::status(old, &known, now())

@@ -46,6 +46,9 @@ pub enum NotSent {
     /// The watch has not told yet whether there is such a Secret.
     #[error("Secret {0} has not been read yet")]
     SecretUnknown(SecretName),
+    /// Pennant may not read it.
+    #[error("Secret {0} may not be read; give Pennant list and watch on it")]
+    SecretUnreadable(SecretName),
     /// There is no such Secret.
     #[error("Secret {0} does not exist")]
     SecretMissing(SecretName),

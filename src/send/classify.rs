@@ -66,6 +66,8 @@ pub enum Reason {
     InsecureScheme,
     /// The Secret has not been read yet.
     SecretUnknown,
+    /// Pennant may not read the Secret.
+    SecretUnreadable,
     /// The Secret, or its key, does not exist.
     SecretMissing,
     /// What stands in the Secret cannot be used.
@@ -92,6 +94,7 @@ impl Reason {
             Self::DestinationForbidden => "DestinationForbidden",
             Self::InsecureScheme => "InsecureScheme",
             Self::SecretUnknown => "SecretUnknown",
+            Self::SecretUnreadable => "SecretUnreadable",
             Self::SecretMissing => "SecretMissing",
             Self::SecretInvalid => "SecretInvalid",
             Self::InvalidRequest => "InvalidRequest",
@@ -131,6 +134,7 @@ fn answered(status: u16, not_before: Option<Duration>, rotated: bool, earlier_40
 fn not_sent(why: &NotSent) -> Reason {
     match why {
         NotSent::SecretUnknown(_) => Reason::SecretUnknown,
+        NotSent::SecretUnreadable(_) => Reason::SecretUnreadable,
         NotSent::SecretMissing(_) | NotSent::KeyMissing(_) => Reason::SecretMissing,
         NotSent::SecretInvalid { .. } => Reason::SecretInvalid,
         NotSent::DestinationForbidden(_) => Reason::DestinationForbidden,
@@ -219,6 +223,7 @@ mod tests {
         let key = SecretKey::new("a", "b", "k");
         for (why, reason) in [
             (NotSent::SecretUnknown(key.secret()), Reason::SecretUnknown),
+            (NotSent::SecretUnreadable(key.secret()), Reason::SecretUnreadable),
             (NotSent::SecretMissing(key.secret()), Reason::SecretMissing),
             (NotSent::KeyMissing(key.clone()), Reason::SecretMissing),
             (NotSent::SecretInvalid { key, problem: "" }, Reason::SecretInvalid),

@@ -21,7 +21,7 @@ pub fn explain(error: &reqwest::Error, out: &Outgoing) -> AttemptResult {
     if error.is_builder() {
         return AttemptResult::NotSent(NotSent::InvalidRequest("the URL cannot be written down in HTTP"));
     }
-    let io = find::<io::Error>(error).map(io::Error::kind);
+    let io = innermost(error);
     if let Some(tls) = find::<rustls::Error>(error) {
         failed(FailureKind::Tls, format!("TLS: {}", tls_words(tls)))
     } else if error.is_timeout() && error.is_connect() {
@@ -47,7 +47,10 @@ pub fn explain_by_proxy(error: &reqwest::Error, out: &Outgoing, proxy: &Proxy, p
         return explain(error, out);
     }
     if error.is_timeout() {
-        return failed(FailureKind::Timeout, format!("no connection by the proxy {proxy} within {:?}", out.connect_timeout));
+        return failed(
+            FailureKind::ConnectTimeout,
+            format!("no connection by the proxy {proxy} within {:?}", out.connect_timeout),
+        );
     }
     let refusal = tunnel_error(error);
     if refusal.is_none() && !plain {
@@ -100,6 +103,15 @@ pub fn no_client() -> AttemptResult {
 
 fn failed(kind: FailureKind, text: String) -> AttemptResult {
     AttemptResult::Failed(Failure { kind, text })
+}
+
+/// What an I/O error is at its core: rustls puts one into another, whose kind says nothing.
+fn innermost(error: &(dyn Error + 'static)) -> Option<io::ErrorKind> {
+    let mut found: &io::Error = find(error)?;
+    while let Some(inner) = found.get_ref().and_then(|inner| find(inner as &(dyn Error + 'static))) {
+        found = inner;
+    }
+    Some(found.kind())
 }
 
 /// The first error of this type among an error and its sources.

@@ -37,6 +37,8 @@ pub(super) enum State {
     /// Nothing yet.
     #[default]
     Unknown,
+    /// It may not be read.
+    Unreadable,
     /// There is none.
     Missing,
     /// It holds this.
@@ -129,7 +131,7 @@ impl Secrets {
         let seen = seen.map(Contents::from);
         let news = slot.send_if_modified(|state| {
             let same = match (&*state, &seen) {
-                (State::Unknown, _) => false,
+                (State::Unknown | State::Unreadable, _) => false,
                 (State::Missing, seen) => seen.is_none(),
                 (State::Present(old), seen) => seen.as_ref().is_some_and(|new| old.same(new)),
             };
@@ -144,6 +146,20 @@ impl Secrets {
         }
     }
 
+    /// A watch was told that it may not read the Secret. What was read before stands.
+    pub(super) fn put_unreadable(&self, name: &SecretName, slot: &Slot) {
+        let news = slot.send_if_modified(|state| {
+            let unknown = matches!(state, State::Unknown);
+            if unknown {
+                *state = State::Unreadable;
+            }
+            unknown
+        });
+        if news {
+            _ = self.changes.send(name.clone());
+        }
+    }
+
     fn slot(&self, name: &SecretName) -> Option<Slot> {
         self.slots.read().unwrap_or_else(PoisonError::into_inner).get(name).cloned()
     }
@@ -153,6 +169,7 @@ impl State {
     fn contents(&self, name: &SecretName) -> Result<Arc<Contents>, NotSent> {
         match self {
             Self::Unknown => Err(NotSent::SecretUnknown(name.clone())),
+            Self::Unreadable => Err(NotSent::SecretUnreadable(name.clone())),
             Self::Missing => Err(NotSent::SecretMissing(name.clone())),
             Self::Present(contents) => Ok(Arc::clone(contents)),
         }

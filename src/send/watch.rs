@@ -48,8 +48,7 @@ fn tell(name: SecretName, slot: Slot, secrets: Secrets) -> impl FnMut(Seen<Secre
     move |seen| match seen {
         Seen::Begins => Secrets::forget_value(&slot),
         Seen::Object(secret) => secrets.put(&name, &slot, secret),
-        // Requests say that it is unknown.
-        Seen::Forbidden => {}
+        Seen::Forbidden => secrets.put_unreadable(&name, &slot),
     }
 }
 

@@ -247,6 +247,35 @@ async fn a_pipeline_in_one_order_stays_so_when_the_order_is_edited() {
 }
 
 #[tokio::test]
+async fn what_stands_behind_a_lane_of_the_old_order_goes_when_that_is_empty() {
+    let world = World::new("old-order").await;
+    let receiver = Receiver::start();
+    let gate = Gate::new();
+    receiver.script("/hook/web", [Reply::status(200).behind(&gate)]);
+    world.deploy("web", "1").await;
+    world.deploy("api", "1").await;
+    world.pipeline("shop", &["dev/web", "dev/api"]).await;
+    let only_dev = json!([{"type": "Deployed", "environments": ["dev"]}]);
+    world.notification("hook", &receiver, json!({"endpoint": {"timeout": "60s"}, "triggers": only_dev})).await;
+    world.notification("other", &receiver, json!({})).await;
+    let _pennant = Pennant::start(&world).await;
+    world.settled().await;
+    world.ship("web", "2").await;
+    receiver.wait("/hook/web", 1).await;
+    // The only one of its lane is in flight when the order is edited.
+    world.patch::<Notification>("hook", json!({"spec": {"delivery": {"ordering": "Pipeline"}}})).await;
+    world.ready("hook").await;
+    world.ship("api", "2").await;
+    world.delivery("Deployed 2", |d| d.spec.lane == "pipeline").await;
+    world.fence("shop", &["other"]).await;
+    assert!(receiver.to("/hook/api").is_empty());
+    gate.open();
+    let lanes = ["hook", "other"].iter().flat_map(|name| ["web", "api"].map(|app| format!("shop/{name}/dev/{app}")));
+    let oracle = lanes.fold(Oracle::new(&world, &receiver), |oracle, lane| oracle.lane(&lane, &["Deployed 2"]));
+    oracle.check().await;
+}
+
+#[tokio::test]
 async fn a_receiver_that_is_not_there_is_probed_and_the_lanes_go_on_when_it_is() {
     let world = World::new("probed").await;
     let mut receiver = Receiver::refusing();

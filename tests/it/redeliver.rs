@@ -59,6 +59,12 @@ async fn each_new_value_sends_it_once_with_the_same_id_and_a_restart_sends_nothi
     let status = world.get_notification("hook").await.status.unwrap();
     assert_eq!((status.pending, status.parked), (0, 0));
     assert_eq!(pennant.metrics().await["pennant_redeliveries_total"], 0.0, "since the restart");
+    // What was asked for while nobody acted is done at the next start.
+    pennant.stop().await;
+    annotate(&world, &delivered, "3").await;
+    pennant.start_again().await;
+    settled(&world, "Deployed 2", Outcome::Delivered, Some("3")).await;
+    assert_eq!(receiver.to("/hook/web").len(), 4);
 }
 
 #[tokio::test]

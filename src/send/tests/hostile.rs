@@ -176,7 +176,7 @@ async fn a_connection_that_does_not_come_about_is_left_at_the_connect_timeout() 
     for url in [format!("https://{}/", silent.address), format!("http://{address}/")] {
         let out = Outgoing { connect_timeout: SHORT, ..to(Destination::Url(url.parse().unwrap())) };
         let attempt = sender().send(out).await;
-        assert_eq!(failure(&attempt).kind, FailureKind::Timeout, "{attempt:?}");
+        assert_eq!(failure(&attempt).kind, FailureKind::ConnectTimeout, "{attempt:?}");
         assert_eq!(failure(&attempt).text, "no connection within 300ms");
         assert!(attempt.duration >= SHORT && attempt.duration < LONG / 3, "{attempt:?}");
     }

@@ -190,8 +190,9 @@ async fn to_read_secrets() {
     ship(&stage).await;
     arrived_without(&stage, "guarded").await;
     logged(&pennant, "a watch broke; trying again").await;
-    let told = world.condition("guarded", "Delivering", |c| c.status == ConditionStatus::False).await;
-    assert!(told.message.contains("token"), "{}", told.message);
+    let told = world.condition("guarded", "Ready", |c| c.reason == "SecretUnreadable").await;
+    assert!(told.message.contains("token") && told.status == ConditionStatus::False, "{}", told.message);
+    world.condition("guarded", "Delivering", |c| c.reason == "SecretUnreadable").await;
     assert!(receiver.to("/guarded/web").is_empty());
     proxy.remove(rule);
     heals(&stage, "guarded").await;
