@@ -42,17 +42,19 @@ fn answering_while_the_sender_stands_still(requests: usize) -> (SocketAddr, Arc<
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_answer_that_came_while_the_process_stood_still_counts() {
     const REQUESTS: usize = 40;
+    // Time enough for all of them to be on their way before the process stands still, also on a busy machine.
+    let timeout = 5 * SHORT;
     let (address, all_there) = answering_while_the_sender_stands_still(REQUESTS);
     let sender = Arc::new(sender());
     let attempts: Vec<_> = (0..REQUESTS)
         .map(|_| {
             let (sender, url) = (Arc::clone(&sender), format!("http://{address}/").parse().unwrap());
-            tokio::spawn(async move { sender.send(Outgoing { timeout: SHORT, ..to(Destination::Url(url)) }).await })
+            tokio::spawn(async move { sender.send(Outgoing { timeout, ..to(Destination::Url(url)) }).await })
         })
         .collect();
     tokio::task::spawn_blocking(move || all_there.wait()).await.unwrap();
     // Both threads of the runtime: nothing is read and no clock is looked at, as after SIGSTOP.
-    let still = [0; 2].map(|_| tokio::spawn(async { std::thread::sleep(2 * SHORT) }));
+    let still = [0; 2].map(|_| tokio::spawn(async move { std::thread::sleep(2 * timeout) }));
     for one in still {
         one.await.unwrap();
     }
