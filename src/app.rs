@@ -12,6 +12,7 @@ use kube::Client;
 use kube::config::{Config, KubeConfigOptions};
 use thiserror::Error;
 use tokio::net::TcpListener;
+use tokio::runtime::Handle;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
@@ -114,7 +115,9 @@ pub enum AppError {
 }
 
 /// Runs until SIGTERM or SIGINT, or until a part that must run has ended.
-pub async fn run(options: Options) -> Result<(), AppError> {
+///
+/// `sending`: the runtime on which requests to receivers are made.
+pub async fn run(options: Options, sending: Handle) -> Result<(), AppError> {
     let stop = CancellationToken::new();
     let mut signals = Signals::new()?;
     let client = client(options.context.as_deref()).await?;
@@ -139,7 +142,7 @@ pub async fn run(options: Options) -> Result<(), AppError> {
     }
     if options.controllers.contains(&Controller::Dispatch) {
         let (mut part, lease) = Part::with_lease(&options, &client, metrics::Lease::Dispatch, &metrics, &gates);
-        start_dispatch(&options, &client, lease, &metrics, &gates, &mut part.tasks, &stop)?;
+        start_dispatch(&options, &client, lease, &metrics, &gates, sending, &mut part.tasks, &stop)?;
         parts.push(part);
     }
     let ended = tokio::select! {
@@ -265,6 +268,7 @@ fn start_dispatch(
     lease: Lease,
     metrics: &Metrics,
     gates: &Gates,
+    sending: Handle,
     tasks: &mut JoinSet<&'static str>,
     stop: &CancellationToken,
 ) -> Result<(), AppError> {
@@ -281,6 +285,7 @@ fn start_dispatch(
         directory: Directory::default(),
         ledger: Ledger::default(),
         sender: Arc::new(Sender::through(options.proxy.clone(), policy, secrets.secrets(), metrics.clone())?),
+        sending,
         client: client.clone(),
         cluster_name: options.cluster_name.clone(),
         metrics: metrics.clone(),

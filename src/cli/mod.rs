@@ -147,7 +147,11 @@ fn run(args: RunArgs) -> anyhow::Result<()> {
         context: args.context,
     };
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-    runtime.block_on(app::run(options))?;
+    // What receivers answer is read on threads of its own, so that none of them takes those that talk to the API server.
+    let sending = tokio::runtime::Builder::new_multi_thread().thread_name("sending").enable_all().build()?;
+    let ended = runtime.block_on(app::run(options, sending.handle().clone()));
+    sending.shutdown_background();
+    ended?;
     Ok(())
 }
 

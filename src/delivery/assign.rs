@@ -189,7 +189,7 @@ impl Engine {
         }
         self.had_its_turn(&key, now);
         let slot = self.lanes.get_mut(&key)?;
-        slot.marked = false;
+        (slot.marked, slot.resumed) = (false, None);
         let failures = slot.lane.failures();
         let record = slot.lane.take(now).cloned()?;
         let task = work::attempt(self.parts.clone(), record, notification, facts, failures, until);

@@ -43,6 +43,8 @@ pub(super) struct Slot {
     pub(super) shared: Option<Shared>,
     /// The origin to which its last attempt found no connection.
     pub(super) unreachable: Option<String>,
+    /// When it was taken up as it is recorded, if nothing was done in it since.
+    pub(super) resumed: Option<Instant>,
     /// Since the last attempt some were superseded: the head goes before others are, or a storm would never let one go.
     pub(super) marked: bool,
 }
@@ -78,8 +80,6 @@ pub(super) struct Engine {
     pub(super) work: JoinSet<Done>,
     pub(super) arrivals: Arrivals,
     pub(super) draining: bool,
-    /// When the lanes were last taken up as they are recorded.
-    resumed: Option<Instant>,
 }
 
 impl Engine {
@@ -97,7 +97,6 @@ impl Engine {
             timers: BTreeSet::new(),
             work: JoinSet::new(),
             draining: false,
-            resumed: None,
         }
     }
 
@@ -175,10 +174,8 @@ impl Engine {
             }
             Command::Look(scope) => {
                 let keys: Vec<_> = self.lanes.keys().filter(|key| scope.covers(key)).cloned().collect();
-                // Another URL or template may be what the receiver wanted; a label of the pipeline hardly is. And what is heard
-                // first after a start is no news.
-                let news = self.resumed.is_some_and(|at| at.elapsed() > FIRST_WORDS);
-                let retry = news && matches!(scope, Scope::Notification(..));
+                // Another URL or template may be what the receiver wanted; a label of the pipeline hardly is.
+                let retry = matches!(scope, Scope::Notification(..));
                 for key in keys {
                     self.changed(&key, retry);
                 }
@@ -193,7 +190,9 @@ impl Engine {
             slot.stale = Some(retry || slot.stale.unwrap_or(false));
             return;
         }
-        slot.lane.wake(retry);
+        // What is heard first after a start is no news to a lane that waits as its object says.
+        let first_words = slot.resumed.is_some_and(|at| at.elapsed() < FIRST_WORDS);
+        slot.lane.wake(retry && !first_words);
         let gone = slot.lane.head().is_some_and(|r| matches!(self.parts.directory.find(&r.spec), Answer::Gone { .. }));
         if gone {
             slot.lane.hurry();
@@ -241,12 +240,12 @@ impl Engine {
             let failures = u32::try_from(status.attempts).unwrap_or(u32::MAX);
             let notification = self.parts.directory.notification(&key.namespace, &key.notification);
             let retry = notification.map_or_else(Retry::default, |n| n.delivery.retry);
+            slot.resumed = Some(mono);
             slot.lane.resume(status.next_attempt_time.map(|next| {
                 let asked = schedule::was_asked(&retry, failures, status.last_attempt_time, next);
                 (mono + schedule::resume(Some(next), wall), failures, asked)
             }));
         }
-        self.resumed = Some(mono);
         (self.started.ready)(turn);
         let keys: Vec<_> = self.lanes.keys().cloned().collect();
         for key in keys {

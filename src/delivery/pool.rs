@@ -25,7 +25,7 @@ const LONGEST: Duration = Duration::from_secs(30);
 /// What was learnt is forgotten when it was not used for so long: later than the longest gap between two tries.
 const FORGET: Duration = Duration::from_hours(1);
 /// Of failed probes, one in so long is written, so that people see it; the others cost the API server nothing.
-const TELL_EVERY: Duration = Duration::from_secs(30);
+const TELL_EVERY: Duration = Duration::from_secs(10);
 
 /// A notification: namespace and name.
 pub type Owner = (String, String);

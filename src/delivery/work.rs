@@ -7,6 +7,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use backon::BackoffBuilder as _;
+use tokio::runtime::Handle;
+use tokio_util::task::AbortOnDropHandle;
 use url::Url;
 
 use super::confirm::{self, ConfirmError};
@@ -23,7 +25,7 @@ use crate::api::{DeliveryStatus, now};
 use crate::config::{self, EffectiveNotification, Retry, Sending};
 use crate::gate::Gate;
 use crate::lease::Lease;
-use crate::send::{self, Attempt, AttemptResult, Sender};
+use crate::send::{self, Attempt, AttemptResult, Outgoing, Sender};
 use crate::telemetry::{Metrics, chain};
 
 /// The longest pause between two tries of a write.
@@ -44,6 +46,8 @@ pub struct Parts {
     pub ledger: Ledger,
     /// Who sends.
     pub sender: Arc<Sender>,
+    /// Where it does.
+    pub sending: Handle,
     /// For live reads.
     pub client: kube::Client,
     /// The name of the local cluster.
@@ -165,7 +169,7 @@ pub async fn attempt(
         let status = worked.record.status.clone();
         return (Decided { record: worked.record, status, after: worked.after }, Heard::Answer);
     }
-    let attempt = parts.sender.send(outgoing).await;
+    let attempt = send_apart(&parts, outgoing).await;
     observe(&parts, &record, &attempt);
     let before = record.not_found;
     record.not_found = if attempt.result.status() == Some(404) { before.saturating_add(1) } else { 0 };
@@ -174,6 +178,21 @@ pub async fn attempt(
     let decided = Decided::new(record, decision);
     let heard = heard(&attempt.result, decided.after);
     (decided, heard)
+}
+
+/// Makes the request on threads of its own: a receiver that answers without end would otherwise take those that renew the Lease.
+/// It ends when nobody waits for it any more.
+async fn send_apart(parts: &Parts, outgoing: Outgoing) -> Attempt {
+    let sender = parts.sender.clone();
+    let request = AbortOnDropHandle::new(parts.sending.spawn(async move { sender.send(outgoing).await }));
+    match request.await {
+        Ok(attempt) => attempt,
+        Err(error) => match error.try_into_panic() {
+            Ok(panic) => std::panic::resume_unwind(panic),
+            // Those threads end after everything else.
+            Err(_) => std::future::pending().await,
+        },
+    }
 }
 
 fn heard(result: &AttemptResult, after: After) -> Heard {

@@ -195,15 +195,19 @@ async fn what_it_counts_has_names_and_labels_that_stay() {
     assert_eq!(after["pennant_deliveries_total{outcome=\"Delivered\"}"], 2.0);
 }
 
-const FAMILIES: [(&str, &str); 10] = [
+const FAMILIES: [(&str, &str); 14] = [
     ("pennant_api_writes", "counter"),
     ("pennant_attempts", "counter"),
     ("pennant_build", "info"),
     ("pennant_change_to_first_attempt_seconds", "histogram"),
     ("pennant_deliveries", "counter"),
+    ("pennant_deliveries_kept", "gauge"),
     ("pennant_deliveries_pending", "gauge"),
+    ("pennant_deliveries_removed", "counter"),
     ("pennant_lease_held", "gauge"),
     ("pennant_lanes", "gauge"),
+    ("pennant_origins_unreachable", "gauge"),
+    ("pennant_redeliveries", "counter"),
     ("pennant_request_duration_seconds", "histogram"),
     ("pennant_watch_errors", "counter"),
 ];

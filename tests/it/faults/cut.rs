@@ -44,7 +44,7 @@ async fn cut_off(ns: &str, span: Duration, meanwhile: Meanwhile) {
     let Stage { world, receiver, proxy, .. } = &stage;
     let gate = Gate::new();
     receiver.script("/hook/flying", [Reply::status(200).behind(&gate)]);
-    receiver.script("/hook/soon", [Reply::status(503).header("retry-after", "8")]);
+    receiver.script("/hook/soon", [Reply::status(503).header("retry-after", "12")]);
     // An attempt may take a minute, and the Lease lasts 90 s from the last renewal: 40 s later none may be begun.
     receiver.script("/hook/later", [Reply::status(503).header("retry-after", "45")]);
     receiver.always("/hook/failing", Reply::status(500));
