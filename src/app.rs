@@ -83,6 +83,8 @@ pub struct Options {
     pub http_addr: SocketAddr,
     /// Context of the kubeconfig.
     pub context: Option<String>,
+    /// The runtime on which requests to receivers are made.
+    pub sending: Handle,
 }
 
 /// Why the process cannot start, or had to end.
@@ -115,9 +117,7 @@ pub enum AppError {
 }
 
 /// Runs until SIGTERM or SIGINT, or until a part that must run has ended.
-///
-/// `sending`: the runtime on which requests to receivers are made.
-pub async fn run(options: Options, sending: Handle) -> Result<(), AppError> {
+pub async fn run(options: Options) -> Result<(), AppError> {
     let stop = CancellationToken::new();
     let mut signals = Signals::new()?;
     let client = client(options.context.as_deref()).await?;
@@ -142,7 +142,7 @@ pub async fn run(options: Options, sending: Handle) -> Result<(), AppError> {
     }
     if options.controllers.contains(&Controller::Dispatch) {
         let (mut part, lease) = Part::with_lease(&options, &client, metrics::Lease::Dispatch, &metrics, &gates);
-        start_dispatch(&options, &client, lease, &metrics, &gates, sending, &mut part.tasks, &stop)?;
+        start_dispatch(&options, &client, lease, &metrics, &gates, &mut part.tasks, &stop)?;
         parts.push(part);
     }
     let ended = tokio::select! {
@@ -268,7 +268,6 @@ fn start_dispatch(
     lease: Lease,
     metrics: &Metrics,
     gates: &Gates,
-    sending: Handle,
     tasks: &mut JoinSet<&'static str>,
     stop: &CancellationToken,
 ) -> Result<(), AppError> {
@@ -285,7 +284,7 @@ fn start_dispatch(
         directory: Directory::default(),
         ledger: Ledger::default(),
         sender: Arc::new(Sender::through(options.proxy.clone(), policy, secrets.secrets(), metrics.clone())?),
-        sending,
+        sending: options.sending.clone(),
         client: client.clone(),
         cluster_name: options.cluster_name.clone(),
         metrics: metrics.clone(),

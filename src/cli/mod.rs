@@ -130,7 +130,10 @@ fn run(args: RunArgs) -> anyhow::Result<()> {
     let variable = |name| std::env::var(name).ok().filter(|value| !value.is_empty());
     let own = || variable("POD_NAMESPACE");
     let host = || rustix::system::uname().nodename().to_string_lossy().into_owned();
+    // What receivers answer is read on threads of its own, so that none of them takes those that talk to the API server.
+    let sending = tokio::runtime::Builder::new_multi_thread().thread_name("sending").enable_all().build()?;
     let options = Options {
+        sending: sending.handle().clone(),
         controllers: args.controllers,
         namespace: args.namespace.or_else(own).unwrap_or_else(|| "pennant-system".to_owned()),
         identity: variable("POD_NAME").unwrap_or_else(host),
@@ -147,9 +150,7 @@ fn run(args: RunArgs) -> anyhow::Result<()> {
         context: args.context,
     };
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-    // What receivers answer is read on threads of its own, so that none of them takes those that talk to the API server.
-    let sending = tokio::runtime::Builder::new_multi_thread().thread_name("sending").enable_all().build()?;
-    let ended = runtime.block_on(app::run(options, sending.handle().clone()));
+    let ended = runtime.block_on(app::run(options));
     sending.shutdown_background();
     ended?;
     Ok(())

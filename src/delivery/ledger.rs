@@ -136,7 +136,7 @@ impl Ledger {
         book.entries.get(&record.id).is_some_and(|entry| newer(&entry))
     }
 
-    /// How many earlier deliveries this one stands for, by what is settled; see [`Kept::replaced`].
+    /// How many earlier deliveries this one stands for, by what is settled; see `Kept::replaced`.
     #[must_use]
     pub fn replaced(&self, record: &Record, after: Option<Place>) -> i64 {
         self.book().kept.replaced(record, after)
@@ -148,7 +148,7 @@ impl Ledger {
         self.book().kept.count()
     }
 
-    /// At most `most` settled deliveries that have been kept long enough; see [`Kept::surplus`].
+    /// At most `most` settled deliveries that have been kept long enough; see `Kept::surplus`.
     pub fn surplus(&self, rules: impl Fn(&LaneKey) -> Rules, cap: usize, most: usize, now: Time) -> Vec<Surplus> {
         self.book().kept.surplus(rules, cap, most, now)
     }
