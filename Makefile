@@ -60,7 +60,7 @@ fuzz: $(FUZZ) ## Try any template with any values, and any URL, for a minute; SE
 BENCH := $(if $(ONLY),--only $(ONLY)) $(if $(ROUNDS),--rounds $(ROUNDS)) $(if $(QUICK),--quick) $(if $(JSON),--json $(abspath $(JSON)))
 
 .PHONY: bench
-bench: $(if $(filter render,$(ONLY)),,assets) ## Measure the figures of docs/benchmarks.md, for about 20 minutes; ONLY=throughput ROUNDS=1 QUICK=1 JSON=FILE
+bench: $(if $(filter render,$(ONLY)),,assets) ## Measure the figures of docs/benchmarks.md, for about 50 minutes; ONLY=throughput ROUNDS=1 QUICK=1 JSON=FILE
 	@printf 'bench: compiling for release; with nothing cached that takes about 8 minutes on two cores\n'
 	$(CARGO) bench $(LOCKED) --bench figures -- $(BENCH)
 

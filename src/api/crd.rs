@@ -90,7 +90,7 @@ fn plain_integers(schema: &mut JSONSchemaProps) {
     walk(schema, &mut |s| {
         if s.type_.as_deref() == Some("integer") && s.format.as_deref().is_some_and(|f| f.starts_with("uint")) {
             s.format = None;
-            s.minimum = None;
+            s.minimum = s.minimum.filter(|minimum| *minimum > 0.0);
         }
     });
 }

@@ -37,8 +37,8 @@ pub struct Endpoint {
     #[schemars(extend("maxProperties" = 32, "x-kubernetes-map-type" = "atomic", "x-kubernetes-validations" = [
         {"rule": "self.all(k, k.matches('^[A-Za-z0-9-]{1,128}$'))",
          "message": "header names are letters, digits and dashes"},
-        {"rule": "self.all(k, !(k.lowerAscii() in ['host', 'content-length', 'content-type', 'transfer-encoding', 'connection', 'user-agent', 'webhook-id', 'webhook-timestamp', 'webhook-signature']))",
-         "message": "host, content-length, content-type, transfer-encoding, connection, user-agent and webhook-* are set by Pennant; the content type is that of the template"},
+        {"rule": "self.all(k, !(k.lowerAscii() in ['host', 'content-length', 'content-type', 'transfer-encoding', 'connection', 'keep-alive', 'te', 'trailer', 'upgrade', 'expect', 'proxy-authorization', 'proxy-connection', 'user-agent', 'webhook-id', 'webhook-timestamp', 'webhook-signature']))",
+         "message": "host, content-length, content-type, user-agent, webhook-* and those of the connection (connection, transfer-encoding, upgrade, expect, proxy-authorization, …) are set by Pennant; the content type is that of the template"},
     ]), schema_with = "texts")]
     pub headers: Option<BTreeMap<String, String>>,
     /// Credentials; at most one kind.
@@ -189,6 +189,10 @@ pub struct TokenAuth {
     /// Header; default `Authorization`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 128), regex(pattern = r"^[A-Za-z0-9-]+$"))]
+    #[schemars(extend("x-kubernetes-validations" = [
+        {"rule": "!(self.lowerAscii() in ['host', 'content-length', 'content-type', 'transfer-encoding', 'connection', 'keep-alive', 'te', 'trailer', 'upgrade', 'expect', 'proxy-authorization', 'proxy-connection', 'user-agent', 'webhook-id', 'webhook-timestamp', 'webhook-signature'])",
+         "message": "this header is set by Pennant or by the connection; name another, such as X-Token"},
+    ]))]
     pub header: Option<String>,
     /// Word before the token; default `Bearer` in `Authorization`, none in any other header.
     #[serde(default, skip_serializing_if = "Option::is_none")]

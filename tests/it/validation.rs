@@ -36,6 +36,10 @@ fn object(kind: &str, name: &str, spec: Value) -> Value {
     json!({"apiVersion": "pennant.dev/v1alpha1", "kind": kind, "metadata": {"name": name}, "spec": spec})
 }
 
+fn delivery_policy(policy: Value) -> Value {
+    notification(json!({"delivery": policy}))
+}
+
 fn app() -> Value {
     json!({"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"})
 }
@@ -128,6 +132,12 @@ fn bad_endpoints() -> Vec<Bad> {
             endpoint(json!({"auth": {"token": {"secretKeyRef": secret, "header": "X:Y"}}})),
             "should match",
         ),
+        ("a header of the connection", endpoint(json!({"headers": {"Upgrade": "h2c"}})), "are set by Pennant"),
+        (
+            "a token in a header of ours",
+            endpoint(json!({"auth": {"token": {"secretKeyRef": secret, "header": "Transfer-Encoding"}}})),
+            "name another, such as X-Token",
+        ),
         ("an unknown field", endpoint(json!({"header": {}})), "unknown field \"spec.endpoint.header\""),
     ]
 }
@@ -178,6 +188,16 @@ fn bad_notifications() -> Vec<Bad> {
             retry(json!({"max": "1s"})),
             "initial (default 5s) must not be over max (default 10m)",
         ),
+        (
+            "an order of its own",
+            delivery_policy(json!({"ordering": "Cluster"})),
+            "supported values: \"Target\", \"Pipeline\"",
+        ),
+        ("a rate of nothing", delivery_policy(json!({"rate": {"perSecond": 0}})), "greater than or equal to 1"),
+        ("a rate without a number", delivery_policy(json!({"rate": {"burst": 5}})), "perSecond: Required value"),
+        ("nothing kept", delivery_policy(json!({"retain": {"perLane": 0}})), "greater than or equal to 1"),
+        ("kept for ever", delivery_policy(json!({"retain": {"maxAge": "9000h"}})), "from 1m to 8760h"),
+        ("kept in words", delivery_policy(json!({"retain": {"maxAge": "a week"}})), "such as 24h or 168h"),
         ("initial under 100ms", retry(json!({"initial": "1ms"})), "initial must be at least 100ms"),
         ("max over an hour", retry(json!({"max": "2h"})), "max at most 1h"),
         ("a gap in words", retry(json!({"initial": "a while"})), "durations such as 5s, 10m or 24h"),

@@ -95,7 +95,6 @@ impl Reply {
     }
 
     /// Not before so much time has passed.
-    #[allow(dead_code, reason = "chaos uses it")]
     pub fn after(self, span: Duration) -> Self {
         self.with(|answer| answer.after = span)
     }
@@ -230,7 +229,6 @@ impl Receiver {
     }
 
     /// Decides what is done with requests for which there is neither a script nor a rule.
-    #[allow(dead_code, reason = "chaos uses it")]
     pub fn decide(&self, decide: impl FnMut(&Request) -> Reply + Send + 'static) {
         lock(&self.book).decide = Some(Box::new(decide));
     }
