@@ -5,19 +5,18 @@
 //!
 //! It has two sockets of one port. One holds the port and never listens, so that nobody else gets it while the other is away.
 
-use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
+use tokio::io::{AsyncWriteExt as _, BufReader};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
 use crate::script::Body;
-use crate::support::receiver::Request;
+use crate::support::receiver::{Request, closed, read};
 
 /// Between two bytes of what drips.
 const DRIP: Duration = Duration::from_millis(100);
@@ -220,31 +219,4 @@ async fn drip(stream: &mut BufReader<TcpStream>, first: &[u8]) -> bool {
         said = stream.write_all(b"x").await;
     }
     false
-}
-
-/// Waits until the other side has gone.
-async fn closed(stream: &mut BufReader<TcpStream>) {
-    while let Ok(1..) = stream.read(&mut [0; 1024]).await {}
-}
-
-async fn read(stream: &mut BufReader<TcpStream>) -> Option<Request> {
-    let mut head = Vec::new();
-    loop {
-        let mut line = String::new();
-        if stream.read_line(&mut line).await.ok()? == 0 {
-            return None;
-        }
-        match line.trim_end() {
-            "" => break,
-            line => head.push(line.to_owned()),
-        }
-    }
-    let mut words = head.first()?.split(' ');
-    let (method, path) = (words.next()?.to_owned(), words.next()?.to_owned());
-    let pairs = head[1..].iter().filter_map(|line| line.split_once(':'));
-    let headers: BTreeMap<_, _> = pairs.map(|(name, value)| (name.to_lowercase(), value.trim().to_owned())).collect();
-    let length = headers.get("content-length").and_then(|l| l.parse().ok()).unwrap_or(0);
-    let mut body = vec![0; length];
-    stream.read_exact(&mut body).await.ok()?;
-    Some(Request { at: Instant::now(), method, path, headers, body, answered: None })
 }

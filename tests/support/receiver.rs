@@ -296,11 +296,12 @@ async fn serve(stream: impl AsyncRead + AsyncWrite + Unpin, book: Arc<Mutex<Book
 }
 
 /// Waits until the other side has gone.
-async fn closed(stream: &mut (impl AsyncRead + Unpin)) {
+pub async fn closed(stream: &mut (impl AsyncRead + Unpin)) {
     while let Ok(1..) = stream.read(&mut [0; 1024]).await {}
 }
 
-async fn read(stream: &mut BufReader<impl AsyncRead + Unpin>) -> Option<Request> {
+/// One request; nothing when the connection ends before it is whole.
+pub async fn read(stream: &mut BufReader<impl AsyncRead + Unpin>) -> Option<Request> {
     let mut head = Vec::new();
     loop {
         let mut line = String::new();
