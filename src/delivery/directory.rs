@@ -196,14 +196,8 @@ impl Directory {
 
     /// All notifications, by namespace and name.
     #[must_use]
-    pub fn all_notifications(&self) -> HashMap<(String, String), Arc<EffectiveNotification>> {
+    pub fn notifications(&self) -> HashMap<(String, String), Arc<EffectiveNotification>> {
         self.read(|k| k.notifications.clone())
-    }
-
-    /// All notifications.
-    #[must_use]
-    pub fn notifications(&self) -> Vec<Arc<EffectiveNotification>> {
-        self.read(|k| k.notifications.values().cloned().collect())
     }
 
     /// Whether this delivery may be sent now.

@@ -60,7 +60,7 @@ fn surplus(parts: &Parts, cap: usize, most: usize, failing: &Failing) -> Vec<Sur
     let directory = &parts.directory;
     // Of a notification that is gone, what is built in holds.
     let mut retain = HashMap::new();
-    for ((namespace, name), notification) in directory.all_notifications() {
+    for ((namespace, name), notification) in directory.notifications() {
         retain.insert((namespace, name), notification.delivery.retain);
     }
     let cursors = directory.cursors();

@@ -102,11 +102,11 @@ async fn changed(ctx: &Context, namespace: &str, name: &str) {
 fn set_wanted(ctx: &Context) {
     ctx.config_maps.set_wanted(|| {
         let all = ctx.deliveries.directory.notifications();
-        all.iter().flat_map(|n| &n.config_maps).map(ConfigMapKey::object).collect()
+        all.values().flat_map(|n| &n.config_maps).map(ConfigMapKey::object).collect()
     });
     ctx.secrets.set_wanted(|| {
         let all = ctx.deliveries.directory.notifications();
-        let sending = all.iter().filter_map(|n| n.sending.as_ref().ok());
+        let sending = all.values().filter_map(|n| n.sending.as_ref().ok());
         sending.flat_map(crate::config::Sending::secrets).map(|needed| needed.secret()).collect()
     });
 }

@@ -1,13 +1,14 @@
-//! Rules of every kind over small objects, and any JSON at all over every kind.
+//! Rules of every kind over small objects.
 // The tables write their JSON in place.
 #![allow(clippy::needless_pass_by_value)]
 
 use kube::core::DynamicObject;
-use proptest::prelude::*;
 use serde_json::{Map, Value, json};
 
 use super::*;
 use Status::{Current, Failed, InProgress, NotFound, Terminating};
+
+mod properties;
 
 const KUSTOMIZATION: (&str, &str) = ("kustomize.toolkit.fluxcd.io/v1", "Kustomization");
 const HELM_RELEASE: (&str, &str) = ("helm.toolkit.fluxcd.io/v2", "HelmRelease");
@@ -371,127 +372,4 @@ fn messages_are_cut_between_characters() {
         json!({"conditions": [{"type": "Stalled", "status": "True", "reason": long, "message": format!("x{long}")}]});
     let seen = look(OTHER, json!({}), status);
     assert_eq!((seen.message.len(), seen.reason.len()), (MAX_MESSAGE - 1, MAX_REASON));
-}
-
-/// Any JSON, rich in the words that the rules look for.
-fn anything() -> impl Strategy<Value = Value> {
-    let word = prop::sample::select(vec![
-        "True",
-        "False",
-        "Unknown",
-        "Ready",
-        "Stalled",
-        "Reconciling",
-        "Progressing",
-        "Available",
-        "Complete",
-        "deployed",
-        "ProgressDeadlineExceeded",
-        "ArtifactFailed",
-        "OnDelete",
-        "web:1",
-        "é@:/",
-        "",
-    ]);
-    let key = prop::sample::select(vec![
-        "conditions",
-        "type",
-        "status",
-        "reason",
-        "message",
-        "observedGeneration",
-        "history",
-        "chartVersion",
-        "replicas",
-        "updatedReplicas",
-        "readyReplicas",
-        "availableReplicas",
-        "desiredNumberScheduled",
-        "template",
-        "spec",
-        "containers",
-        "image",
-        "suspend",
-        "paused",
-        "updateStrategy",
-        "rollingUpdate",
-        "partition",
-        "lastAppliedRevision",
-        "lastAttemptedRevision",
-        "progressDeadlineSeconds",
-    ]);
-    let leaf = prop_oneof![
-        Just(Value::Null),
-        any::<bool>().prop_map(Value::from),
-        prop_oneof![-3..5_i64, any::<i64>()].prop_map(Value::from),
-        any::<f64>().prop_map(Value::from),
-        word.prop_map(Value::from),
-        "\\PC{0,2000}".prop_map(Value::from),
-    ];
-    leaf.prop_recursive(5, 64, 8, move |inner| {
-        prop_oneof![
-            prop::collection::vec(inner.clone(), 0..5).prop_map(Value::from),
-            prop::collection::btree_map(key.clone().prop_map(str::to_owned), inner, 0..8)
-                .prop_map(|m| Value::Object(m.into_iter().collect())),
-        ]
-    })
-}
-
-/// Fields of the right names and mostly the right types, so that the rules are passed through to their ends.
-fn plausible() -> impl Strategy<Value = (Value, Value)> {
-    let small = || -1..4_i64;
-    let texts =
-        || prop::sample::select(vec!["True", "False", "Unknown", "Progressing", "BuildFailed", "NewReplicaSetAvailable"]);
-    let condition = (
-        prop::sample::select(vec!["Ready", "Stalled", "Reconciling", "Progressing", "Available", "Failed", "Complete"]),
-        texts(),
-        texts(),
-        prop::option::of(small()),
-    )
-        .prop_map(|(t, s, r, g)| json!({"type": t, "status": s, "reason": r, "message": "m", "observedGeneration": g}));
-    let counts = prop::collection::vec(small(), 8);
-    (counts, prop::collection::vec(condition, 0..4), anything()).prop_map(|(n, conditions, rest)| {
-        let spec = json!({"replicas": n[0], "template": rest,
-            "updateStrategy": {"rollingUpdate": {"partition": if n[1] < 0 { i64::MIN } else { n[1] }}}});
-        let status = json!({"observedGeneration": n[2], "replicas": n[3], "updatedReplicas": n[4], "readyReplicas": n[5],
-            "availableReplicas": n[6], "desiredNumberScheduled": n[7], "conditions": conditions, "history": rest});
-        (spec, status)
-    })
-}
-
-proptest! {
-    /// No shape of an object makes it panic or say what it must not.
-    #[test]
-    fn any_object_is_observed(
-        kind in prop::sample::select(ALL.to_vec()),
-        (spec, status) in prop_oneof![(anything(), anything()), plausible()],
-        whole in prop::option::weighted(0.1, anything()),
-        generation in prop::option::of(prop_oneof![-1..3_i64, any::<i64>()]),
-    ) {
-        let mut object = object(kind, &spec, &status);
-        object.metadata.generation = generation;
-        if let Some(data) = whole {
-            object.data = data;
-        }
-        let seen = observe(Some(&object));
-        prop_assert!(matches!(seen.status, Current | InProgress | Failed));
-        prop_assert!(seen.message.len() <= MAX_MESSAGE && seen.reason.len() <= MAX_REASON);
-        prop_assert!(seen.revision.len() <= 256 && seen.attempted_revision.len() <= 256);
-        if seen.status == Current {
-            prop_assert!(seen.message.is_empty() && seen.reason.is_empty());
-            prop_assert_eq!(&seen.revision, &seen.attempted_revision, "what is Current runs what was tried");
-        }
-        prop_assert_eq!(observe(Some(&object)), seen, "the same object says the same");
-    }
-
-    /// Counting pods can change what a workload is, never which revision it tries.
-    #[test]
-    fn scaling_is_no_new_revision(
-        kind in prop::sample::select(vec![DEPLOYMENT, STATEFUL_SET, DAEMON_SET]),
-        replicas in 0..9_i64,
-        (_, status) in plausible(),
-    ) {
-        let spec = workload(json!({"replicas": replicas}));
-        prop_assert_eq!(look(kind, spec, status).attempted_revision, "2,sha256:ab");
-    }
 }
