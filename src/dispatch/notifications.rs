@@ -1,7 +1,8 @@
 //! Notifications: understood when they change, and told what became of them.
 //!
 //! In: watch events, figures, Secrets and ConfigMaps that changed. Out: the directory's entries, which of those are watched, and
-//! `Notification.status`, written at once when people wait for it and else at most once a second.
+//! `Notification.status`, written at once when people wait for it, within a second when a condition has
+//! changed or nothing had for a while, and while only figures change, every five.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -25,7 +26,10 @@ use crate::report::status::{self, StatusError};
 use crate::send::NotSent;
 use crate::telemetry::metrics::Watch;
 
-const WRITE_EVERY: Duration = Duration::from_secs(1);
+/// After a pause, figures are written when they have been out of date for so long.
+const WRITE_AFTER: Duration = Duration::from_secs(1);
+/// While only they change, and all the time, at most so often: with many notifications it would be a noticeable part of the cost.
+const WRITE_EVERY: Duration = Duration::from_secs(5);
 
 /// What was last written of each status, so that a copy that lags is not taken for the truth, and when it was first out of date.
 #[derive(Debug, Default)]
@@ -36,6 +40,17 @@ struct Last {
     version: u64,
     status: NotificationStatus,
     stale_since: Option<Instant>,
+    written: Option<Instant>,
+}
+
+impl Last {
+    /// How long `new` may still wait, when the first difference came up at `since`.
+    fn left(&self, new: &NotificationStatus, since: Instant, now: Instant) -> Duration {
+        let soon = since + WRITE_AFTER;
+        let only_figures = self.status.conditions == new.conditions;
+        let due = self.written.filter(|_| only_figures).map_or(soon, |at| soon.max(at + WRITE_EVERY));
+        due.saturating_duration_since(now)
+    }
 }
 
 impl Followed for Notification {
@@ -139,7 +154,7 @@ impl Written {
         if version < known.version {
             return known;
         }
-        Last { version, status: notification.status.clone().unwrap_or_default(), stale_since: known.stale_since }
+        Last { version, status: notification.status.clone().unwrap_or_default(), ..known }
     }
 
     fn put(&self, uid: String, last: Last) {
@@ -151,7 +166,7 @@ impl Written {
     }
 }
 
-/// Brings the status of one notification up to date: figures at most once a second, unless it is the last time.
+/// Brings the status of one notification up to date: figures not at once, unless it is the last time.
 pub async fn tell(notification: &Notification, ctx: &Context, last_time: bool) -> Result<Action, StatusError> {
     let (namespace, name) = place(notification);
     let Some(effective) = ctx.deliveries.directory.notification(&namespace, &name) else {
@@ -170,7 +185,7 @@ pub async fn tell(notification: &Notification, ctx: &Context, last_time: bool) -
         return Ok(Action::await_change());
     }
     let since = *last.stale_since.get_or_insert_with(Instant::now);
-    let left = WRITE_EVERY.saturating_sub(since.elapsed());
+    let left = last.left(&new, since, Instant::now());
     if !left.is_zero() && !last_time && !figures::urgent(&last.status, &new) {
         ctx.written.put(uid, last);
         return Ok(Action::requeue(left));
@@ -179,7 +194,7 @@ pub async fn tell(notification: &Notification, ctx: &Context, last_time: bool) -
     warn_if_worse(ctx, notification, &last.status, &new);
     if let Some(version) = version {
         let version = api::version(Some(&version));
-        ctx.written.put(uid, Last { version, status: new, stale_since: None });
+        ctx.written.put(uid, Last { version, status: new, stale_since: None, written: Some(Instant::now()) });
     }
     Ok(Action::await_change())
 }
@@ -235,4 +250,31 @@ pub fn object_reference(ctx: &Context, namespace: &str, name: &str) -> Option<Ob
         uid: Some(uid),
         ..ObjectReference::default()
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::conditions::{DELIVERING, set};
+
+    #[test]
+    fn conditions_are_written_soon_and_figures_when_it_is_worth_it() {
+        let now = Instant::now();
+        let (old, counted) =
+            (NotificationStatus::default(), NotificationStatus { pending: 1, ..NotificationStatus::default() });
+        let mut stuck = counted.clone();
+        set(&mut stuck.conditions, DELIVERING, ConditionStatus::False, "R", "m", None, api::now());
+        let last = |written| Last { status: old.clone(), written, ..Last::default() };
+        for (what, written, new, seconds) in [
+            ("after a pause", None, &counted, 1),
+            ("figures", Some(now), &counted, 5),
+            ("a condition", Some(now), &stuck, 1),
+        ] {
+            assert_eq!(last(written).left(new, now, now), Duration::from_secs(seconds), "{what}");
+        }
+        assert_eq!(
+            last(Some(now)).left(&counted, now + Duration::from_secs(9), now + Duration::from_secs(11)),
+            Duration::ZERO
+        );
+    }
 }

@@ -1,6 +1,7 @@
 //! Where the dispatcher stands with one pipeline: its cursors in memory, and what is persisted of them.
 //!
-//! In: what the watch brings, what was recorded, what was sent. Out: `Pipeline.status.dispatched`, at most once a second.
+//! In: what the watch brings, what was recorded, what was sent. Out: `Pipeline.status.dispatched`, at most once a second while
+//! cursors move, and while they do not, after ten.
 
 use std::collections::{BTreeMap, HashMap};
 use std::time::{Duration, Instant};
@@ -15,8 +16,11 @@ use crate::api::pipeline::{Cursor, Dispatched};
 use crate::api::{self, Pipeline};
 use crate::telemetry::metrics::{ApiWrite, WriteResult};
 
-/// Cursors and times are persisted at most so often.
+/// Cursors are persisted at most so often: changes below them can leave the log, and every change in it costs with each write.
 const PERSIST_EVERY: Duration = Duration::from_secs(1);
+/// When only the times of what was sent have changed: while much is sent, a write of the whole status each second would be a
+/// noticeable part of its cost, and nobody needs these to the second.
+const SENT_EVERY: Duration = Duration::from_secs(10);
 /// When a stale copy was in the way: the watch is about to bring the newer one.
 pub const SOON: Duration = Duration::from_millis(50);
 
@@ -51,6 +55,23 @@ pub enum PassError {
 /// By subject: the serial up to which its changes were taken.
 pub type Taken = HashMap<String, i64>;
 
+/// Since when what is persisted is out of date.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Dirty {
+    cursors: Option<Instant>,
+    sent: Option<Instant>,
+}
+
+impl Dirty {
+    /// When it is to be persisted, after it last was.
+    fn due(self, persisted: Option<Instant>) -> Option<Instant> {
+        let cursors = self.cursors.map(|since| since + PERSIST_EVERY);
+        let sent =
+            self.sent.map(|since| since + PERSIST_EVERY).map(|soon| persisted.map_or(soon, |at| soon.max(at + SENT_EVERY)));
+        cursors.into_iter().chain(sent).min()
+    }
+}
+
 /// Where the dispatcher stands with one pipeline.
 #[derive(Clone, Debug, Default)]
 pub struct Standing {
@@ -58,7 +79,9 @@ pub struct Standing {
     pub(super) turn: u64,
     pub(super) position: Position,
     stored: Stored,
-    dirty: Option<Instant>,
+    dirty: Dirty,
+    /// When it was last persisted.
+    persisted: Option<Instant>,
     /// By notification with a held cursor: how far each subject was taken all the same. What is taken is not looked at again, even
     /// if a person has deleted what came of it, as one does who makes room under a quota, or if changes are made one, which then
     /// may mean something that they did not mean before.
@@ -89,12 +112,12 @@ impl Standing {
     fn adopt(&mut self, stored: Stored) {
         let dispatched: Option<Dispatched> = serde_json::from_value(stored.raw.clone()).ok().flatten();
         let known = std::mem::replace(&mut self.position, dispatched.as_ref().map(Position::from).unwrap_or_default());
-        self.dirty = None;
+        self.dirty = Dirty::default();
         // What was sent was sent, whoever writes the cursors.
         for (subject, time) in known.last_sent {
             if self.position.last_sent.get(&subject).is_none_or(|t| *t < time) && dispatched.is_some() {
                 self.position.last_sent.insert(subject, time);
-                self.touch();
+                self.dirty.sent.get_or_insert_with(Instant::now);
             }
         }
         self.stored = stored;
@@ -105,21 +128,21 @@ impl Standing {
         self.stored.raw.is_null()
     }
 
-    fn touch(&mut self) {
-        self.dirty.get_or_insert_with(Instant::now);
+    fn moved(&mut self) {
+        self.dirty.cursors.get_or_insert_with(Instant::now);
     }
 
     /// Whether something is to be persisted.
     #[must_use]
     pub fn is_dirty(&self) -> bool {
-        self.dirty.is_some()
+        self.dirty != Dirty::default()
     }
 
     /// Takes over cursors that need not be persisted at once.
     pub(super) fn put_cursors(&mut self, cursors: BTreeMap<String, Cursor>) {
         if cursors != self.position.cursors {
             self.position.cursors = cursors;
-            self.touch();
+            self.moved();
         }
     }
 
@@ -133,7 +156,7 @@ impl Standing {
         ctx: &Context,
     ) -> Result<Saved, PassError> {
         let before = std::mem::replace(&mut self.position.cursors, cursors.clone());
-        self.touch();
+        self.moved();
         let saved = self.save(of, serial, ctx).await;
         if !matches!(saved, Ok(Saved::Done)) && self.position.cursors == cursors {
             self.position.cursors = before;
@@ -148,7 +171,7 @@ impl Standing {
         {
             cursor.serial = serial;
             self.above.get_mut(notification).into_iter().for_each(|above| above.retain(|_, taken| *taken > serial));
-            self.touch();
+            self.moved();
         }
     }
 
@@ -176,14 +199,14 @@ impl Standing {
             *known = time.max(*known);
         }
         last.retain(|subject, _| facts.as_ref().is_none_or(|f| f.subjects.contains_key(subject)));
-        self.touch();
+        self.dirty.sent.get_or_insert_with(Instant::now);
     }
 
     /// Persists what has changed, if it is time. Gives how long it may wait otherwise.
     pub(super) async fn keep(&mut self, of: &PipelineRef, ctx: &Context) -> Result<Option<Duration>, PassError> {
         self.gather(of, ctx);
-        let Some(since) = self.dirty else { return Ok(None) };
-        let left = PERSIST_EVERY.saturating_sub(since.elapsed());
+        let Some(due) = self.dirty.due(self.persisted) else { return Ok(None) };
+        let left = due.saturating_duration_since(Instant::now());
         if !left.is_zero() {
             return Ok(Some(left));
         }
@@ -198,13 +221,12 @@ impl Standing {
         match persist::write(&ctx.client, of, &self.stored.raw, &new, serial).await {
             Ok(Persisted::Done(stored)) => {
                 count(WriteResult::Ok);
-                self.stored = stored;
-                self.dirty = None;
+                self.is_stored(stored);
                 Ok(Saved::Done)
             }
             Ok(Persisted::Gone) => {
                 count(WriteResult::Conflict);
-                self.dirty = None;
+                self.dirty = Dirty::default();
                 Ok(Saved::Gone)
             }
             Ok(Persisted::Stale) => {
@@ -223,6 +245,10 @@ impl Standing {
         }
     }
 
+    fn is_stored(&mut self, stored: Stored) {
+        (self.stored, self.dirty, self.persisted) = (stored, Dirty::default(), Some(Instant::now()));
+    }
+
     /// After a surprise: what stands there counts. If it is ours, the answer had only been lost.
     async fn reread(
         &mut self,
@@ -233,8 +259,7 @@ impl Standing {
     ) -> Result<Saved, PassError> {
         let Some((stored, log)) = persist::read(&ctx.client, of).await? else { return Ok(Saved::Gone) };
         if serde_json::to_value(ours).is_ok_and(|ours| ours == stored.raw) {
-            self.stored = stored;
-            self.dirty = None;
+            self.is_stored(stored);
             return Ok(Saved::Done);
         }
         if stored.raw != self.stored.raw {
@@ -243,5 +268,27 @@ impl Standing {
         }
         self.stored.version = stored.version;
         if serial.is_some_and(|serial| log != Some(serial)) { Ok(Saved::Stale) } else { Err(PassError::Refused) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cursors_are_persisted_soon_and_times_when_it_is_worth_it() {
+        let now = Instant::now();
+        let after = |seconds| now + Duration::from_secs(seconds);
+        let (moved, sent) = (Dirty { cursors: Some(now), sent: None }, Dirty { cursors: None, sent: Some(now) });
+        for (dirty, persisted, due) in [
+            (Dirty::default(), Some(now), None),
+            (moved, Some(now), Some(after(1))),
+            (sent, None, Some(after(1))),
+            (sent, Some(now), Some(after(10))),
+            (Dirty { cursors: Some(after(3)), ..sent }, Some(now), Some(after(4))),
+            (Dirty { sent: Some(after(30)), ..Dirty::default() }, Some(now), Some(after(31))),
+        ] {
+            assert_eq!(dirty.due(persisted), due, "{dirty:?}");
+        }
     }
 }

@@ -48,12 +48,14 @@ pub(super) async fn reconcile(
         return Ok(Action::await_change());
     };
     let mut last = Error::Deadline;
+    let mut lossy = false;
     for _ in 0..TRIES {
         // Not before the write: what is gathered must not grow old while waiting.
         if !ctx.stop.run_until_cancelled(ctx.lease.wait(DEADLINE)).await.unwrap_or(false) {
             return Ok(Action::await_change());
         }
-        if memory.is_uncertain() {
+        let live = memory.is_uncertain() || lossy;
+        if live {
             match read(&api, &key.name).await? {
                 Some(live) => memory.learn(live),
                 None => return Ok(Action::await_change()),
@@ -78,6 +80,11 @@ pub(super) async fn reconcile(
             memory.settle(taken);
             return Ok(Action::await_change());
         };
+        if next.merged && !live {
+            // Nothing is made one for want of a look at the cursors as they stand now.
+            lossy = true;
+            continue;
+        }
         next.status.log.iter_mut().for_each(|log| log.epoch = epoch);
         memory.sending(next.status.log.as_ref().map_or(i64::MIN, |l| l.serial), taken);
         match write(ctx, &api, &base, &next, memory, &mut turn).await? {

@@ -31,6 +31,8 @@ pub(super) struct Next {
     pub status: PipelineStatus,
     /// Its bytes as JSON.
     pub bytes: usize,
+    /// Two changes were made one. A newer base, with cursors that have moved on, may have room for both.
+    pub merged: bool,
 }
 
 /// One target and what was read of it.
@@ -75,12 +77,17 @@ pub(super) fn next(base: Base<'_>, observed: Result<&[Observed], &Refused>, now:
         return None;
     }
     let cursors = status.dispatched.iter().flat_map(|d| d.cursors.clone()).collect::<Vec<_>>();
+    let count = |status: &PipelineStatus| status.log.as_ref().map_or(0, |log| log.changes.len());
     if let Some(log) = status.log.as_mut() {
         prune(log, &cursors);
+    }
+    let wanted = count(&status);
+    if let Some(log) = status.log.as_mut() {
         compact(log);
     }
     let bytes = fit(&mut status, MAX_STATUS);
-    Some(Next { status, bytes })
+    let merged = count(&status) < wanted;
+    Some(Next { status, bytes, merged })
 }
 
 /// The environments in spec order, and whether some target has to wait for its cache.
@@ -197,6 +204,23 @@ mod tests {
         let observed = vec![(target("dev", "a"), runs("1")), (target("prod", "b"), runs("1"))];
         let status = next(base(None), Ok(&observed), at(10)).unwrap().status;
         (observed, status)
+    }
+
+    #[test]
+    fn it_is_told_when_changes_were_made_one_for_want_of_a_cursor_that_has_moved() {
+        let (mut observed, mut status) = seen();
+        for revision in 2..=9 {
+            observed[0].1 = runs(&revision.to_string());
+            let next = next(base(Some(&status)), Ok(&observed), at(20 + revision)).unwrap();
+            assert!(!next.merged, "{revision}");
+            status = next.status;
+        }
+        observed[0].1 = runs("10");
+        assert!(next(base(Some(&status)), Ok(&observed), at(40)).unwrap().merged);
+        // As the API server has it meanwhile.
+        let passed = Cursor { serial: status.log.as_ref().unwrap().first + 4, ..Cursor::default() };
+        status.dispatched = Some(Dispatched { cursors: vec![passed], ..Dispatched::default() });
+        assert!(!next(base(Some(&status)), Ok(&observed), at(40)).unwrap().merged);
     }
 
     #[test]
