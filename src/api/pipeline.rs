@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::Time;
 use super::conditions::Condition;
+use super::notification::NotificationLayer;
 use super::refs::{AppRef, ClusterAppRef, PartialAppRef};
 
 /// At most so many targets in one pipeline; more make it `Ready=False`, `TooManyTargets`.
@@ -38,6 +39,10 @@ pub struct PipelineSpec {
     #[schemars(length(min = 1, max = 32))]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
     pub environments: Vec<Environment>,
+    /// What is different for this pipeline from the notifications of its namespace, and notifications of its own.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 16), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
+    pub notifications: Vec<NotificationLayer>,
 }
 
 /// One environment of a pipeline.
@@ -50,6 +55,10 @@ pub struct Environment {
     /// Where the application runs in this environment; at least one.
     #[schemars(length(min = 1, max = 256), extend("x-kubernetes-list-type" = "atomic"))]
     pub targets: Vec<Target>,
+    /// What is different for this environment.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 16), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
+    pub notifications: Vec<NotificationLayer>,
 }
 
 /// One namespace in which the application object lives.
@@ -62,6 +71,10 @@ pub struct Target {
     /// Overrides fields of the pipeline's `appRef`, so that one namespace can hold many applications.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub app_ref: Option<PartialAppRef>,
+    /// What is different for this target.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 16), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
+    pub notifications: Vec<NotificationLayer>,
 }
 
 /// What the controllers know of a pipeline.
@@ -253,6 +266,29 @@ pub struct Dispatched {
     /// When each subject was last told of with success.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub last_sent: Vec<LastSent>,
+    /// Notifications that something is wrong with for a target, or for all; at most 100.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub notifications: Vec<InTrouble>,
+}
+
+/// A notification that cannot be sent as things are.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct InTrouble {
+    /// Name of the notification.
+    pub name: String,
+    /// The environment; absent: all of them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub environment: Option<String>,
+    /// The target, as the change log names it after `target/`; absent: all of them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub target: Option<String>,
+    /// Always `false`; what is ready is not listed.
+    pub ready: bool,
+    /// One word on why.
+    pub reason: String,
+    /// Layer, field and remedy.
+    pub message: String,
 }
 
 /// How far into the change log one notification has been taken.

@@ -6,10 +6,13 @@ use std::time::Duration;
 use kube::ResourceExt as _;
 
 use super::delivering::{Delivering, delivering};
+use super::layers::{Folded, Layer, fold};
 use super::problem::Problem;
+use super::rules;
 use super::selector::PipelineSelector;
 use super::sending::{self, Sending};
 use super::template::{self, Text};
+use super::trust::Ways;
 use crate::api::refs::ConfigMapKey;
 use crate::api::{Notification, NotificationSpec};
 use crate::trigger::Triggers;
@@ -59,21 +62,73 @@ pub struct Intake {
     pub triggers: Triggers,
 }
 
-/// Understands a notification.
+/// Understands a notification by itself.
 #[must_use]
 pub fn resolve(notification: &Notification, given: &Given<'_>) -> EffectiveNotification {
     let namespace = notification.namespace().unwrap_or_default();
-    let spec = &notification.spec;
-    let (delivery, problem) = match delivering(spec.delivery.as_ref()) {
+    let uid = notification.uid().unwrap_or_default();
+    understand(&notification.spec, &namespace, uid, notification.metadata.generation, given)
+}
+
+/// What layers come to, least specific first, all of one namespace. `uid` says whose notification it is: of the Notification that
+/// lies beneath, or of the pipeline whose own it is.
+#[must_use]
+pub fn resolve_layers(layers: &[Layer], namespace: &str, uid: &str, given: &Given<'_>) -> EffectiveNotification {
+    let mut ways = Ways::default();
+    let (folded, spec) = match fold(layers, |folded| ways.see(folded)).and_then(|folded| Ok((typed(&folded)?, folded))) {
+        Ok((spec, folded)) => (folded, spec),
+        Err(problem) => return unusable(uid, problem),
+    };
+    let mut effective = understand(&spec, namespace, uid.to_owned(), None, given);
+    if effective.sending.is_ok()
+        && let Err(problem) = ways.check(&folded)
+    {
+        effective.sending = Err(problem);
+    }
+    for problem in [effective.intake.as_mut().err(), effective.sending.as_mut().err()].into_iter().flatten() {
+        let author = problem.pointer().and_then(|pointer| folded.author(&pointer)).map(ToString::to_string);
+        if let Some(author) = author {
+            *problem = Problem::Layer { author, problem: Box::new(problem.clone()) };
+        }
+    }
+    effective
+}
+
+fn typed(folded: &Folded) -> Result<NotificationSpec, Problem> {
+    serde_path_to_error::deserialize(serde_json::Value::Object(folded.value.clone()))
+        .map_err(|e| Problem::invalid(format!("spec.{}", e.path()), e.inner().to_string()))
+}
+
+/// Neither recorded nor sent: what it should be cannot even be told.
+fn unusable(uid: &str, problem: Problem) -> EffectiveNotification {
+    EffectiveNotification {
+        uid: uid.to_owned(),
+        generation: None,
+        intake: Err(problem.clone()),
+        config_maps: Vec::new(),
+        sending: Err(problem),
+        suspend: false,
+        delivery: Delivering::default(),
+    }
+}
+
+fn understand(
+    spec: &NotificationSpec,
+    namespace: &str,
+    uid: String,
+    generation: Option<i64>,
+    given: &Given<'_>,
+) -> EffectiveNotification {
+    let (delivery, problem) = match rules::check(spec).and_then(|()| delivering(spec.delivery.as_ref())) {
         Ok(delivery) => (delivery, None),
         Err(problem) => (Delivering::default(), Some(problem)),
     };
     EffectiveNotification {
-        uid: notification.uid().unwrap_or_default(),
-        generation: notification.metadata.generation,
+        uid,
+        generation,
         intake: intake(spec),
-        config_maps: template::config_maps(notification),
-        sending: problem.map_or_else(|| sending::sending(spec, &namespace, given), Err),
+        config_maps: template::references(spec, namespace),
+        sending: problem.map_or_else(|| sending::sending(spec, namespace, given), Err),
         suspend: spec.suspend.unwrap_or(false),
         delivery,
     }

@@ -10,16 +10,19 @@
 
 mod delivering;
 pub mod effective;
+pub mod layers;
 mod nearest;
 mod problem;
+mod rules;
 mod selector;
 mod sending;
 mod template;
 #[cfg(test)]
 mod tests;
+mod trust;
 
 pub use delivering::{Delivering, Rate, Retain, Retry};
-pub use effective::{EffectiveNotification, Given, Intake, resolve};
+pub use effective::{EffectiveNotification, Given, Intake, resolve, resolve_layers};
 pub use nearest::nearest;
 pub use problem::{Missing, Problem};
 pub use selector::{PipelineSelector, SelectorError};

@@ -57,6 +57,28 @@ pub enum Problem {
         /// Line, column, name and remedy.
         message: String,
     },
+    /// Credentials of one layer would go where a more specific one leads.
+    #[error(
+        "{credential} is from {owner}, and {field} from {author}: credentials are not sent where a more specific layer leads; set them in that layer, too, or take them away there with remove"
+    )]
+    CredentialOrigin {
+        /// The field with the credentials.
+        credential: String,
+        /// Who wrote them.
+        owner: String,
+        /// The field that leads elsewhere.
+        field: String,
+        /// Who wrote that.
+        author: String,
+    },
+    /// Another problem, with the layer that its field is from.
+    #[error("{problem} (from {author})")]
+    Layer {
+        /// Who wrote the field.
+        author: String,
+        /// What is wrong with it.
+        problem: Box<Problem>,
+    },
     /// `http` without permission.
     #[error("{field}: http sends in clear text; use https, a *.svc name, or start Pennant with --allow-http")]
     InsecureScheme {
@@ -89,8 +111,9 @@ impl Missing {
 impl Problem {
     /// The reason for conditions and deliveries, from the variant.
     #[must_use]
-    pub const fn reason(&self) -> &'static str {
+    pub fn reason(&self) -> &'static str {
         match self {
+            Self::Layer { problem, .. } => problem.reason(),
             Self::Incomplete { .. } | Self::ParameterMissing(_) | Self::ParametersMissing(_) => "Incomplete",
             Self::ConfigMapUnknown(_) => "ConfigMapUnknown",
             Self::ConfigMap { what: Missing::Right, .. } => "ConfigMapUnreadable",
@@ -98,6 +121,7 @@ impl Problem {
             Self::InvalidSpec { .. } | Self::Selector(_) | Self::Trigger(_) => "InvalidSpec",
             Self::Template { .. } => "TemplateInvalid",
             Self::InsecureScheme { .. } => "InsecureScheme",
+            Self::CredentialOrigin { .. } => "CredentialOriginMismatch",
         }
     }
 
@@ -115,8 +139,24 @@ impl Problem {
 
     /// Whether it is only that something has not been read yet, which the next moment will tell.
     #[must_use]
-    pub const fn is_unknown(&self) -> bool {
-        matches!(self, Self::ConfigMapUnknown(_))
+    pub fn is_unknown(&self) -> bool {
+        match self {
+            Self::Layer { problem, .. } => problem.is_unknown(),
+            other => matches!(other, Self::ConfigMapUnknown(_)),
+        }
+    }
+
+    /// The field that it is about, as a JSON Pointer into the spec; `None` if it is about none, or says itself whose it is.
+    #[must_use]
+    pub fn pointer(&self) -> Option<String> {
+        let field = match self {
+            Self::ConfigMap { field, .. } | Self::InsecureScheme { field } => field,
+            Self::InvalidSpec { field, .. } | Self::Template { field, .. } => field.as_str(),
+            Self::Trigger(_) => "spec.triggers",
+            _ => return None,
+        };
+        let path = field.strip_prefix("spec")?.split([' ', ',']).next()?;
+        Some(path.replace(['.', '['], "/").replace(']', ""))
     }
 
     /// The same, with a word on what a template was tried with.

@@ -54,12 +54,15 @@ pub(super) struct Chosen {
 /// The keys of ConfigMaps that a notification refers to: of its template, and of the authorities that it trusts.
 #[must_use]
 pub fn config_maps(notification: &Notification) -> Vec<ConfigMapKey> {
-    let namespace = notification.namespace().unwrap_or_default();
-    let spec = &notification.spec;
+    references(&notification.spec, &notification.namespace().unwrap_or_default())
+}
+
+/// The same of what several layers come to.
+pub(super) fn references(spec: &NotificationSpec, namespace: &str) -> Vec<ConfigMapKey> {
     let template = spec.template.as_ref().and_then(|t| t.config_map_key_ref.as_ref()).map(|from| (&from.name, &from.key));
     let ca = spec.endpoint.as_ref().and_then(|e| e.tls.as_ref()?.ca_from.as_ref()?.config_map_key_ref.as_ref());
     let all = template.into_iter().chain(ca.map(|from| (&from.name, &from.key)));
-    all.map(|(name, key)| ConfigMapKey { namespace: namespace.clone(), name: name.clone(), key: key.clone() }).collect()
+    all.map(|(name, key)| ConfigMapKey { namespace: namespace.to_owned(), name: name.clone(), key: key.clone() }).collect()
 }
 
 /// What a key of a ConfigMap holds; `field` refers to it.

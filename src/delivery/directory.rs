@@ -6,6 +6,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, PoisonError, RwLock};
 
+use super::layered::{Applied, Layered};
 use crate::api::DeliverySpec;
 use crate::config::{EffectiveNotification, Retry};
 
@@ -15,6 +16,8 @@ pub type Cursors = Option<HashMap<String, i64>>;
 /// What a delivery needs to know of its pipeline.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PipelineFacts {
+    /// Its uid.
+    pub uid: String,
     /// Namespace of the pipeline and, for now, of its notifications and deliveries.
     pub namespace: String,
     /// Name of the pipeline.
@@ -87,6 +90,21 @@ struct Known {
     pipelines: HashMap<String, Arc<PipelineFacts>>,
     notifications: HashMap<(String, String), Arc<EffectiveNotification>>,
     cursors: HashMap<String, Arc<Cursors>>,
+    layered: HashMap<String, Arc<Layered>>,
+}
+
+impl Known {
+    fn notification(&self, namespace: &str, name: &str) -> Option<&Arc<EffectiveNotification>> {
+        self.notifications.get(&(namespace.to_owned(), name.to_owned()))
+    }
+
+    /// What holds for one subject of a pipeline.
+    fn effective(&self, pipeline: &str, namespace: &str, name: &str, subject: &str) -> Option<&Arc<EffectiveNotification>> {
+        match self.layered.get(pipeline).and_then(|layered| layered.get(name)) {
+            Some(layered) => layered.of(subject),
+            None => self.notification(namespace, name),
+        }
+    }
 }
 
 /// The directory; cheap to clone.
@@ -122,10 +140,22 @@ impl Directory {
         true
     }
 
+    /// Puts what a pipeline's own layers come to; `true` if it had any, or has now.
+    pub fn put_layers(&self, uid: &str, layered: Layered) -> bool {
+        self.write(|k| match layered.is_empty() {
+            true => k.layered.remove(uid).is_some(),
+            false => {
+                k.layered.insert(uid.to_owned(), Arc::new(layered));
+                true
+            }
+        })
+    }
+
     /// Takes a pipeline out; `true` if it was there.
     pub fn remove_pipeline(&self, uid: &str) -> bool {
         self.write(|k| {
             k.cursors.remove(uid);
+            k.layered.remove(uid);
             k.pipelines.remove(uid)
         })
         .is_some()
@@ -179,6 +209,33 @@ impl Directory {
         self.read(|k| k.notifications.get(&key).cloned())
     }
 
+    /// All notifications that a pipeline of this namespace may have, by name.
+    #[must_use]
+    pub fn notifications_of(&self, pipeline: &str, namespace: &str) -> BTreeMap<String, Applied> {
+        self.read(|k| {
+            let here = k.notifications.iter().filter(|((ns, _), _)| ns == namespace);
+            let mut all: BTreeMap<String, Applied> =
+                here.map(|((_, name), n)| (name.clone(), Applied { base: Some(n.clone()), layered: None })).collect();
+            for (name, layered) in k.layered.get(pipeline).into_iter().flat_map(|l| l.iter()) {
+                all.entry(name.clone()).or_default().layered = Some(layered.clone());
+            }
+            all
+        })
+    }
+
+    /// What holds for a delivery's subject.
+    #[must_use]
+    pub fn effective(&self, spec: &DeliverySpec) -> Option<Arc<EffectiveNotification>> {
+        let of = &spec.pipeline_ref;
+        self.read(|k| k.effective(&of.uid, &of.namespace, &spec.notification, &subject(spec)).cloned())
+    }
+
+    /// What the layers of all pipelines come to, by uid.
+    #[must_use]
+    pub fn layered(&self) -> HashMap<String, Arc<Layered>> {
+        self.read(|k| k.layered.clone())
+    }
+
     /// All notifications of a namespace, by name.
     #[must_use]
     pub fn notifications_in(&self, namespace: &str) -> BTreeMap<String, Arc<EffectiveNotification>> {
@@ -203,17 +260,21 @@ impl Directory {
     /// Whether this delivery may be sent now.
     #[must_use]
     pub fn find(&self, spec: &DeliverySpec) -> Answer {
-        let key = (spec.pipeline_ref.namespace.clone(), spec.notification.clone());
-        let (complete, facts, notification) = self.read(|k| {
-            (k.turn.is_some(), k.pipelines.get(&spec.pipeline_ref.uid).cloned(), k.notifications.get(&key).cloned())
+        let (of, subject) = (&spec.pipeline_ref, subject(spec));
+        let (complete, facts, notification, has_base) = self.read(|k| {
+            let notification = k.effective(&of.uid, &of.namespace, &spec.notification, &subject).cloned();
+            let has_base = k.notification(&of.namespace, &spec.notification).is_some();
+            (k.turn.is_some(), k.pipelines.get(&of.uid).cloned(), notification, has_base)
         });
         if !complete {
             return Answer::NotYet;
         }
         let absent = |what| Answer::Gone { what, sure: false };
         let Some(facts) = facts else { return absent(Gone::Pipeline) };
-        let Some(notification) = notification else { return absent(Gone::Notification) };
-        let subject = subject(spec);
+        let Some(notification) = notification else {
+            // The pipeline itself says that it has no such notification of its own any more.
+            return Answer::Gone { what: Gone::Notification, sure: spec.notification_uid == of.uid };
+        };
         let Some(since) = facts.subjects.get(&subject) else { return absent(Gone::Target) };
         // A target that was made again is not told apart from the one before until it has been seen.
         let Some(since) = since else { return Answer::NotYet };
@@ -221,7 +282,8 @@ impl Directory {
             return Answer::Gone { what: Gone::Target, sure: true };
         }
         if spec.notification_uid != notification.uid {
-            return Answer::Gone { what: Gone::Notification, sure: true };
+            // Where the Notification is not there, only a pipeline's own is, and that it is gone has to be confirmed.
+            return Answer::Gone { what: Gone::Notification, sure: has_base };
         }
         judge(notification, facts)
     }

@@ -175,7 +175,7 @@ impl Engine {
             Command::Look(scope) => {
                 let keys: Vec<_> = self.lanes.keys().filter(|key| scope.covers(key)).cloned().collect();
                 // Another URL or template may be what the receiver wanted; a label of the pipeline hardly is.
-                let retry = matches!(scope, Scope::Notification(..));
+                let retry = matches!(scope, Scope::Notification(..) | Scope::Layers(_));
                 for key in keys {
                     self.changed(&key, retry);
                 }
@@ -235,10 +235,11 @@ impl Engine {
             return;
         }
         let (wall, mono) = (now(), Instant::now());
-        for (key, slot) in &mut self.lanes {
-            let Some(status) = slot.lane.head().map(|r| r.status.clone()) else { continue };
+        for slot in self.lanes.values_mut() {
+            let Some(head) = slot.lane.head() else { continue };
+            let status = head.status.clone();
             let failures = u32::try_from(status.attempts).unwrap_or(u32::MAX);
-            let notification = self.parts.directory.notification(&key.namespace, &key.notification);
+            let notification = self.parts.directory.effective(&head.spec);
             let retry = notification.map_or_else(Retry::default, |n| n.delivery.retry);
             slot.resumed = Some(mono);
             slot.lane.resume(status.next_attempt_time.map(|next| {

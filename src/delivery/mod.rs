@@ -17,6 +17,7 @@ mod engine;
 pub mod journal;
 mod kept;
 pub mod lane;
+mod layered;
 pub mod ledger;
 mod pool;
 mod rates;
@@ -42,6 +43,7 @@ use tokio_util::sync::CancellationToken;
 use crate::api::DeliverySpec;
 pub use directory::{Directory, PipelineFacts};
 pub use journal::{Journal, JournalError};
+pub use layered::{Applied, Layered, Overridden};
 pub use ledger::{Figures, Ledger};
 use record::LaneKey;
 pub use record::{Record, RecordId};
@@ -58,6 +60,8 @@ pub enum Scope {
     All,
     /// Those of one pipeline, by uid.
     Pipeline(String),
+    /// The same, because its layers over notifications have changed.
+    Layers(String),
     /// Those of one notification, by namespace and name.
     Notification(String, String),
 }
@@ -66,7 +70,7 @@ impl Scope {
     fn covers(&self, key: &LaneKey) -> bool {
         match self {
             Self::All => true,
-            Self::Pipeline(uid) => key.pipeline == *uid,
+            Self::Pipeline(uid) | Self::Layers(uid) => key.pipeline == *uid,
             Self::Notification(namespace, name) => key.notification == *name && key.namespace == *namespace,
         }
     }

@@ -23,7 +23,7 @@ impl Engine {
             return;
         };
         let Some(head) = slot.lane.head() else { return };
-        let found = self.parts.directory.notification(&key.namespace, &key.notification);
+        let found = self.parts.directory.effective(&head.spec);
         // What one of the same name recorded before is canceled, not replaced.
         let Some(notification) = found.filter(|n| n.uid == head.spec.notification_uid) else { return };
         let why = match notification.delivery.supersede {

@@ -63,9 +63,13 @@ fn surplus(parts: &Parts, cap: usize, most: usize, failing: &Failing) -> Vec<Sur
     for ((namespace, name), notification) in directory.notifications() {
         retain.insert((namespace, name), notification.delivery.retain);
     }
-    let cursors = directory.cursors();
+    let (cursors, layered) = (directory.cursors(), directory.layered());
     let rules = |lane: &LaneKey| {
-        let retain = retain.get(&(lane.namespace.clone(), lane.notification.clone())).copied().unwrap_or_default();
+        let retain = match layered.get(&lane.pipeline).and_then(|layered| layered.get(&lane.notification)) {
+            Some(layered) => layered.of(&lane.lane).map(|n| n.delivery.retain),
+            None => retain.get(&(lane.namespace.clone(), lane.notification.clone())).copied(),
+        };
+        let retain = retain.unwrap_or_default();
         let cursor = match cursors.get(&lane.pipeline) {
             // As good as not known: it would only take the place of others.
             _ if failing.contains_key(&lane.namespace) => Persisted::Unknown,

@@ -9,6 +9,7 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use super::config_maps::ConfigMaps;
+use super::layers::Layers;
 use super::notifications::{self, Written};
 use super::refused::Refused;
 use super::standing::Standing;
@@ -78,6 +79,7 @@ pub struct Context {
     pub(super) secrets: SecretWatches,
     pub(super) config_maps: ConfigMaps,
     pub(super) understood: Understood,
+    pub(super) layers: Layers,
     pub(super) events: Events,
     pub(super) metrics: Metrics,
     pub(super) refused: Refused,
@@ -97,6 +99,7 @@ impl Context {
         Self {
             config_maps: ConfigMaps::new(given.client.clone(), given.lease.turns(), given.metrics.clone()),
             understood: Understood::default(),
+            layers: Layers::default(),
             client: given.client,
             lease: given.lease,
             cluster_name: given.cluster_name,

@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::api::pipeline::{Cursor, Dispatched};
+use crate::api::pipeline::{Cursor, Dispatched, InTrouble, LastSent};
 use crate::api::{ChangeLog, Time};
 
 /// The dispatcher's part of a pipeline's status, as it is to be.
@@ -16,6 +16,8 @@ pub struct Position {
     pub cursors: BTreeMap<String, Cursor>,
     /// By subject.
     pub last_sent: BTreeMap<String, Time>,
+    /// What cannot be sent as things are.
+    pub troubles: Vec<InTrouble>,
 }
 
 impl From<&Dispatched> for Position {
@@ -23,6 +25,7 @@ impl From<&Dispatched> for Position {
         Self {
             cursors: dispatched.cursors.iter().map(|c| (c.notification.clone(), c.clone())).collect(),
             last_sent: dispatched.last_sent.iter().map(|l| (l.subject.clone(), l.time)).collect(),
+            troubles: dispatched.notifications.clone(),
         }
     }
 }
@@ -32,7 +35,8 @@ impl From<&Position> for Dispatched {
         let sent = position.last_sent.iter();
         Self {
             cursors: position.cursors.values().cloned().collect(),
-            last_sent: sent.map(|(s, t)| crate::api::pipeline::LastSent { subject: s.clone(), time: *t }).collect(),
+            last_sent: sent.map(|(s, t)| LastSent { subject: s.clone(), time: *t }).collect(),
+            notifications: position.troubles.clone(),
         }
     }
 }
@@ -143,6 +147,7 @@ mod tests {
         let position = Position {
             cursors: BTreeMap::from([cursor("a", "1", 103)]),
             last_sent: BTreeMap::from([("target/x".to_owned(), Time::UNIX_EPOCH)]),
+            troubles: vec![InTrouble { name: "a".to_owned(), ..InTrouble::default() }],
         };
         assert_eq!(Position::from(&Dispatched::from(&position)), position);
     }

@@ -12,21 +12,48 @@ use crate::api::{Change, ChangeLog, DeliverySpec, Time};
 use crate::delivery::record::PIPELINE_LANE;
 use crate::trigger::{Triggers, transition};
 
-/// The deliveries that the changes above a cursor mean to its notification: one list for each lane, in order. `taken`: subjects
-/// that were taken further than the cursor.
+/// What a notification wants of one subject.
+#[derive(Clone, Copy, Debug)]
+pub enum Wants<'a> {
+    /// It has nothing to do with it.
+    Nothing,
+    /// That cannot be understood: nothing of the subject is passed until it can.
+    Unclear,
+    /// These transitions, in lanes like this.
+    These(&'a Triggers, Ordering),
+}
+
+/// The deliveries that the changes above a cursor mean to its notification.
+#[derive(Debug, Default)]
+pub struct Derived {
+    /// One list for each lane, in order.
+    pub lanes: Vec<Vec<DeliverySpec>>,
+    /// By subject of which it is not clear what is wanted: the serial of its first change.
+    pub unclear: BTreeMap<String, i64>,
+}
+
+/// Derives them. `taken`: subjects that were taken further than the cursor.
 #[must_use]
-pub fn lanes(
+pub fn derive<'a>(
     cursor: &Cursor,
     taken: &Taken,
-    triggers: &Triggers,
-    ordering: Ordering,
+    wants: impl Fn(&str) -> Wants<'a>,
     log: &ChangeLog,
     pipeline: &PipelineRef,
     targets: &BTreeMap<String, TargetInfo>,
-) -> Vec<Vec<DeliverySpec>> {
+) -> Derived {
     let mut lanes: BTreeMap<&str, Vec<DeliverySpec>> = BTreeMap::new();
+    let mut unclear = BTreeMap::new();
     let above = |c: &&Change| c.serial > taken.get(&c.subject).copied().unwrap_or(cursor.serial).max(cursor.serial);
     for change in log.changes.iter().filter(above) {
+        let (triggers, ordering) = match wants(&change.subject) {
+            Wants::Nothing => continue,
+            Wants::Unclear => {
+                unclear.entry(change.subject.clone()).or_insert(change.serial);
+                continue;
+            }
+            Wants::These(triggers, ordering) => (triggers, ordering),
+        };
         let Some(type_) = transition(change) else { continue };
         let subject = subject(&change.subject, targets);
         if !triggers.wants(type_, &subject.environment) {
@@ -51,7 +78,7 @@ pub fn lanes(
             coalesced: change.coalesced,
         });
     }
-    lanes.into_values().collect()
+    Derived { lanes: lanes.into_values().collect(), unclear }
 }
 
 /// The serial up to which a held cursor may go: changes older than `max_age` are passed. Gives the serial and how many were
@@ -117,31 +144,41 @@ mod tests {
     fn one_lane_for_each_subject_in_order() {
         let none = BTreeMap::new();
         let pipeline = PipelineRef::default();
-        let derive = |t: &Triggers, after| {
-            serials(&lanes(&cursor(after), &Taken::new(), t, Ordering::Target, &log(), &pipeline, &none))
+        let all = triggers(None);
+        let lanes = |t: &Triggers, ordering, after, taken: &Taken| {
+            derive(&cursor(after), taken, |_| Wants::These(t, ordering), &log(), &pipeline, &none).lanes
         };
-        assert_eq!(derive(&triggers(None), 10), [vec![11, 13], vec![12]]);
-        assert_eq!(derive(&triggers(None), 12), [vec![13]]);
-        assert_eq!(derive(&triggers(Some("prod")), 10), [vec![12]]);
-        assert!(derive(&triggers(None), 13).is_empty());
+        let of = |t: &Triggers, after| serials(&lanes(t, Ordering::Target, after, &Taken::new()));
+        assert_eq!(of(&all, 10), [vec![11, 13], vec![12]]);
+        assert_eq!(of(&all, 12), [vec![13]]);
+        assert_eq!(of(&triggers(Some("prod")), 10), [vec![12]]);
+        assert!(of(&all, 13).is_empty());
         let taken = Taken::from([("target/dev/c/a".to_owned(), 11)]);
-        let above = lanes(&cursor(10), &taken, &triggers(None), Ordering::Target, &log(), &pipeline, &none);
+        let above = lanes(&all, Ordering::Target, 10, &taken);
         assert_eq!(serials(&above), [vec![13], vec![12]], "one that was taken further than the cursor");
-        let one = lanes(&cursor(10), &Taken::new(), &triggers(None), Ordering::Pipeline, &log(), &pipeline, &none);
+        let one = lanes(&all, Ordering::Pipeline, 10, &Taken::new());
         assert_eq!((serials(&one), one[0][0].lane.as_str()), (vec![vec![11, 12, 13]], PIPELINE_LANE));
     }
 
     #[test]
+    fn each_subject_has_its_own_wishes() {
+        let all = triggers(None);
+        let wants = |subject: &str| match subject {
+            "target/dev/c/a" => Wants::Unclear,
+            _ => Wants::These(&all, Ordering::Target),
+        };
+        let derived = derive(&cursor(10), &Taken::new(), wants, &log(), &PipelineRef::default(), &BTreeMap::new());
+        assert_eq!(serials(&derived.lanes), [vec![12]]);
+        assert_eq!(derived.unclear, BTreeMap::from([("target/dev/c/a".to_owned(), 11)]));
+        let none = derive(&cursor(10), &Taken::new(), |_| Wants::Nothing, &log(), &PipelineRef::default(), &BTreeMap::new());
+        assert!(none.lanes.is_empty() && none.unclear.is_empty());
+    }
+
+    #[test]
     fn a_target_that_left_the_spec_is_still_named() {
-        let lanes = lanes(
-            &cursor(12),
-            &Taken::new(),
-            &triggers(None),
-            Ordering::Target,
-            &log(),
-            &PipelineRef::default(),
-            &BTreeMap::new(),
-        );
+        let all = triggers(None);
+        let wants = |_: &str| Wants::These(&all, Ordering::Target);
+        let lanes = derive(&cursor(12), &Taken::new(), wants, &log(), &PipelineRef::default(), &BTreeMap::new()).lanes;
         let subject = &lanes[0][0].subject;
         assert_eq!((subject.name.as_str(), subject.environment.as_str()), ("dev/c/a", "dev"));
         assert_eq!(subject.target.as_ref().unwrap().namespace, "a");

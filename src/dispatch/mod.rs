@@ -13,6 +13,7 @@ pub mod cursors;
 pub mod derive;
 pub mod figures;
 mod follow;
+mod layers;
 mod notifications;
 mod pass;
 mod persist;
@@ -20,6 +21,7 @@ mod pipelines;
 mod refused;
 mod run;
 mod standing;
+mod troubles;
 mod understood;
 
 pub use context::{Context, Given};

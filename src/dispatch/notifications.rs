@@ -16,6 +16,7 @@ use kube::{Resource as _, ResourceExt as _};
 use super::Context;
 use super::figures::{self, Known};
 use super::follow::Followed;
+use super::troubles::Wrong;
 use crate::api::conditions::{ConditionStatus, READY, get};
 use crate::api::credentials::SecretName;
 use crate::api::refs::{ConfigMapKey, ObjectName};
@@ -67,6 +68,7 @@ impl Followed for Notification {
                 };
                 if !known.is_some_and(|k| same(&k)) {
                     ctx.understood.understand(ctx, n);
+                    ctx.layers.rebase(ctx, &namespace, &name);
                     changed(ctx, &namespace, &name).await;
                 }
             }
@@ -74,6 +76,7 @@ impl Followed for Notification {
                 let (namespace, name) = place(n);
                 ctx.written.forget(&n.uid().unwrap_or_default());
                 if ctx.understood.forget(ctx, &namespace, &name) {
+                    ctx.layers.rebase(ctx, &namespace, &name);
                     changed(ctx, &namespace, &name).await;
                 }
             }
@@ -86,6 +89,7 @@ impl Followed for Notification {
         for (ns, name) in ctx.deliveries.directory.notification_names() {
             let ours = namespace.is_none_or(|n| n == ns);
             if ours && !there.contains(&(ns.clone(), name.clone())) && ctx.understood.forget(ctx, &ns, &name) {
+                ctx.layers.rebase(ctx, &ns, &name);
                 changed(ctx, &ns, &name).await;
             }
         }
@@ -99,12 +103,25 @@ fn place(notification: &Notification) -> (String, String) {
 /// A ConfigMap has changed, or is known now: whoever refers to it is understood again.
 pub async fn config_map_changed(ctx: &Context, config_map: &ObjectName) {
     let those = ctx.understood.again(ctx, config_map);
-    if !those.is_empty() {
+    for (namespace, name) in &those {
+        ctx.layers.rebase(ctx, namespace, name);
+    }
+    let layered = ctx.layers.read_again(ctx, config_map);
+    if !those.is_empty() || !layered.is_empty() {
         set_wanted(ctx);
     }
     for (namespace, name) in those {
         look(ctx, &namespace, &name).await;
         ctx.wake_notification(&namespace, &name);
+    }
+    look_at_layers(ctx, layered).await;
+}
+
+/// Has everything looked at that the layers of these pipelines decide.
+async fn look_at_layers(ctx: &Context, pipelines: Vec<(String, ObjectName)>) {
+    for (uid, place) in pipelines {
+        ctx.wake_pipeline(&place.namespace, &place.name);
+        ctx.deliveries.look(Scope::Layers(uid)).await;
     }
 }
 
@@ -113,17 +130,23 @@ async fn changed(ctx: &Context, namespace: &str, name: &str) {
     look(ctx, namespace, name).await;
 }
 
-/// Watches the ConfigMaps and Secrets that notifications need, and no others.
-fn set_wanted(ctx: &Context) {
+/// Watches the ConfigMaps and Secrets that notifications need, with the layers over them, and no others.
+pub(super) fn set_wanted(ctx: &Context) {
     ctx.config_maps.set_wanted(|| {
-        let all = ctx.deliveries.directory.notifications();
-        all.values().flat_map(|n| &n.config_maps).map(ConfigMapKey::object).collect()
+        let all = all(ctx);
+        all.iter().flat_map(|n| &n.config_maps).map(ConfigMapKey::object).collect()
     });
     ctx.secrets.set_wanted(|| {
-        let all = ctx.deliveries.directory.notifications();
-        let sending = all.values().filter_map(|n| n.sending.as_ref().ok());
+        let all = all(ctx);
+        let sending = all.iter().filter_map(|n| n.sending.as_ref().ok());
         sending.flat_map(crate::config::Sending::secrets).map(|needed| needed.secret()).collect()
     });
+}
+
+fn all(ctx: &Context) -> Vec<Arc<EffectiveNotification>> {
+    let directory = &ctx.deliveries.directory;
+    let layered = directory.layered();
+    directory.notifications().into_values().chain(layered.values().flat_map(|l| l.all().cloned())).collect()
 }
 
 /// Has everything looked at that a notification decides.
@@ -136,14 +159,16 @@ async fn look(ctx: &Context, namespace: &str, name: &str) {
 
 /// A Secret has changed: whoever refers to it is looked at again.
 pub async fn secret_changed(ctx: &Context, secret: &SecretName) {
+    let refers = |n: &EffectiveNotification| {
+        n.sending.as_ref().is_ok_and(|s| s.secrets().iter().any(|needed| needed.secret() == *secret))
+    };
     for (name, notification) in ctx.deliveries.directory.notifications_in(&secret.namespace) {
-        let refers =
-            notification.sending.as_ref().is_ok_and(|s| s.secrets().iter().any(|needed| needed.secret() == *secret));
-        if refers {
+        if refers(&notification) {
             ctx.wake_notification(&secret.namespace, &name);
             ctx.deliveries.look(Scope::Notification(secret.namespace.clone(), name)).await;
         }
     }
+    look_at_layers(ctx, ctx.layers.with(refers)).await;
 }
 
 impl Written {
@@ -199,6 +224,14 @@ pub async fn tell(notification: &Notification, ctx: &Context, last_time: bool) -
     Ok(Action::await_change())
 }
 
+/// What its Secrets lack. Not known yet is not missing: the watch will say so in a moment, and this is looked at again.
+pub(super) fn missing(ctx: &Context, effective: &EffectiveNotification) -> Option<Wrong> {
+    let keys = effective.sending.as_ref().map(crate::config::Sending::secrets).unwrap_or_default();
+    let missing = ctx.secrets.secrets().check(&keys).err().filter(|e| !matches!(e, NotSent::SecretUnknown(_)))?;
+    let unreadable = matches!(missing, NotSent::SecretUnreadable(_));
+    Some((if unreadable { "SecretUnreadable" } else { "SecretMissing" }, missing.to_string()))
+}
+
 fn compute(
     ctx: &Context,
     notification: &Notification,
@@ -209,12 +242,7 @@ fn compute(
 ) -> NotificationStatus {
     let mut pipelines = ctx.deliveries.directory.pipelines_in(namespace);
     pipelines.retain(|p| effective.intake.as_ref().is_ok_and(|i| i.selector.selects(&p.labels)));
-    let keys: Vec<_> = effective.sending.as_ref().map(crate::config::Sending::secrets).unwrap_or_default();
-    let missing = ctx.secrets.secrets().check(&keys).err();
-    // Not known yet is not missing: the watch will say so in a moment, and this is looked at again.
-    let missing = missing.filter(|e| !matches!(e, NotSent::SecretUnknown(_)));
-    let reason = if matches!(missing, Some(NotSent::SecretUnreadable(_))) { "SecretUnreadable" } else { "SecretMissing" };
-    let missing = missing.map(|e| e.to_string());
+    let missing = missing(ctx, effective);
     let refused = ctx.refused.of(namespace, name);
     let figures = ctx.deliveries.ledger.figures(&(namespace.to_owned(), name.to_owned()));
     let known = Known {
@@ -223,7 +251,7 @@ fn compute(
         effective,
         figures: &figures,
         pipelines: &pipelines,
-        missing: missing.as_deref().map(|words| (reason, words)),
+        missing: missing.as_ref().map(|(reason, words)| (*reason, words.as_str())),
         refused: refused.as_ref().map(|(pipeline, refusal)| (pipeline.as_str(), refusal.detail.as_str())),
     };
     figures::status(old, &known, now())

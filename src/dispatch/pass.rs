@@ -5,22 +5,24 @@
 //! old: its changes are derived again, and the names of the deliveries find what is recorded already.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 use std::time::Duration;
 
 use kube::ResourceExt as _;
 use kube::runtime::controller::Action;
 
 use super::cursors::{self, Applying};
+use super::derive::{self, Derived, Wants};
 use super::refused::Refusal;
 use super::standing::{PassError, SOON, Saved, Standing};
-use super::{Context, derive};
+use super::troubles::{defined_wrong, troubles};
+use super::{Context, notifications};
 use crate::api::delivery::PipelineRef;
+use crate::api::pipeline::InTrouble;
 use crate::api::target::targets;
 use crate::api::{ChangeLog, DeliverySpec, Notification, Pipeline, now};
 use crate::config::EffectiveNotification;
-use crate::delivery::JournalError;
 use crate::delivery::directory::subject;
+use crate::delivery::{Applied, JournalError};
 
 /// No call may hang for longer.
 const DEADLINE: Duration = Duration::from_secs(10);
@@ -30,7 +32,8 @@ pub async fn run(pipeline: &Pipeline, standing: &mut Standing, ctx: &Context) ->
     standing.absorb(pipeline);
     let Some(log) = pipeline.status.as_ref().and_then(|s| s.log.as_ref()) else { return Ok(Action::await_change()) };
     let of = reference(pipeline);
-    let notifications = ctx.deliveries.directory.notifications_in(&of.namespace);
+    let notifications = ctx.deliveries.directory.notifications_of(&of.uid, &of.namespace);
+    standing.put_troubles(wrong(pipeline, &notifications, ctx));
     match arrange(pipeline, &of, log, &notifications, standing, ctx).await? {
         Saved::Done => {}
         Saved::Stale => return Ok(Action::requeue(SOON)),
@@ -46,17 +49,14 @@ async fn arrange(
     pipeline: &Pipeline,
     of: &PipelineRef,
     log: &ChangeLog,
-    notifications: &BTreeMap<String, Arc<EffectiveNotification>>,
+    notifications: &BTreeMap<String, Applied>,
     standing: &mut Standing,
     ctx: &Context,
 ) -> Result<Saved, PassError> {
     let labels = pipeline.labels();
     let applying: BTreeMap<_, _> = notifications
         .iter()
-        .map(|(name, n)| {
-            let applies = n.intake.as_ref().map_or(true, |intake| intake.selector.selects(labels));
-            (name.clone(), Applying { uid: &n.uid, applies })
-        })
+        .map(|(name, n)| (name.clone(), Applying { uid: n.uid(), applies: n.selects(labels) }))
         .collect();
     let mut plan = cursors::plan(&standing.position.cursors, standing.never_seen(), log, &applying);
     for name in &plan.suspects {
@@ -85,12 +85,22 @@ async fn gone(ctx: &Context, namespace: &str, name: &str) -> Result<bool, PassEr
     Ok(found.is_none())
 }
 
+/// What is wrong with the notifications that apply to a pipeline.
+fn wrong(pipeline: &Pipeline, notifications: &BTreeMap<String, Applied>, ctx: &Context) -> Vec<InTrouble> {
+    let labels = pipeline.labels();
+    let applying = notifications.iter().filter(|(_, n)| n.selects(labels)).map(|(name, n)| (name.clone(), n.clone()));
+    let missing = |n: &EffectiveNotification| notifications::missing(ctx, n);
+    troubles(&applying.collect(), &targets(&pipeline.spec, &ctx.cluster_name), |n| defined_wrong(n).or_else(|| missing(n)))
+}
+
 /// What one notification is to have recorded in this pass.
 struct Work {
     notification: String,
     lanes: Vec<Vec<DeliverySpec>>,
     /// Subjects of lanes that are left for later.
     later: BTreeSet<String>,
+    /// The first change of a subject of which it is not clear what is wanted.
+    unclear: Option<i64>,
     /// Creates were refused the last time: one lane shows whether they still are, so that a slow refusal costs the others little.
     probe: bool,
 }
@@ -100,7 +110,7 @@ async fn take(
     pipeline: &Pipeline,
     of: &PipelineRef,
     log: &ChangeLog,
-    notifications: &BTreeMap<String, Arc<EffectiveNotification>>,
+    notifications: &BTreeMap<String, Applied>,
     standing: &mut Standing,
     ctx: &Context,
 ) -> Option<Duration> {
@@ -113,17 +123,21 @@ async fn take(
         }
         let Some(notification) = notifications.get(&cursor.notification) else { continue };
         let name = cursor.notification.clone();
-        match &notification.intake {
-            Ok(intake) if ctx.refused.may_try(of, &name) => {
-                let (taken, ordering) = (standing.taken(&name), notification.delivery.ordering);
-                let mut lanes = derive::lanes(cursor, &taken, &intake.triggers, ordering, log, of, &infos);
-                let probe = ctx.refused.retry_in(of, &name).is_some() && lanes.len() > 1;
-                let later = lanes.split_off(if probe { 1 } else { lanes.len() });
-                let later = later.iter().flatten().map(subject).collect();
-                work.push(Work { notification: name, lanes, later, probe });
-            }
-            _ => held.push(name),
+        if !ctx.refused.may_try(of, &name) {
+            held.push(name);
+            continue;
         }
+        let wants = |subject: &str| match notification.of(subject).map(|n| (&n.intake, n.delivery.ordering)) {
+            None => Wants::Nothing,
+            Some((Err(_), _)) => Wants::Unclear,
+            Some((Ok(intake), ordering)) => Wants::These(&intake.triggers, ordering),
+        };
+        let Derived { mut lanes, unclear } = derive::derive(cursor, &standing.taken(&name), wants, log, of, &infos);
+        let probe = ctx.refused.retry_in(of, &name).is_some() && lanes.len() > 1;
+        let later = lanes.split_off(if probe { 1 } else { lanes.len() });
+        let first_unclear = unclear.values().min().copied();
+        let later = later.iter().flatten().map(subject).chain(unclear.into_keys()).collect();
+        work.push(Work { notification: name, lanes, later, unclear: first_unclear, probe });
     }
     let flat: Vec<_> = work.iter().flat_map(|w| w.lanes.iter().cloned()).collect();
     #[cfg(feature = "broken")]
@@ -158,7 +172,7 @@ fn recorded(
 ) -> bool {
     let name = &work.notification;
     let first = failed.iter().flatten().min_by_key(|(serial, _)| *serial);
-    if first.is_some() || work.probe {
+    if first.is_some() || work.probe || work.unclear.is_some() {
         for (subject, serial) in taken(log, work, failed) {
             standing.take(name, subject, serial);
         }
@@ -167,15 +181,16 @@ fn recorded(
         Some((serial, error)) => {
             refuse(of, name, error, ctx);
             if !work.probe {
+                let serial = work.unclear.map_or(*serial, |unclear| unclear.min(*serial));
                 standing.advance(name, serial.saturating_sub(1));
             }
             return false;
         }
-        None if !work.probe => standing.advance(name, log.serial),
+        None if !work.probe => standing.advance(name, work.unclear.map_or(log.serial, |serial| serial.saturating_sub(1))),
         None => {}
     }
     forgive(of, name, ctx);
-    true
+    work.unclear.is_none()
 }
 
 /// How far each subject of the log was taken: to its end, but for lanes that are left for later and those that failed.
@@ -217,13 +232,13 @@ fn hold(
     of: &PipelineRef,
     name: &str,
     log: &ChangeLog,
-    notifications: &BTreeMap<String, Arc<EffectiveNotification>>,
+    notifications: &BTreeMap<String, Applied>,
     standing: &mut Standing,
     ctx: &Context,
 ) -> Option<Duration> {
-    let notification = notifications.get(name)?;
+    let max_age = notifications.get(name)?.all().map(|n| n.delivery.retry.max_age).max()?;
     let at = standing.position.cursors.get(name)?.serial;
-    let (serial, passed) = derive::too_old(log, at, notification.delivery.retry.max_age, now());
+    let (serial, passed) = derive::too_old(log, at, max_age, now());
     if passed > 0 {
         standing.advance(name, serial);
         let text = format!("{passed} changes of pipeline {} grew older than maxAge before they could be recorded", of.name);

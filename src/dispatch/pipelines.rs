@@ -8,6 +8,7 @@ use kube::runtime::watcher::Event;
 
 use super::Context;
 use super::follow::Followed;
+use super::notifications;
 use crate::api::Pipeline;
 use crate::api::target::targets;
 use crate::delivery::directory::Cursors;
@@ -25,7 +26,13 @@ impl Followed for Pipeline {
                 let facts = facts(p, &ctx.cluster_name);
                 let namespace = facts.namespace.clone();
                 ctx.deliveries.directory.put_cursors(&uid, cursors(p));
-                if ctx.deliveries.directory.put_pipeline(&uid, facts) {
+                // Before the pipeline itself, so that nothing of it is sent without its layers.
+                let layered = ctx.layers.take(ctx, p);
+                if layered {
+                    notifications::set_wanted(ctx);
+                    ctx.deliveries.look(Scope::Layers(uid.clone())).await;
+                }
+                if ctx.deliveries.directory.put_pipeline(&uid, facts) || layered {
                     changed(ctx, uid, &namespace).await;
                 }
             }
@@ -46,6 +53,7 @@ impl Followed for Pipeline {
 
 async fn remove(ctx: &Context, uid: String, namespace: &str) {
     ctx.forget(&uid);
+    ctx.layers.forget(&uid);
     if ctx.deliveries.directory.remove_pipeline(&uid) {
         changed(ctx, uid, namespace).await;
     }
@@ -69,6 +77,7 @@ fn facts(pipeline: &Pipeline, cluster: &str) -> PipelineFacts {
     };
     let cursors = status.and_then(|s| s.dispatched.as_ref()).into_iter().flat_map(|d| &d.cursors);
     PipelineFacts {
+        uid: pipeline.uid().unwrap_or_default(),
         namespace: pipeline.namespace().unwrap_or_default(),
         name: pipeline.name_any(),
         labels: pipeline.labels().clone(),

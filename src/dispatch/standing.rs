@@ -12,7 +12,7 @@ use super::Context;
 use super::cursors::Position;
 use super::persist::{self, PersistError, Persisted, Stored};
 use crate::api::delivery::PipelineRef;
-use crate::api::pipeline::{Cursor, Dispatched};
+use crate::api::pipeline::{Cursor, Dispatched, InTrouble};
 use crate::api::{self, Pipeline};
 use crate::telemetry::metrics::{ApiWrite, WriteResult};
 
@@ -142,6 +142,14 @@ impl Standing {
     pub(super) fn put_cursors(&mut self, cursors: BTreeMap<String, Cursor>) {
         if cursors != self.position.cursors {
             self.position.cursors = cursors;
+            self.moved();
+        }
+    }
+
+    /// Takes over what cannot be sent as things are.
+    pub(super) fn put_troubles(&mut self, troubles: Vec<InTrouble>) {
+        if troubles != self.position.troubles {
+            self.position.troubles = troubles;
             self.moved();
         }
     }

@@ -18,7 +18,7 @@ use crate::config::{EffectiveNotification, Given, Text, config_maps, resolve};
 /// Namespace and name.
 type Place = (String, String);
 
-/// The notifications that refer to ConfigMaps.
+/// The notifications as they are.
 #[derive(Default)]
 pub struct Understood(Mutex<HashMap<Place, Kept>>);
 
@@ -29,7 +29,8 @@ struct Kept {
     texts: Texts,
 }
 
-type Texts = Vec<(ConfigMapKey, Text)>;
+/// What keys of ConfigMaps held.
+pub(super) type Texts = Vec<(ConfigMapKey, Text)>;
 
 impl Understood {
     /// Takes a notification as it is now.
@@ -39,10 +40,6 @@ impl Understood {
             let (effective, texts) = resolved(ctx, &notification);
             let mut kept = self.lock();
             ctx.deliveries.directory.put_notification(&place.0, &place.1, effective);
-            if texts.is_empty() {
-                kept.remove(&place);
-                return;
-            }
             let is_stale = texts != read(ctx, &notification);
             kept.insert(place.clone(), Kept { notification: notification.clone(), texts });
             // News that came before it was kept has passed it by.
@@ -69,6 +66,11 @@ impl Understood {
             done.push(place);
         }
         done
+    }
+
+    /// The notification of this name.
+    pub fn get(&self, namespace: &str, name: &str) -> Option<Arc<Notification>> {
+        self.lock().get(&(namespace.to_owned(), name.to_owned())).map(|kept| kept.notification.clone())
     }
 
     /// Takes a notification out; `true` if it was there.

@@ -18,7 +18,7 @@ use super::target::application;
 /// A pipeline's status is written at no more bytes a second: a large one costs the API server in proportion, 9 ms without a log
 /// and 22 ms with 42 changes in it. What happens meanwhile goes with the next write, so that under load fewer and larger ones are
 /// made; the first after a pause never waits.
-const BYTES_PER_SECOND: f64 = 128.0 * 1024.0;
+const BYTES_PER_SECOND: f64 = 64.0 * 1024.0;
 /// The first wait after a failure; it doubles up to the last.
 const FIRST_RETRY: Duration = Duration::from_millis(500);
 const LAST_RETRY: Duration = Duration::from_mins(1);
@@ -254,10 +254,10 @@ mod tests {
         let now = Instant::now();
         assert_eq!(memory.wait(now), None);
         memory.spent(512 * 1024, now);
-        assert_eq!(memory.wait(now), Some(Duration::from_secs(4)));
-        assert_eq!(memory.wait(now + Duration::from_secs(4)), None);
+        assert_eq!(memory.wait(now), Some(Duration::from_secs(8)));
+        assert_eq!(memory.wait(now + Duration::from_secs(8)), None);
         memory.spent(1024, now);
-        assert!(memory.wait(now).is_some_and(|d| d < Duration::from_millis(10)));
+        assert!(memory.wait(now).is_some_and(|d| d < Duration::from_millis(20)));
 
         let mut waits = Vec::new();
         for _ in 0..9 {

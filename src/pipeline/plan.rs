@@ -53,10 +53,15 @@ mod tests {
     use crate::api::refs::AppRef;
 
     fn spec(namespaces: &[&str]) -> PipelineSpec {
-        let target = |n: &&str| Target { namespace: (*n).to_owned(), app_ref: None };
+        let target = |n: &&str| Target { namespace: (*n).to_owned(), ..Target::default() };
         PipelineSpec {
             app_ref: AppRef { api_version: "v1".into(), kind: "K".into(), name: "a".into() },
-            environments: vec![Environment { name: "dev".into(), targets: namespaces.iter().map(target).collect() }],
+            environments: vec![Environment {
+                name: "dev".into(),
+                targets: namespaces.iter().map(target).collect(),
+                ..Environment::default()
+            }],
+            notifications: Vec::new(),
         }
     }
 

@@ -38,7 +38,7 @@ pub use error::{Position, RenderError};
 pub use header::HeaderTemplate;
 pub use parameters::Parameters;
 pub use sample::Scene;
-pub use url::UrlTemplate;
+pub use url::{UrlTemplate, origin_of};
 pub use values::Values;
 
 /// A template source has at most so many bytes.

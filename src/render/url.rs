@@ -1,6 +1,7 @@
 //! URLs.
 
 use std::fmt;
+use std::ops::Range;
 use std::sync::Arc;
 
 use super::error::{Position, RenderError};
@@ -23,22 +24,10 @@ struct Inner {
 impl UrlTemplate {
     /// Compiles a URL: http or https, without user info, with templates in path and query only.
     pub fn compile(source: &str, parameters: &Parameters) -> Result<Self, RenderError> {
-        let authority_at =
-            ["https://", "http://"].iter().find(|scheme| source.starts_with(**scheme)).map(|scheme| scheme.len());
-        let authority_at = authority_at.ok_or(RenderError::Url("must begin with https:// or http://"))?;
-        let length = source[authority_at..].find(['/', '?', '#', '\\']).unwrap_or(source.len() - authority_at);
-        let authority = &source[authority_at..authority_at + length];
-        if let Some(tag) = authority.find("{{") {
-            let problem = "scheme, host and port must be literal; templates may stand in path and query only".to_owned();
-            return Err(RenderError::Place { at: Position::of(source, authority_at + tag), problem });
-        }
-        if authority.contains('@') {
-            return Err(RenderError::Url("must not carry user info; put credentials into auth.basic or auth.token"));
-        }
+        let authority = authority(source)?;
         let program = lower::compile(source, Place::URL, parameters)?;
-        let prefix = parse(&source[..authority_at + length])?;
-        let host = prefix.host_str().filter(|_| !authority.is_empty()).ok_or(RenderError::Url("must name a host"))?;
-        let (scheme, host) = (prefix.scheme().to_owned(), host.to_owned());
+        let prefix = prefix(source, &authority)?;
+        let (scheme, host) = (prefix.scheme().to_owned(), prefix.host_str().unwrap_or_default().to_owned());
         Ok(Self(Arc::new(Inner { origin: origin(&prefix), scheme, host, program })))
     }
 
@@ -75,6 +64,34 @@ impl UrlTemplate {
             Err(RenderError::Url("leads to another host than its template says"))
         }
     }
+}
+
+/// The origin of a URL template, as [`UrlTemplate::origin`] has it; its path and query are not looked at.
+pub fn origin_of(source: &str) -> Result<String, RenderError> {
+    prefix(source, &authority(source)?).map(|prefix| origin(&prefix))
+}
+
+/// Where the authority of a URL template stands, which is literal and without user info.
+fn authority(source: &str) -> Result<Range<usize>, RenderError> {
+    let start = ["https://", "http://"].iter().find(|scheme| source.starts_with(**scheme)).map(|scheme| scheme.len());
+    let start = start.ok_or(RenderError::Url("must begin with https:// or http://"))?;
+    let length = source[start..].find(['/', '?', '#', '\\']).unwrap_or(source.len() - start);
+    let authority = &source[start..start + length];
+    if let Some(tag) = authority.find("{{") {
+        let problem = "scheme, host and port must be literal; templates may stand in path and query only".to_owned();
+        return Err(RenderError::Place { at: Position::of(source, start + tag), problem });
+    }
+    if authority.contains('@') {
+        return Err(RenderError::Url("must not carry user info; put credentials into auth.basic or auth.token"));
+    }
+    Ok(start..start + length)
+}
+
+/// The URL up to the end of its authority.
+fn prefix(source: &str, authority: &Range<usize>) -> Result<::url::Url, RenderError> {
+    let prefix = parse(&source[..authority.end])?;
+    let names_a_host = !authority.is_empty() && prefix.host_str().is_some();
+    if names_a_host { Ok(prefix) } else { Err(RenderError::Url("must name a host")) }
 }
 
 /// Without path and query, which may be a secret.

@@ -1,0 +1,258 @@
+//! Layers of one notification, folded into what holds for a target, with who wrote what. Pure.
+//!
+//! In: layers from the least specific to the most. Out: one value, and for every field of it the layer that it is from. A fold
+//! merges as RFC 7386 does (<https://www.rfc-editor.org/rfc/rfc7386>): objects merge, everything else is replaced. Two things are
+//! said in other ways than by `null`, which does not survive kubectl: `remove` takes something away, and to set one member of a
+//! choice takes the others away.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use serde::Serialize;
+use serde_json::{Map, Value};
+
+use super::problem::Problem;
+use crate::api::notification::NotificationLayer;
+use crate::api::{Notification, PipelineSpec};
+
+/// Fields of which one at most is set, by the object that they are in.
+const CHOICES: [(&str, &[&str]); 4] = [
+    ("/endpoint", &["url", "urlFrom"]),
+    ("/endpoint/auth", &["basic", "token"]),
+    ("/endpoint/tls/caFrom", &["configMapKeyRef", "secretKeyRef"]),
+    ("/template", &["builtin", "inline", "configMapKeyRef"]),
+];
+/// Its names are the same in capitals.
+const HEADERS: &str = "/endpoint/headers";
+
+/// Who wrote a layer, from the least specific to the most.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+pub enum Source {
+    /// The Notification of this name.
+    Notification,
+    /// `spec.notifications` of the pipeline.
+    Pipeline,
+    /// `notifications` of this environment.
+    Environment(String),
+    /// `notifications` of this target.
+    Target(String),
+}
+
+impl fmt::Display for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Notification => f.write_str("the Notification"),
+            Self::Pipeline => f.write_str("the Pipeline"),
+            Self::Environment(name) => write!(f, "environment {name} of the Pipeline"),
+            Self::Target(name) => write!(f, "target {name} of the Pipeline"),
+        }
+    }
+}
+
+/// One layer.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Layer {
+    /// Who wrote it.
+    pub source: Source,
+    /// JSON Pointers of what is taken away of what lies beneath.
+    pub remove: Vec<String>,
+    /// What it sets.
+    pub value: Map<String, Value>,
+}
+
+impl Layer {
+    /// A Notification.
+    #[must_use]
+    pub fn of_notification(notification: &Notification) -> Self {
+        Self { source: Source::Notification, remove: Vec::new(), value: fields(&notification.spec) }
+    }
+
+    fn of(source: Source, layer: &NotificationLayer) -> Self {
+        let mut value = fields(layer);
+        value.remove("name");
+        value.remove("remove");
+        Self { source, remove: layer.remove.clone().unwrap_or_default(), value }
+    }
+}
+
+/// The layers that a pipeline lays over a notification for one target; `environment` and `index` say which of the spec's.
+#[must_use]
+pub fn of_pipeline(spec: &PipelineSpec, name: &str, environment: usize, index: usize, target: &str) -> Vec<Layer> {
+    let find = |layers: &[NotificationLayer], source| layers.iter().find(|l| l.name == name).map(|l| Layer::of(source, l));
+    let environment = spec.environments.get(environment);
+    let own = environment.and_then(|e| e.targets.get(index));
+    [
+        find(&spec.notifications, Source::Pipeline),
+        environment.and_then(|e| find(&e.notifications, Source::Environment(e.name.clone()))),
+        own.and_then(|t| find(&t.notifications, Source::Target(target.to_owned()))),
+    ]
+    .into_iter()
+    .flatten()
+    .collect()
+}
+
+/// The layer of a pipeline alone, which holds for targets that say nothing of their own.
+#[must_use]
+pub fn of_whole_pipeline(spec: &PipelineSpec, name: &str) -> Option<Layer> {
+    spec.notifications.iter().find(|l| l.name == name).map(|l| Layer::of(Source::Pipeline, l))
+}
+
+fn fields(of: &impl Serialize) -> Map<String, Value> {
+    match serde_json::to_value(of) {
+        Ok(Value::Object(map)) => map,
+        _ => Map::new(),
+    }
+}
+
+/// What the layers come to.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Folded {
+    /// The whole.
+    pub value: Map<String, Value>,
+    /// For each field that is no object, by JSON Pointer: the layer, as an index into `sources`.
+    wrote: BTreeMap<String, usize>,
+    sources: Vec<Source>,
+}
+
+/// Folds layers, least specific first. `see` is told of the state after each.
+pub fn fold(layers: &[Layer], mut see: impl FnMut(&Folded)) -> Result<Folded, Problem> {
+    let mut folded = Folded::default();
+    for (index, layer) in layers.iter().enumerate() {
+        folded.sources.push(layer.source.clone());
+        for pointer in &layer.remove {
+            folded.take_away(pointer).ok_or_else(|| {
+                let message =
+                    format!("{pointer:?} in {} is not a JSON Pointer such as /endpoint/headers/X-Team", layer.source);
+                Problem::invalid("remove", message)
+            })?;
+        }
+        let mut value = std::mem::take(&mut folded.value);
+        folded.merge(&mut value, &layer.value, "", index);
+        folded.value = value;
+        see(&folded);
+    }
+    Ok(folded)
+}
+
+impl Folded {
+    /// Who wrote the field at this JSON Pointer; of an object the most specific one who wrote anything in it.
+    #[must_use]
+    pub fn author(&self, pointer: &str) -> Option<&Source> {
+        self.wrote_at(pointer).and_then(|index| self.sources.get(index))
+    }
+
+    /// Who of those that wrote anything in it is the least specific.
+    pub(super) fn first_author(&self, pointer: &str) -> Option<&Source> {
+        self.wrote_first(pointer).and_then(|index| self.sources.get(index))
+    }
+
+    fn wrote_at(&self, pointer: &str) -> Option<usize> {
+        self.within(pointer).max()
+    }
+
+    /// The place of the least specific layer that wrote anything in it: whose it is, if others have only added to it.
+    pub(super) fn wrote_first(&self, pointer: &str) -> Option<usize> {
+        self.within(pointer).min()
+    }
+
+    fn within(&self, pointer: &str) -> impl Iterator<Item = usize> {
+        let inner = format!("{pointer}/");
+        let itself = self.wrote.get(pointer).copied();
+        let range = self.wrote.range(inner.clone()..).take_while(move |(p, _)| p.starts_with(&inner)).map(|(_, i)| *i);
+        itself.into_iter().chain(range)
+    }
+
+    /// Every field that is no object, with who wrote it.
+    pub fn authors(&self) -> impl Iterator<Item = (&str, &Source)> {
+        self.wrote.iter().filter_map(|(pointer, index)| Some((pointer.as_str(), self.sources.get(*index)?)))
+    }
+
+    /// `None`: that is no pointer. Nothing being there is no error: what lies beneath may change.
+    fn take_away(&mut self, pointer: &str) -> Option<()> {
+        let (parent, last) = pointer.rsplit_once('/')?;
+        if !parent.is_empty() && !parent.starts_with('/') {
+            return None;
+        }
+        let name = last.replace("~1", "/").replace("~0", "~");
+        let parent_object = if parent.is_empty() {
+            Some(&mut self.value)
+        } else {
+            let (first, rest) =
+                parent[1..].split_once('/').map_or((&parent[1..], ""), |(first, _)| (first, &parent[1 + first.len()..]));
+            let first = first.replace("~1", "/").replace("~0", "~");
+            self.value.get_mut(&first).and_then(|v| v.pointer_mut(rest)).and_then(Value::as_object_mut)
+        };
+        if let Some(object) = parent_object {
+            object.remove(&name);
+        }
+        self.forget(pointer);
+        Some(())
+    }
+
+    /// Nobody wrote this any more, nor anything in it.
+    fn forget(&mut self, pointer: &str) {
+        let within = format!("{pointer}/");
+        self.wrote.retain(|p, _| p != pointer && !p.starts_with(&within));
+    }
+
+    fn merge(&mut self, target: &mut Map<String, Value>, patch: &Map<String, Value>, at: &str, index: usize) {
+        for (name, value) in patch {
+            let pointer = format!("{at}/{}", escape(name));
+            self.drop_rivals(target, name, at, value.is_null());
+            match value {
+                Value::Null => {
+                    target.remove(name);
+                    self.forget(&pointer);
+                }
+                Value::Object(inner) => {
+                    let was_object = target.get(name).is_some_and(Value::is_object);
+                    if !was_object {
+                        self.forget(&pointer);
+                        target.insert(name.clone(), Value::Object(Map::new()));
+                    }
+                    // An empty object has no field that could say who wrote it.
+                    self.wrote.remove(&pointer);
+                    if let Some(Value::Object(object)) = target.get_mut(name) {
+                        let mut object = std::mem::take(object);
+                        self.merge(&mut object, inner, &pointer, index);
+                        if object.is_empty() {
+                            self.wrote.insert(pointer, index);
+                        }
+                        target.insert(name.clone(), Value::Object(object));
+                    }
+                }
+                other => {
+                    self.forget(&pointer);
+                    target.insert(name.clone(), other.clone());
+                    self.wrote.insert(pointer, index);
+                }
+            }
+        }
+    }
+
+    /// Takes away what cannot stand beside a field that is about to be set.
+    fn drop_rivals(&mut self, target: &mut Map<String, Value>, name: &str, at: &str, is_null: bool) {
+        if is_null {
+            return;
+        }
+        let choice = CHOICES.iter().find(|(object, members)| *object == at && members.contains(&name));
+        let is_rival = |other: &String| {
+            let same_choice = choice.is_some_and(|(_, members)| members.contains(&other.as_str()));
+            other != name && (same_choice || (at == HEADERS && other.eq_ignore_ascii_case(name)))
+        };
+        let rivals: Vec<_> = target.keys().filter(|other| is_rival(other)).cloned().collect();
+        for rival in rivals {
+            target.remove(&rival);
+            self.forget(&format!("{at}/{}", escape(&rival)));
+        }
+    }
+}
+
+/// One step of a JSON Pointer (RFC 6901).
+fn escape(name: &str) -> String {
+    name.replace('~', "~0").replace('/', "~1")
+}
+
+#[cfg(test)]
+#[path = "layers_tests.rs"]
+mod tests;

@@ -1,0 +1,131 @@
+//! What the schema of a Notification says by rules, said of every notification. Pure.
+//!
+//! The layers of a pipeline have no such rules in their schema, for they stand in lists of lists, and what several layers come to no
+//! schema has seen.
+
+use std::time::Duration;
+
+use super::effective::duration;
+use super::problem::Problem;
+use crate::api::NotificationSpec;
+use crate::api::notification::{DeliveryPolicy, Endpoint};
+
+/// Headers that Pennant or the connection sets.
+const RESERVED: [&str; 16] = [
+    "host",
+    "content-length",
+    "content-type",
+    "transfer-encoding",
+    "connection",
+    "keep-alive",
+    "te",
+    "trailer",
+    "upgrade",
+    "expect",
+    "proxy-authorization",
+    "proxy-connection",
+    "user-agent",
+    "webhook-id",
+    "webhook-timestamp",
+    "webhook-signature",
+];
+const MILLIS_100: Duration = Duration::from_millis(100);
+
+/// Whether a notification keeps to the rules of the schema.
+pub(super) fn check(spec: &NotificationSpec) -> Result<(), Problem> {
+    spec.endpoint.as_ref().map_or(Ok(()), endpoint)?;
+    spec.delivery.as_ref().map_or(Ok(()), delivery)?;
+    for name in spec.template.iter().flat_map(|t| t.parameters.iter().flatten()).map(|(name, _)| name) {
+        let letters = name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
+        if !letters || !name.starts_with(|c: char| c.is_ascii_alphabetic()) || name.len() > 63 {
+            let message = "names of parameters are letters, digits and underscores, beginning with a letter; at most 63";
+            return Err(Problem::invalid(format!("spec.template.parameters.{name}"), message));
+        }
+    }
+    Ok(())
+}
+
+fn endpoint(endpoint: &Endpoint) -> Result<(), Problem> {
+    for name in endpoint.headers.iter().flatten().map(|(name, _)| name) {
+        let field = || format!("spec.endpoint.headers[{name}]");
+        if name.is_empty() || name.len() > 128 || !name.chars().all(|c| c.is_ascii_alphanumeric() || c == '-') {
+            return Err(Problem::invalid(field(), "header names are letters, digits and dashes"));
+        }
+        if is_reserved(name) {
+            return Err(Problem::invalid(field(), "this header is set by Pennant or by the connection; leave it out"));
+        }
+    }
+    let header = endpoint.auth.as_ref().and_then(|a| a.token.as_ref()?.header.as_deref());
+    if header.is_some_and(is_reserved) {
+        let message = "this header is set by Pennant or by the connection; name another, such as X-Token";
+        return Err(Problem::invalid("spec.endpoint.auth.token.header", message));
+    }
+    let minute = Duration::from_mins(1);
+    within("spec.endpoint.timeout", endpoint.timeout.as_deref(), MILLIS_100, minute)?;
+    within("spec.endpoint.connectTimeout", endpoint.connect_timeout.as_deref(), MILLIS_100, minute)?;
+    if endpoint.tls.as_ref().is_some_and(|t| t.ca_from.is_some() && t.insecure_skip_verify == Some(true)) {
+        let message = "caFrom says whom to trust and insecureSkipVerify trusts everybody; set one of them";
+        return Err(Problem::invalid("spec.endpoint.tls", message));
+    }
+    Ok(())
+}
+
+fn is_reserved(header: &str) -> bool {
+    RESERVED.iter().any(|reserved| header.eq_ignore_ascii_case(reserved))
+}
+
+fn delivery(delivery: &DeliveryPolicy) -> Result<(), Problem> {
+    let (hour, retry, retain) = (Duration::from_hours(1), delivery.retry.as_ref(), delivery.retain.as_ref());
+    let of = |part: Option<&str>| part.map(ToOwned::to_owned);
+    for (field, given, least, most) in [
+        ("retry.initial", retry.and_then(|r| of(r.initial.as_deref())), MILLIS_100, hour),
+        ("retry.max", retry.and_then(|r| of(r.max.as_deref())), MILLIS_100, hour),
+        ("retry.maxAge", retry.and_then(|r| of(r.max_age.as_deref())), Duration::from_secs(1), 720 * hour),
+        ("retain.maxAge", retain.and_then(|r| of(r.max_age.as_deref())), Duration::from_mins(1), 8760 * hour),
+    ] {
+        within(&format!("spec.delivery.{field}"), given.as_deref(), least, most)?;
+    }
+    Ok(())
+}
+
+fn within(field: &str, given: Option<&str>, least: Duration, most: Duration) -> Result<(), Problem> {
+    let found = duration(field, given, least)?;
+    if (least..=most).contains(&found) {
+        return Ok(());
+    }
+    Err(Problem::invalid(field, format!("must be from {least:?} to {most:?}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn what_the_schema_refuses_is_refused_of_layers_too() {
+        for (spec, field) in [
+            (json!({"endpoint": {"headers": {"Host": "a"}}}), "spec.endpoint.headers[Host]"),
+            (json!({"endpoint": {"headers": {"a b": "a"}}}), "spec.endpoint.headers[a b]"),
+            (
+                json!({"endpoint": {"auth": {"token": {"secretKeyRef": {"name": "a", "key": "b"}, "header": "TE"}}}}),
+                "spec.endpoint.auth.token.header",
+            ),
+            (json!({"endpoint": {"timeout": "61s"}}), "spec.endpoint.timeout"),
+            (json!({"endpoint": {"connectTimeout": "1ms"}}), "spec.endpoint.connectTimeout"),
+            (
+                json!({"endpoint": {"tls": {"insecureSkipVerify": true, "caFrom": {"secretKeyRef": {"name": "a", "key": "b"}}}}}),
+                "spec.endpoint.tls",
+            ),
+            (json!({"delivery": {"retry": {"max": "2h"}}}), "spec.delivery.retry.max"),
+            (json!({"delivery": {"retry": {"maxAge": "721h"}}}), "spec.delivery.retry.maxAge"),
+            (json!({"delivery": {"retain": {"maxAge": "1s"}}}), "spec.delivery.retain.maxAge"),
+            (json!({"template": {"parameters": {"1a": "x"}}}), "spec.template.parameters.1a"),
+        ] {
+            let spec: NotificationSpec = serde_json::from_value(spec).unwrap();
+            let error = check(&spec).unwrap_err().to_string();
+            assert!(error.starts_with(&format!("{field}: ")), "{error}");
+        }
+        assert!(check(&NotificationSpec::default()).is_ok());
+    }
+}

@@ -1,0 +1,118 @@
+//! The credential rule: credentials that one layer wrote are never sent to where a more specific layer leads. Pure.
+//!
+//! In: the layers, folded one after the other. Out: `CredentialOriginMismatch`, with what is whose. Otherwise whoever may write a
+//! target could have the token of whoever wrote the notification sent to a host of his own.
+//!
+//! Where a request goes is its origin (scheme, host, port), and whether that is really who answers: `tls.caFrom` and
+//! `tls.insecureSkipVerify`. To change the path is harmless, and so is to say the same origin once more.
+
+use serde_json::{Map, Value};
+
+use super::layers::Folded;
+use super::problem::Problem;
+use crate::render::origin_of;
+
+/// Where a layer's credentials would go if no other lay above it.
+#[derive(Clone, Debug, PartialEq)]
+struct Way {
+    /// The origin, or the reference to it.
+    to: Option<To>,
+    /// `tls.caFrom`.
+    authorities: Option<Value>,
+    /// `tls.insecureSkipVerify`.
+    anybody: bool,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+enum To {
+    Origin(String),
+    Secret(Value),
+    /// Not a URL: the same as nothing else.
+    Unreadable,
+}
+
+impl Way {
+    fn of(value: &Map<String, Value>) -> Self {
+        let endpoint = |path: &str| value.get("endpoint").and_then(|e| e.pointer(path));
+        let url = endpoint("/url").and_then(Value::as_str);
+        let to = url.map(|url| origin_of(url).map_or(To::Unreadable, To::Origin));
+        Self {
+            to: to.or_else(|| endpoint("/urlFrom").cloned().map(To::Secret)),
+            authorities: endpoint("/tls/caFrom").cloned(),
+            anybody: endpoint("/tls/insecureSkipVerify").and_then(Value::as_bool).unwrap_or(false),
+        }
+    }
+}
+
+/// What every layer so far came to, for the rule.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Ways(Vec<Way>);
+
+impl Ways {
+    /// Takes note of the state after one more layer.
+    pub(super) fn see(&mut self, folded: &Folded) {
+        self.0.push(Way::of(&folded.value));
+    }
+
+    /// Whether all credentials go only where those who wrote them could see.
+    pub(super) fn check(&self, folded: &Folded) -> Result<(), Problem> {
+        let Some(last) = self.0.last().filter(|last| last.to.is_some()) else { return Ok(()) };
+        for credential in credentials(&folded.value) {
+            let Some(then) = folded.wrote_first(&credential).and_then(|index| self.0.get(index)) else { continue };
+            let field = if last.to != then.to || last.to == Some(To::Unreadable) {
+                destination(folded)
+            } else if last.anybody && !then.anybody {
+                "/endpoint/tls/insecureSkipVerify"
+            } else if last.authorities != then.authorities {
+                "/endpoint/tls/caFrom"
+            } else {
+                continue;
+            };
+            let author =
+                |pointer: &str| folded.author(pointer).map_or_else(|| "a more specific layer".into(), ToString::to_string);
+            return Err(Problem::CredentialOrigin {
+                owner: folded.first_author(&credential).map_or_else(String::new, ToString::to_string),
+                author: author(field),
+                credential: dotted(&credential),
+                field: dotted(field),
+            });
+        }
+        Ok(())
+    }
+}
+
+fn destination(folded: &Folded) -> &'static str {
+    let from_secret = folded.value.get("endpoint").and_then(|e| e.get("urlFrom")).is_some();
+    if from_secret { "/endpoint/urlFrom" } else { "/endpoint/url" }
+}
+
+/// The fields that carry credentials, as JSON Pointers.
+fn credentials(value: &Map<String, Value>) -> Vec<String> {
+    let Some(endpoint) = value.get("endpoint") else { return Vec::new() };
+    let whole =
+        ["/auth/basic/secretRef", "/auth/token/secretKeyRef", "/signing/secretRef", "/tls/clientCertificate/secretRef"];
+    let mut all: Vec<_> = whole.iter().filter(|p| endpoint.pointer(p).is_some()).map(|p| format!("/endpoint{p}")).collect();
+    let named = |of: Option<&Value>, at: &str| -> Vec<String> {
+        let names = of.and_then(Value::as_object).into_iter().flat_map(Map::keys);
+        names.filter(|name| is_secret(name)).map(|name| format!("{at}/{name}")).collect()
+    };
+    all.extend(named(endpoint.get("headers"), "/endpoint/headers"));
+    all.extend(named(value.get("template").and_then(|t| t.get("parameters")), "/template/parameters"));
+    all
+}
+
+/// Whether what has this name is likely a credential: a header such as `Authorization` or `X-Api-Key`, a parameter such as
+/// `routingKey`. Too many rather than too few, for what is named here only has to be said by the layer that leads elsewhere.
+fn is_secret(name: &str) -> bool {
+    let name = name.to_ascii_lowercase();
+    let words = ["auth", "cookie", "token", "secret", "key", "passw", "credential", "session", "signature", "jwt", "bearer"];
+    words.iter().any(|word| name.contains(word))
+}
+
+fn dotted(pointer: &str) -> String {
+    format!("spec{}", pointer.replace('/', "."))
+}
+
+#[cfg(test)]
+#[path = "trust_tests.rs"]
+mod tests;

@@ -1,0 +1,104 @@
+//! What the layers of one pipeline make of its notifications. Values only.
+//!
+//! In: effective notifications, put here by the dispatcher. Out: the one that holds for a subject. Most pipelines say nothing of
+//! their own, and have none of this.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+use crate::config::EffectiveNotification;
+
+/// By name: the notifications of which a pipeline says something.
+#[derive(Clone, Debug, Default)]
+pub struct Layered(BTreeMap<String, Arc<Overridden>>);
+
+/// One of them. Targets for which the same layers hold share what these come to.
+#[derive(Clone, Debug, Default)]
+pub struct Overridden {
+    /// For targets that say nothing of their own; `None`: only some targets have it at all.
+    pub rest: Option<Arc<EffectiveNotification>>,
+    /// By subject.
+    pub targets: HashMap<String, Arc<EffectiveNotification>>,
+}
+
+impl Layered {
+    /// Whether nothing is said.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// By name.
+    pub fn iter(&self) -> impl Iterator<Item = (&String, &Arc<Overridden>)> {
+        self.0.iter()
+    }
+
+    /// One of them.
+    #[must_use]
+    pub fn get(&self, name: &str) -> Option<&Arc<Overridden>> {
+        self.0.get(name)
+    }
+
+    /// All effective notifications in it; those that targets share may come more than once.
+    pub fn all(&self) -> impl Iterator<Item = &Arc<EffectiveNotification>> {
+        self.0.values().flat_map(|o| o.all())
+    }
+}
+
+impl FromIterator<(String, Arc<Overridden>)> for Layered {
+    fn from_iter<T: IntoIterator<Item = (String, Arc<Overridden>)>>(iter: T) -> Self {
+        Self(iter.into_iter().collect())
+    }
+}
+
+impl Overridden {
+    /// What holds for a subject.
+    #[must_use]
+    pub fn of(&self, subject: &str) -> Option<&Arc<EffectiveNotification>> {
+        self.targets.get(subject).or(self.rest.as_ref())
+    }
+
+    /// All of them.
+    pub fn all(&self) -> impl Iterator<Item = &Arc<EffectiveNotification>> {
+        self.rest.iter().chain(self.targets.values())
+    }
+}
+
+/// A notification as one pipeline has it.
+#[derive(Clone, Debug, Default)]
+pub struct Applied {
+    /// The Notification of the namespace.
+    pub base: Option<Arc<EffectiveNotification>>,
+    /// What the pipeline makes of it, or its own.
+    pub layered: Option<Arc<Overridden>>,
+}
+
+impl Applied {
+    /// What holds for a subject.
+    #[must_use]
+    pub fn of(&self, subject: &str) -> Option<&Arc<EffectiveNotification>> {
+        match &self.layered {
+            Some(layered) => layered.of(subject),
+            None => self.base.as_ref(),
+        }
+    }
+
+    /// All that hold for some subject.
+    pub fn all(&self) -> impl Iterator<Item = &Arc<EffectiveNotification>> {
+        let base = self.base.iter().filter(|_| self.layered.is_none());
+        base.chain(self.layered.iter().flat_map(|layered| layered.all()))
+    }
+
+    /// Whose it is.
+    #[must_use]
+    pub fn uid(&self) -> &str {
+        self.all().next().map_or("", |n| &n.uid)
+    }
+
+    /// Whether it applies to a pipeline with these labels; one whose selector cannot be understood is taken to.
+    #[must_use]
+    pub fn selects(&self, labels: &BTreeMap<String, String>) -> bool {
+        let understood = self.all().find_map(|n| n.intake.as_ref().ok());
+        understood.is_none_or(|intake| intake.selector.selects(labels))
+    }
+}

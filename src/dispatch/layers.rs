@@ -1,0 +1,177 @@
+//! What pipelines make of notifications: their layers, folded for each target, and kept right as any of them changes.
+//!
+//! In: a pipeline as it is now; the name of a Notification or of a ConfigMap about which there is news. Out: entries of the
+//! directory. Only what a change is about is folded again, and targets with the same layers share what these come to.
+
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use kube::ResourceExt as _;
+
+use super::Context;
+use super::understood::Texts;
+use crate::api::notification::NotificationLayer;
+use crate::api::refs::{ConfigMapKey, ObjectName};
+use crate::api::target::targets;
+use crate::api::{Notification, Pipeline, PipelineSpec};
+use crate::config::layers::{Layer, of_pipeline, of_whole_pipeline};
+use crate::config::{EffectiveNotification, Given, Text, resolve_layers};
+use crate::delivery::Overridden;
+
+/// The pipelines that say something of notifications, by uid.
+#[derive(Default)]
+pub struct Layers(Mutex<HashMap<String, Kept>>);
+
+/// One of them.
+struct Kept {
+    place: ObjectName,
+    generation: Option<i64>,
+    spec: PipelineSpec,
+    made: BTreeMap<String, Made>,
+}
+
+/// What the layers of one notification came to, and what keys of ConfigMaps held then.
+struct Made {
+    overridden: Arc<Overridden>,
+    texts: Texts,
+}
+
+impl Layers {
+    fn lock(&self) -> MutexGuard<'_, HashMap<String, Kept>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes a pipeline as it is now; `true` if its layers have changed.
+    pub fn take(&self, ctx: &Context, pipeline: &Pipeline) -> bool {
+        let uid = pipeline.uid().unwrap_or_default();
+        let mut all = self.lock();
+        let known = all.get(&uid);
+        if known.is_some_and(|known| known.generation == pipeline.metadata.generation) {
+            return false;
+        }
+        let names = names(&pipeline.spec);
+        if names.is_empty() {
+            return all.remove(&uid).is_some() && ctx.deliveries.directory.put_layers(&uid, std::iter::empty().collect());
+        }
+        let place = ObjectName { namespace: pipeline.namespace().unwrap_or_default(), name: pipeline.name_any() };
+        let (generation, spec) = (pipeline.metadata.generation, pipeline.spec.clone());
+        let mut kept = Kept { place, generation, spec, made: BTreeMap::new() };
+        for name in names {
+            let made = make(ctx, &uid, &kept, &name);
+            kept.made.insert(name, made);
+        }
+        put(ctx, &uid, &kept);
+        all.insert(uid, kept);
+        true
+    }
+
+    /// Takes a pipeline out.
+    pub fn forget(&self, uid: &str) {
+        self.lock().remove(uid);
+    }
+
+    /// A Notification has changed: folds again what lies over it.
+    pub fn rebase(&self, ctx: &Context, namespace: &str, name: &str) {
+        self.again(ctx, |kept, of, _| kept.place.namespace == namespace && of == name);
+    }
+
+    /// A ConfigMap has changed: folds again what refers to it. Gives uid and place of the pipelines that this is about.
+    pub fn read_again(&self, ctx: &Context, config_map: &ObjectName) -> Vec<(String, ObjectName)> {
+        self.again(ctx, |_, _, made| {
+            let refers = made.texts.iter().any(|(key, _)| key.object() == *config_map);
+            refers && made.texts.iter().any(|(key, text)| ctx.config_maps.text(key) != *text)
+        })
+    }
+
+    fn again(&self, ctx: &Context, wanted: impl Fn(&Kept, &str, &Made) -> bool) -> Vec<(String, ObjectName)> {
+        let mut changed = Vec::new();
+        for (uid, kept) in self.lock().iter_mut() {
+            let those = kept.made.iter().filter(|(name, made)| wanted(kept, name, made));
+            let those: Vec<_> = those.map(|(name, _)| name.clone()).collect();
+            if those.is_empty() {
+                continue;
+            }
+            for name in those {
+                let made = make(ctx, uid, kept, &name);
+                kept.made.insert(name, made);
+            }
+            put(ctx, uid, kept);
+            changed.push((uid.clone(), kept.place.clone()));
+        }
+        changed
+    }
+
+    /// The pipelines with a layer that refers to something of which `refers` says so; uid and place.
+    pub fn with(&self, refers: impl Fn(&EffectiveNotification) -> bool) -> Vec<(String, ObjectName)> {
+        let all = self.lock();
+        let those = all.iter().filter(|(_, kept)| kept.made.values().any(|made| made.overridden.all().any(|n| refers(n))));
+        those.map(|(uid, kept)| (uid.clone(), kept.place.clone())).collect()
+    }
+}
+
+fn put(ctx: &Context, uid: &str, kept: &Kept) {
+    let all = kept.made.iter().map(|(name, made)| (name.clone(), made.overridden.clone()));
+    ctx.deliveries.directory.put_layers(uid, all.collect());
+}
+
+/// The notifications of which a pipeline says something, anywhere.
+fn names(spec: &PipelineSpec) -> BTreeSet<String> {
+    let environments = spec.environments.iter();
+    let inner = environments.flat_map(|e| e.notifications.iter().chain(e.targets.iter().flat_map(|t| &t.notifications)));
+    spec.notifications.iter().chain(inner).map(|layer| layer.name.clone()).collect()
+}
+
+/// Folds the layers of one notification.
+fn make(ctx: &Context, uid: &str, kept: &Kept, name: &str) -> Made {
+    let base = ctx.understood.get(&kept.place.namespace, name);
+    let mut fold = Fold { ctx, namespace: &kept.place.namespace, uid, base: base.as_deref(), texts: Texts::new() };
+    let whole = of_whole_pipeline(&kept.spec, name);
+    let rest = match &whole {
+        Some(layer) => Some(fold.over(vec![layer.clone()])),
+        None => ctx.deliveries.directory.notification(&kept.place.namespace, name),
+    };
+    let says = |layers: &[NotificationLayer]| layers.iter().any(|layer| layer.name == name);
+    let mut infos = targets(&kept.spec, &ctx.cluster_name).into_iter();
+    let mut by_target = HashMap::new();
+    for (e, environment) in kept.spec.environments.iter().enumerate() {
+        let mut shared = None;
+        for (t, target) in environment.targets.iter().enumerate() {
+            let Some(info) = infos.next() else { break };
+            let layers = || of_pipeline(&kept.spec, name, e, t, &info.name);
+            if says(&target.notifications) {
+                by_target.insert(info.subject.clone(), fold.over(layers()));
+            } else if says(&environment.notifications) {
+                let shared = shared.get_or_insert_with(|| fold.over(layers()));
+                by_target.insert(info.subject.clone(), shared.clone());
+            }
+        }
+    }
+    Made { overridden: Arc::new(Overridden { rest, targets: by_target }), texts: fold.texts }
+}
+
+/// What layers are folded with.
+struct Fold<'a> {
+    ctx: &'a Context,
+    namespace: &'a str,
+    uid: &'a str,
+    base: Option<&'a Notification>,
+    texts: Texts,
+}
+
+impl Fold<'_> {
+    fn over(&mut self, layers: Vec<Layer>) -> Arc<EffectiveNotification> {
+        let all: Vec<_> = self.base.map(Layer::of_notification).into_iter().chain(layers).collect();
+        let uid = self.base.and_then(|n| n.metadata.uid.as_deref()).unwrap_or(self.uid);
+        // What was read is what is compared with later.
+        let read = RefCell::new(std::mem::take(&mut self.texts));
+        let text = |key: &ConfigMapKey| -> Text {
+            let text = self.ctx.config_maps.text(key);
+            read.borrow_mut().push((key.clone(), text.clone()));
+            text
+        };
+        let effective = resolve_layers(&all, self.namespace, uid, &Given { allow_http: self.ctx.allow_http, text: &text });
+        self.texts = read.into_inner();
+        Arc::new(effective)
+    }
+}
