@@ -284,6 +284,10 @@ pub struct NotificationStatus {
     /// Targets of those pipelines.
     #[serde(default)]
     pub targets: i64,
+    /// Targets for which it cannot be sent as things are; which, and why, stands in `status.dispatched.notifications` of the
+    /// pipelines.
+    #[serde(default)]
+    pub targets_not_ready: i64,
     /// Deliveries on their way.
     #[serde(default)]
     pub pending: i64,

@@ -4,6 +4,7 @@
 //! usage.
 
 mod audit;
+mod explain;
 mod proxy;
 mod redeliver;
 mod render;
@@ -35,6 +36,8 @@ enum Command {
     Crds,
     /// Show what a Notification would send, with secrets masked.
     Render(Box<render::RenderArgs>),
+    /// Show what holds for a pipeline's targets, with the layer that wrote each field.
+    Explain(Box<explain::ExplainArgs>),
     /// List the templates that come with Pennant, or show one to start from.
     Templates(templates::TemplatesArgs),
     /// Show deliveries: what was sent, when, and what the receiver said.
@@ -110,6 +113,7 @@ impl Cli {
             Command::Run(args) => run(*args),
             Command::Crds => crds(),
             Command::Render(args) => on_one_thread(render::render(*args)),
+            Command::Explain(args) => on_one_thread(explain::explain(*args)),
             Command::Templates(args) => templates::templates(&args),
             Command::Audit(args) => on_one_thread(audit::audit(*args)),
             Command::Redeliver(args) => on_one_thread(redeliver::redeliver(*args)),

@@ -76,8 +76,18 @@ fn receiver(text: &str) -> Result<Url, String> {
 
 /// Shows, and sends where that is asked for. The error of what a receiver of one's own refuses is told at the end.
 pub(super) async fn render(args: RenderArgs) -> anyhow::Result<()> {
-    let (notifications, texts) = notifications(&args).await?;
+    let (mut notifications, mut texts) = notifications(&args).await?;
     let pipeline = pipeline(&args, notifications.first()).await?;
+    if let Some(pipeline) = &pipeline {
+        for notification in &mut notifications {
+            *notification = live::layered(notification, pipeline, args.target.as_deref(), &args.cluster_name)?;
+        }
+        // The layers may refer to ConfigMaps of their own, which are in the cluster as the pipeline is.
+        let layered = live::texts(&client(&args).await?, &notifications).await?;
+        for (key, text) in layered {
+            texts.entry(key).or_insert(text);
+        }
+    }
     let given = Given { allow_http: args.allow_http, text: &|key| texts.get(key).cloned().unwrap_or(Text::NoConfigMap) };
     let mut all = Vec::new();
     for notification in &notifications {

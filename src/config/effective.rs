@@ -94,6 +94,14 @@ pub fn resolve_layers(layers: &[Layer], namespace: &str, uid: &str, given: &Give
     effective
 }
 
+/// What layers come to as the spec of a Notification, if credentials go only where they may.
+pub fn flatten(layers: &[Layer]) -> Result<NotificationSpec, Problem> {
+    let mut ways = Ways::default();
+    let folded = fold(layers, |folded| ways.see(folded))?;
+    ways.check(&folded)?;
+    typed(&folded)
+}
+
 fn typed(folded: &Folded) -> Result<NotificationSpec, Problem> {
     serde_path_to_error::deserialize(serde_json::Value::Object(folded.value.clone()))
         .map_err(|e| Problem::invalid(format!("spec.{}", e.path()), e.inner().to_string()))

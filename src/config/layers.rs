@@ -5,14 +5,16 @@
 //! said in other ways than by `null`, which does not survive kubectl: `remove` takes something away, and to set one member of a
 //! choice takes the others away.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use serde::Serialize;
 use serde_json::{Map, Value};
 
+use super::delivering::Delivering;
 use super::problem::Problem;
-use crate::api::notification::NotificationLayer;
+use super::sending::{CONNECT_TIMEOUT, TIMEOUT};
+use crate::api::notification::{NotificationLayer, Ordering};
 use crate::api::{Notification, PipelineSpec};
 
 /// Fields of which one at most is set, by the object that they are in.
@@ -28,6 +30,8 @@ const HEADERS: &str = "/endpoint/headers";
 /// Who wrote a layer, from the least specific to the most.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub enum Source {
+    /// What holds when nobody says anything.
+    BuiltIn,
     /// The Notification of this name.
     Notification,
     /// `spec.notifications` of the pipeline.
@@ -41,6 +45,7 @@ pub enum Source {
 impl fmt::Display for Source {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Self::BuiltIn => f.write_str("the default"),
             Self::Notification => f.write_str("the Notification"),
             Self::Pipeline => f.write_str("the Pipeline"),
             Self::Environment(name) => write!(f, "environment {name} of the Pipeline"),
@@ -61,6 +66,24 @@ pub struct Layer {
 }
 
 impl Layer {
+    /// The defaults. That of the method is left out, for a built-in template has its own.
+    #[must_use]
+    pub fn built_in() -> Self {
+        let Delivering { retry, retain, .. } = Delivering::default();
+        let seconds = |duration: std::time::Duration| format!("{}s", duration.as_secs());
+        let value = serde_json::json!({
+            "suspend": false,
+            "endpoint": {"timeout": seconds(TIMEOUT), "connectTimeout": seconds(CONNECT_TIMEOUT)},
+            "delivery": {
+                "ordering": Ordering::default(),
+                "supersede": false,
+                "retry": {"initial": seconds(retry.initial), "max": seconds(retry.max), "maxAge": seconds(retry.max_age)},
+                "retain": {"perLane": retain.per_lane, "maxAge": seconds(retain.max_age)},
+            },
+        });
+        Self { source: Source::BuiltIn, remove: Vec::new(), value: value.as_object().cloned().unwrap_or_default() }
+    }
+
     /// A Notification.
     #[must_use]
     pub fn of_notification(notification: &Notification) -> Self {
@@ -95,6 +118,14 @@ pub fn of_pipeline(spec: &PipelineSpec, name: &str, environment: usize, index: u
 #[must_use]
 pub fn of_whole_pipeline(spec: &PipelineSpec, name: &str) -> Option<Layer> {
     spec.notifications.iter().find(|l| l.name == name).map(|l| Layer::of(Source::Pipeline, l))
+}
+
+/// The notifications of which a pipeline says something, anywhere.
+#[must_use]
+pub fn names(spec: &PipelineSpec) -> BTreeSet<String> {
+    let environments = spec.environments.iter();
+    let inner = environments.flat_map(|e| e.notifications.iter().chain(e.targets.iter().flat_map(|t| &t.notifications)));
+    spec.notifications.iter().chain(inner).map(|layer| layer.name.clone()).collect()
 }
 
 fn fields(of: &impl Serialize) -> Map<String, Value> {

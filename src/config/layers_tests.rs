@@ -50,7 +50,7 @@ fn the_examples_of_the_specification() {
 
 fn any_value() -> impl Strategy<Value = Value> {
     let leaf = prop_oneof![any::<bool>().prop_map(Value::from), (0..3).prop_map(Value::from), Just(json!(["x"]))];
-    leaf.prop_recursive(3, 16, 3, |inner| object(inner))
+    leaf.prop_recursive(3, 16, 3, object)
 }
 
 fn object(inner: impl Strategy<Value = Value>) -> impl Strategy<Value = Value> {
@@ -76,7 +76,7 @@ proptest! {
         for (pointer, author) in folded.authors() {
             let index = sources.iter().position(|s| s == author).unwrap();
             let stands = whole.pointer(pointer).unwrap();
-            prop_assert!(!stands.as_object().is_some_and(|o| !o.is_empty()), "{pointer} is a field");
+            prop_assert!(stands.as_object().is_none_or(serde_json::Map::is_empty), "{pointer} is a field");
             prop_assert_eq!(layers[index].pointer(pointer), Some(stands));
             for later in &layers[index + 1..] {
                 prop_assert!(later.pointer(pointer).is_none_or(|v| v.as_object().is_some_and(serde_json::Map::is_empty) || v.is_object() && stands.is_object()));

@@ -22,9 +22,10 @@ mod tests;
 mod trust;
 
 pub use delivering::{Delivering, Rate, Retain, Retry};
-pub use effective::{EffectiveNotification, Given, Intake, resolve, resolve_layers};
+pub use effective::{EffectiveNotification, Given, Intake, flatten, resolve, resolve_layers};
 pub use nearest::nearest;
 pub use problem::{Missing, Problem};
 pub use selector::{PipelineSelector, SelectorError};
 pub use sending::{Address, Destination, Rendered, Sending};
 pub use template::{Text, config_maps};
+pub use trust::is_secret;

@@ -58,19 +58,8 @@ pub enum Problem {
         message: String,
     },
     /// Credentials of one layer would go where a more specific one leads.
-    #[error(
-        "{credential} is from {owner}, and {field} from {author}: credentials are not sent where a more specific layer leads; set them in that layer, too, or take them away there with remove"
-    )]
-    CredentialOrigin {
-        /// The field with the credentials.
-        credential: String,
-        /// Who wrote them.
-        owner: String,
-        /// The field that leads elsewhere.
-        field: String,
-        /// Who wrote that.
-        author: String,
-    },
+    #[error("{0}")]
+    CredentialOrigin(String),
     /// Another problem, with the layer that its field is from.
     #[error("{problem} (from {author})")]
     Layer {
@@ -121,7 +110,7 @@ impl Problem {
             Self::InvalidSpec { .. } | Self::Selector(_) | Self::Trigger(_) => "InvalidSpec",
             Self::Template { .. } => "TemplateInvalid",
             Self::InsecureScheme { .. } => "InsecureScheme",
-            Self::CredentialOrigin { .. } => "CredentialOriginMismatch",
+            Self::CredentialOrigin(_) => "CredentialOriginMismatch",
         }
     }
 

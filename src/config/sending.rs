@@ -20,8 +20,10 @@ use crate::api::refs::{ConfigMapKey, SecretKeyRef, is_service};
 use crate::api::{NotificationSpec, TransitionType};
 use crate::render::{Body, Data, HeaderTemplate, Parameters, RenderError, UrlTemplate, Values};
 
-const TIMEOUT: Duration = Duration::from_secs(15);
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+/// For an attempt, where nobody says.
+pub(super) const TIMEOUT: Duration = Duration::from_secs(15);
+/// For making a connection, where nobody says.
+pub(super) const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 const URL: &str = "spec.endpoint.url";
 
 /// How a delivery becomes a request.

@@ -8,7 +8,7 @@
 
 use serde_json::{Map, Value};
 
-use super::layers::Folded;
+use super::layers::{Folded, Source};
 use super::problem::Problem;
 use crate::render::origin_of;
 
@@ -68,14 +68,15 @@ impl Ways {
             } else {
                 continue;
             };
-            let author =
-                |pointer: &str| folded.author(pointer).map_or_else(|| "a more specific layer".into(), ToString::to_string);
-            return Err(Problem::CredentialOrigin {
-                owner: folded.first_author(&credential).map_or_else(String::new, ToString::to_string),
-                author: author(field),
-                credential: dotted(&credential),
-                field: dotted(field),
-            });
+            let (owner, author) = (folded.first_author(&credential), folded.author(field));
+            return Err(Problem::CredentialOrigin(format!(
+                "{} is from {}, and {} from {}: credentials are not sent where a more specific layer leads; set them in that \
+                 layer, too, or take them away there with remove",
+                dotted(&credential),
+                name(owner),
+                dotted(field),
+                name(author),
+            )));
         }
         Ok(())
     }
@@ -103,10 +104,15 @@ fn credentials(value: &Map<String, Value>) -> Vec<String> {
 
 /// Whether what has this name is likely a credential: a header such as `Authorization` or `X-Api-Key`, a parameter such as
 /// `routingKey`. Too many rather than too few, for what is named here only has to be said by the layer that leads elsewhere.
-fn is_secret(name: &str) -> bool {
+#[must_use]
+pub fn is_secret(name: &str) -> bool {
     let name = name.to_ascii_lowercase();
     let words = ["auth", "cookie", "token", "secret", "key", "passw", "credential", "session", "signature", "jwt", "bearer"];
     words.iter().any(|word| name.contains(word))
+}
+
+fn name(source: Option<&Source>) -> String {
+    source.map_or_else(|| "a more specific layer".to_owned(), ToString::to_string)
 }
 
 fn dotted(pointer: &str) -> String {

@@ -142,12 +142,12 @@ impl Directory {
 
     /// Puts what a pipeline's own layers come to; `true` if it had any, or has now.
     pub fn put_layers(&self, uid: &str, layered: Layered) -> bool {
-        self.write(|k| match layered.is_empty() {
-            true => k.layered.remove(uid).is_some(),
-            false => {
-                k.layered.insert(uid.to_owned(), Arc::new(layered));
-                true
+        self.write(|k| {
+            if layered.is_empty() {
+                return k.layered.remove(uid).is_some();
             }
+            k.layered.insert(uid.to_owned(), Arc::new(layered));
+            true
         })
     }
 
@@ -228,6 +228,19 @@ impl Directory {
     pub fn effective(&self, spec: &DeliverySpec) -> Option<Arc<EffectiveNotification>> {
         let of = &spec.pipeline_ref;
         self.read(|k| k.effective(&of.uid, &of.namespace, &spec.notification, &subject(spec)).cloned())
+    }
+
+    /// What holds for each subject of these pipelines that has the notification.
+    #[must_use]
+    pub fn for_all(&self, pipelines: &[Arc<PipelineFacts>], name: &str) -> Vec<Arc<EffectiveNotification>> {
+        self.read(|k| {
+            let of = |p: &Arc<PipelineFacts>| {
+                let (uid, namespace) = (p.uid.clone(), p.namespace.clone());
+                let each = p.subjects.keys().filter_map(|subject| k.effective(&uid, &namespace, name, subject).cloned());
+                each.collect::<Vec<_>>()
+            };
+            pipelines.iter().flat_map(of).collect()
+        })
     }
 
     /// What the layers of all pipelines come to, by uid.

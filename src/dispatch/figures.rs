@@ -18,6 +18,10 @@ pub struct Known<'a> {
     pub figures: &'a Figures,
     /// The pipelines that it applies to.
     pub pipelines: &'a [std::sync::Arc<PipelineFacts>],
+    /// Whether it stands for some target as it is; where layers lie over it everywhere, only they must be complete.
+    pub stands: bool,
+    /// Targets for which it, with its layers, cannot be sent as things are.
+    pub not_ready: usize,
     /// What is wrong with its Secrets: reason, and words for people.
     pub missing: Option<(&'static str, &'a str)>,
     /// Why deliveries of a pipeline (by name) cannot be recorded.
@@ -31,6 +35,7 @@ pub fn status(old: &NotificationStatus, known: &Known<'_>, now: Time) -> Notific
     new.observed_generation = known.generation;
     new.pipelines = count(known.pipelines.len());
     new.targets = count(known.pipelines.iter().map(|p| p.subjects.len()).sum());
+    new.targets_not_ready = count(known.not_ready);
     let figures = known.figures;
     (new.pending, new.delivered, new.parked) = (figures.pending, figures.delivered, figures.parked);
     if figures.last_attempt > old.last_attempt_time {
@@ -49,10 +54,10 @@ type Verdict<R> = (ConditionStatus, R, String);
 
 fn readiness(known: &Known<'_>) -> Verdict<&'static str> {
     let problem = known.effective.intake.as_ref().err().or(known.effective.sending.as_ref().err());
-    if let Some(problem) = problem {
+    if let Some(problem) = problem.filter(|_| known.stands) {
         return (ConditionStatus::False, problem.reason(), problem.to_string());
     }
-    if let Some((reason, missing)) = known.missing {
+    if let Some((reason, missing)) = known.missing.filter(|_| known.stands) {
         return (ConditionStatus::False, reason, missing.to_owned());
     }
     // From the moment it says Ready, every later change is reported: so first all cursors must be kept.
@@ -136,6 +141,8 @@ mod tests {
             effective: &effective,
             figures: &fine,
             pipelines,
+            stands: true,
+            not_ready: 0,
             missing: None,
             refused: None,
         };
@@ -151,6 +158,7 @@ mod tests {
             (base(&other), "Initializing", "Delivering"),
             (Known { missing: Some(("SecretMissing", "secret x")), ..base(&ours) }, "SecretMissing", "Delivering"),
             (Known { refused: Some(("p", "quota")), ..base(&ours) }, "Configured", "RecordRefused"),
+            (Known { missing: Some(("SecretMissing", "x")), stands: false, ..base(&ours) }, "Configured", "Delivering"),
             (Known { figures: &stuck, ..base(&ours) }, "Configured", "ReceiverError"),
             (Known { effective: &suspended, ..base(&ours) }, "Configured", "Suspended"),
         ];
@@ -179,6 +187,8 @@ mod tests {
                 effective: &effective,
                 figures,
                 pipelines: &[],
+                stands: true,
+                not_ready: 0,
                 missing: None,
                 refused: None,
             };

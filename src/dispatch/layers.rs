@@ -4,7 +4,7 @@
 //! directory. Only what a change is about is folded again, and targets with the same layers share what these come to.
 
 use std::cell::RefCell;
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use kube::ResourceExt as _;
@@ -15,7 +15,7 @@ use crate::api::notification::NotificationLayer;
 use crate::api::refs::{ConfigMapKey, ObjectName};
 use crate::api::target::targets;
 use crate::api::{Notification, Pipeline, PipelineSpec};
-use crate::config::layers::{Layer, of_pipeline, of_whole_pipeline};
+use crate::config::layers::{Layer, names, of_pipeline, of_whole_pipeline};
 use crate::config::{EffectiveNotification, Given, Text, resolve_layers};
 use crate::delivery::Overridden;
 
@@ -113,13 +113,6 @@ impl Layers {
 fn put(ctx: &Context, uid: &str, kept: &Kept) {
     let all = kept.made.iter().map(|(name, made)| (name.clone(), made.overridden.clone()));
     ctx.deliveries.directory.put_layers(uid, all.collect());
-}
-
-/// The notifications of which a pipeline says something, anywhere.
-fn names(spec: &PipelineSpec) -> BTreeSet<String> {
-    let environments = spec.environments.iter();
-    let inner = environments.flat_map(|e| e.notifications.iter().chain(e.targets.iter().flat_map(|t| &t.notifications)));
-    spec.notifications.iter().chain(inner).map(|layer| layer.name.clone()).collect()
 }
 
 /// Folds the layers of one notification.

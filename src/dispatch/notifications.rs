@@ -16,12 +16,12 @@ use kube::{Resource as _, ResourceExt as _};
 use super::Context;
 use super::figures::{self, Known};
 use super::follow::Followed;
-use super::troubles::Wrong;
+use super::troubles::{Wrong, defined_wrong};
 use crate::api::conditions::{ConditionStatus, READY, get};
 use crate::api::credentials::SecretName;
 use crate::api::refs::{ConfigMapKey, ObjectName};
 use crate::api::{self, Notification, NotificationStatus, now};
-use crate::config::EffectiveNotification;
+use crate::config::{EffectiveNotification, PipelineSelector};
 use crate::delivery::Scope;
 use crate::report::status::{self, StatusError};
 use crate::send::NotSent;
@@ -121,6 +121,9 @@ pub async fn config_map_changed(ctx: &Context, config_map: &ObjectName) {
 async fn look_at_layers(ctx: &Context, pipelines: Vec<(String, ObjectName)>) {
     for (uid, place) in pipelines {
         ctx.wake_pipeline(&place.namespace, &place.name);
+        for name in ctx.deliveries.directory.notifications_in(&place.namespace).into_keys() {
+            ctx.wake_notification(&place.namespace, &name);
+        }
         ctx.deliveries.look(Scope::Layers(uid)).await;
     }
 }
@@ -225,7 +228,7 @@ pub async fn tell(notification: &Notification, ctx: &Context, last_time: bool) -
 }
 
 /// What its Secrets lack. Not known yet is not missing: the watch will say so in a moment, and this is looked at again.
-pub(super) fn missing(ctx: &Context, effective: &EffectiveNotification) -> Option<Wrong> {
+pub(super) fn missing_of(ctx: &Context, effective: &EffectiveNotification) -> Option<Wrong> {
     let keys = effective.sending.as_ref().map(crate::config::Sending::secrets).unwrap_or_default();
     let missing = ctx.secrets.secrets().check(&keys).err().filter(|e| !matches!(e, NotSent::SecretUnknown(_)))?;
     let unreadable = matches!(missing, NotSent::SecretUnreadable(_));
@@ -241,8 +244,11 @@ fn compute(
     old: &NotificationStatus,
 ) -> NotificationStatus {
     let mut pipelines = ctx.deliveries.directory.pipelines_in(namespace);
-    pipelines.retain(|p| effective.intake.as_ref().is_ok_and(|i| i.selector.selects(&p.labels)));
-    let missing = missing(ctx, effective);
+    let selector = PipelineSelector::parse(notification.spec.pipeline_selector.as_ref());
+    pipelines.retain(|p| selector.as_ref().is_ok_and(|s| s.selects(&p.labels)));
+    let targets = ctx.deliveries.directory.for_all(&pipelines, name);
+    let is_wrong = |n: &Arc<EffectiveNotification>| defined_wrong(n).is_some() || missing_of(ctx, n).is_some();
+    let missing = missing_of(ctx, effective);
     let refused = ctx.refused.of(namespace, name);
     let figures = ctx.deliveries.ledger.figures(&(namespace.to_owned(), name.to_owned()));
     let known = Known {
@@ -251,6 +257,8 @@ fn compute(
         effective,
         figures: &figures,
         pipelines: &pipelines,
+        stands: targets.is_empty() || targets.iter().any(|n| std::ptr::eq(&raw const **n, effective)),
+        not_ready: targets.iter().filter(|n| is_wrong(n)).count(),
         missing: missing.as_ref().map(|(reason, words)| (*reason, words.as_str())),
         refused: refused.as_ref().map(|(pipeline, refusal)| (pipeline.as_str(), refusal.detail.as_str())),
     };

@@ -89,7 +89,7 @@ async fn gone(ctx: &Context, namespace: &str, name: &str) -> Result<bool, PassEr
 fn wrong(pipeline: &Pipeline, notifications: &BTreeMap<String, Applied>, ctx: &Context) -> Vec<InTrouble> {
     let labels = pipeline.labels();
     let applying = notifications.iter().filter(|(_, n)| n.selects(labels)).map(|(name, n)| (name.clone(), n.clone()));
-    let missing = |n: &EffectiveNotification| notifications::missing(ctx, n);
+    let missing = |n: &EffectiveNotification| notifications::missing_of(ctx, n);
     troubles(&applying.collect(), &targets(&pipeline.spec, &ctx.cluster_name), |n| defined_wrong(n).or_else(|| missing(n)))
 }
 

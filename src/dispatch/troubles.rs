@@ -10,6 +10,8 @@ use crate::delivery::Applied;
 
 /// At most so many are told.
 const MOST: usize = 100;
+/// Characters of a message.
+const LONGEST: usize = 512;
 
 /// What is wrong with one: a reason, and words for people.
 pub type Wrong = (&'static str, String);
@@ -59,7 +61,7 @@ fn trouble(name: &str, target: Option<&TargetInfo>, (reason, message): &Wrong) -
         target: target.map(|t| t.name.clone()),
         ready: false,
         reason: (*reason).to_owned(),
-        message: crate::changelog::cut(message, crate::changelog::MAX_MESSAGE).into_owned(),
+        message: message.chars().take(LONGEST).collect(),
     }
 }
 

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::core::v1::ConfigMap;
+use kube::api::ListParams;
 use kube::{Api, Client, Resource, ResourceExt as _};
 use serde::de::DeserializeOwned;
 
@@ -13,7 +14,8 @@ use crate::api::delivery::PipelineRef;
 use crate::api::refs::{ClusterAppRef, ConfigMapKey};
 use crate::api::target::{TargetInfo, targets};
 use crate::api::{Notification, Pipeline};
-use crate::config::Text;
+use crate::config::layers::{Layer, of_pipeline};
+use crate::config::{Text, flatten};
 use crate::render::Scene;
 
 /// A Notification.
@@ -24,6 +26,14 @@ pub async fn notification(client: &Client, namespace: &str, name: &str) -> Resul
 /// A Pipeline.
 pub async fn pipeline(client: &Client, namespace: &str, name: &str) -> Result<Pipeline, PreviewError> {
     get(client, namespace, name).await
+}
+
+/// All Notifications of a namespace.
+pub async fn notifications(client: &Client, namespace: &str) -> Result<Vec<Notification>, PreviewError> {
+    let api: Api<Notification> = Api::namespaced(client.clone(), namespace);
+    let what = format!("the Notifications of {namespace}");
+    let list = api.list(&ListParams::default()).await.map_err(|e| PreviewError::Read { what, source: Box::new(e) })?;
+    Ok(list.items)
 }
 
 async fn get<K>(client: &Client, namespace: &str, name: &str) -> Result<K, PreviewError>
@@ -52,6 +62,37 @@ pub async fn texts(client: &Client, all: &[Notification]) -> Result<HashMap<Conf
     Ok(texts)
 }
 
+/// Which environment and which target of the spec this is, the first if none is named.
+fn place(pipeline: &Pipeline, target: Option<&str>, cluster: &str) -> Result<(usize, usize, TargetInfo), PreviewError> {
+    let all = targets(&pipeline.spec, cluster);
+    let environments = pipeline.spec.environments.iter().enumerate();
+    let places = environments.flat_map(|(e, environment)| (0..environment.targets.len()).map(move |t| (e, t)));
+    let known = all.iter().map(|t| t.name.as_str()).collect::<Vec<_>>().join(", ");
+    let found = places.zip(all).find(|(_, info)| target.is_none_or(|name| info.name == name));
+    found.map(|((e, t), info)| (e, t, info)).ok_or_else(|| PreviewError::NoTarget {
+        pipeline: pipeline.name_any(),
+        target: target.unwrap_or("at all").to_owned(),
+        known,
+    })
+}
+
+/// A notification with what a pipeline and its target lay over it.
+pub fn layered(
+    notification: &Notification,
+    pipeline: &Pipeline,
+    target: Option<&str>,
+    cluster: &str,
+) -> Result<Notification, PreviewError> {
+    let (environment, index, info) = place(pipeline, target, cluster)?;
+    let own = of_pipeline(&pipeline.spec, &notification.name_any(), environment, index, &info.name);
+    if own.is_empty() {
+        return Ok(notification.clone());
+    }
+    let layers: Vec<_> = std::iter::once(Layer::of_notification(notification)).chain(own).collect();
+    let problem = |problem| PreviewError::Notification { name: notification.name_any(), problem };
+    Ok(Notification { spec: flatten(&layers).map_err(problem)?, ..notification.clone() })
+}
+
 /// A scene of a pipeline's target, the first if none is named: its own names, labels and revisions.
 pub fn scene(
     pipeline: &Pipeline,
@@ -59,12 +100,7 @@ pub fn scene(
     cluster: &str,
     notification: &Notification,
 ) -> Result<Scene, PreviewError> {
-    let all = targets(&pipeline.spec, cluster);
-    let found = all.iter().find(|t| target.is_none_or(|name| t.name == name)).ok_or_else(|| PreviewError::NoTarget {
-        pipeline: pipeline.name_any(),
-        target: target.unwrap_or("at all").to_owned(),
-        known: all.iter().map(|t| t.name.as_str()).collect::<Vec<_>>().join(", "),
-    })?;
+    let (_, _, found) = place(pipeline, target, cluster)?;
     let mut scene = Scene::sample((notification.name_any(), notification.namespace().unwrap_or_default()));
     scene.pipeline = PipelineRef {
         namespace: pipeline.namespace().unwrap_or_default(),
@@ -74,7 +110,7 @@ pub fn scene(
     scene.labels.clone_from(pipeline.labels());
     scene.annotations.clone_from(pipeline.annotations());
     scene.subject = found.as_subject();
-    if let Some((runs, tried)) = revisions(pipeline, found) {
+    if let Some((runs, tried)) = revisions(pipeline, &found) {
         (scene.old, scene.new) = (runs, tried);
     }
     Ok(scene)

@@ -3,8 +3,9 @@
 //! In: Notifications and the ConfigMaps that hold their templates, out of files ([`Manifests`]) or a cluster ([`live`]); a
 //! [`Scene`](crate::render::Scene) to speak of. Out: [`Preview`]s, with everything that is or may be a credential masked; a
 //! request to a receiver of one's own ([`post()`]); a built-in template as a Notification to start from ([`starter()`]) or as a page
-//! of the documentation ([`page()`]).
+//! of the documentation ([`page()`]); the effective notifications of a pipeline, with who wrote each field ([`explain()`]).
 
+mod explain;
 pub mod live;
 mod manifests;
 mod page;
@@ -12,6 +13,7 @@ mod post;
 mod request;
 mod starter;
 
+pub use explain::{Explained, explain};
 pub use manifests::Manifests;
 pub use page::page;
 pub use post::{Posted, post};
@@ -63,6 +65,16 @@ pub enum PreviewError {
         target: String,
         /// The names that there are.
         known: String,
+    },
+    /// No notification of this name applies to a pipeline.
+    #[error(
+        "no notification {name} applies to Pipeline {pipeline}: there is no such Notification in its namespace that selects it, and it has no layer of this name"
+    )]
+    NoSuchNotification {
+        /// Name of the pipeline.
+        pipeline: String,
+        /// What was asked for.
+        name: String,
     },
     /// The API server did not give an object.
     #[error("{what} cannot be read")]

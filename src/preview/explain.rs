@@ -1,0 +1,267 @@
+//! The effective notifications of a pipeline, with who wrote each field. Pure.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use kube::ResourceExt as _;
+use serde::Serialize;
+use serde_json::{Map, Value};
+
+use super::PreviewError;
+use crate::api::target::{TargetInfo, targets};
+use crate::api::{Notification, Pipeline};
+use crate::config::layers::{Folded, Layer, Source, fold, names, of_pipeline};
+use crate::config::{Given, Text, is_secret, resolve_layers};
+
+const MASK: &str = "******";
+
+/// One notification, for the targets to which the same applies.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Explained {
+    /// Its name.
+    pub notification: String,
+    /// The targets.
+    pub targets: Vec<String>,
+    /// What holds, with what may be a credential masked.
+    pub spec: Map<String, Value>,
+    /// By JSON Pointer into `spec`: who wrote it.
+    pub fields: BTreeMap<String, String>,
+    /// Why it cannot be recorded or sent, as far as the definition tells.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub problem: Option<Wrong>,
+}
+
+/// What is wrong with a definition.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Wrong {
+    /// One word.
+    pub reason: String,
+    /// Layer, field and remedy.
+    pub message: String,
+}
+
+/// Explains the notifications of a pipeline: all or one, for all targets or one.
+pub fn explain(
+    pipeline: &Pipeline,
+    notifications: &[Notification],
+    name: Option<&str>,
+    target: Option<&str>,
+    cluster: &str,
+    allow_http: bool,
+) -> Result<Vec<Explained>, PreviewError> {
+    let all = targets(&pipeline.spec, cluster);
+    if target.is_some_and(|name| all.iter().all(|t| t.name != name)) {
+        let known = all.iter().map(|t| t.name.as_str()).collect::<Vec<_>>().join(", ");
+        return Err(PreviewError::NoTarget {
+            pipeline: pipeline.name_any(),
+            target: target.unwrap_or_default().into(),
+            known,
+        });
+    }
+    let applies = |n: &&Notification| {
+        let selector = crate::config::PipelineSelector::parse(n.spec.pipeline_selector.as_ref());
+        selector.is_ok_and(|selector| selector.selects(pipeline.labels()))
+    };
+    let bases: BTreeMap<_, _> = notifications.iter().filter(applies).map(|n| (n.name_any(), n)).collect();
+    let mut wanted: BTreeSet<_> = bases.keys().cloned().chain(names(&pipeline.spec)).collect();
+    wanted.retain(|known| name.is_none_or(|name| name == known));
+    if wanted.is_empty() && name.is_some() {
+        return Err(PreviewError::NoSuchNotification {
+            pipeline: pipeline.name_any(),
+            name: name.unwrap_or_default().into(),
+        });
+    }
+    let mut explained = Vec::new();
+    for name in wanted {
+        let base = bases.get(&name).copied();
+        explained.extend(of_one(pipeline, base, &name, &all, target, allow_http));
+    }
+    Ok(explained)
+}
+
+/// One notification: targets with the same layers together.
+fn of_one(
+    pipeline: &Pipeline,
+    base: Option<&Notification>,
+    name: &str,
+    all: &[TargetInfo],
+    target: Option<&str>,
+    allow_http: bool,
+) -> Vec<Explained> {
+    let mut groups: Vec<Explained> = Vec::new();
+    let places =
+        pipeline.spec.environments.iter().enumerate().flat_map(|(e, env)| (0..env.targets.len()).map(move |t| (e, t)));
+    for ((e, t), info) in places.zip(all).filter(|(_, info)| target.is_none_or(|name| name == info.name)) {
+        let own = of_pipeline(&pipeline.spec, name, e, t, &info.name);
+        if base.is_none() && own.is_empty() {
+            continue;
+        }
+        let layers: Vec<_> = base.map(Layer::of_notification).into_iter().chain(own).collect();
+        let one = explained(pipeline, name, info, &layers, allow_http);
+        match groups.iter_mut().find(|g| g.spec == one.spec && g.fields == one.fields && g.problem == one.problem) {
+            Some(group) => group.targets.extend(one.targets),
+            None => groups.push(one),
+        }
+    }
+    groups
+}
+
+fn explained(pipeline: &Pipeline, name: &str, info: &TargetInfo, layers: &[Layer], allow_http: bool) -> Explained {
+    let namespace = pipeline.namespace().unwrap_or_default();
+    let given = Given { allow_http, text: &|_| Text::Unknown };
+    let effective = resolve_layers(layers, &namespace, "", &given);
+    let problem = effective.intake.err().or(effective.sending.err()).filter(|problem| !problem.is_unknown());
+    let problem = problem.map(|p| Wrong { reason: p.reason().to_owned(), message: p.to_string() });
+    let whole: Vec<_> = std::iter::once(Layer::built_in()).chain(layers.iter().cloned()).collect();
+    // What cannot be folded is told as the problem.
+    let folded = fold(&whole, |_| {}).unwrap_or_default();
+    let fields = authors(&folded, &namespace, &pipeline.name_any(), name);
+    let mut spec = folded.value;
+    mask(&mut spec);
+    Explained { notification: name.to_owned(), targets: vec![info.name.clone()], spec, fields, problem }
+}
+
+fn authors(folded: &Folded, namespace: &str, pipeline: &str, name: &str) -> BTreeMap<String, String> {
+    let who = |source: &Source| match source {
+        Source::BuiltIn => "default".to_owned(),
+        Source::Notification => format!("Notification {namespace}/{name}"),
+        Source::Pipeline => format!("Pipeline {namespace}/{pipeline}"),
+        Source::Environment(environment) => format!("Pipeline {namespace}/{pipeline}, environment {environment}"),
+        Source::Target(target) => format!("Pipeline {namespace}/{pipeline}, target {target}"),
+    };
+    folded.authors().map(|(pointer, source)| (pointer.to_owned(), who(source))).collect()
+}
+
+/// Masks literal values whose names say that they may be credentials. Others are references, which are not.
+fn mask(spec: &mut Map<String, Value>) {
+    for (part, map) in [("endpoint", "headers"), ("template", "parameters")] {
+        let values = spec.get_mut(part).and_then(|p| p.get_mut(map)).and_then(Value::as_object_mut);
+        for (name, value) in values.into_iter().flatten() {
+            if is_secret(name) {
+                *value = Value::from(MASK);
+            }
+        }
+    }
+}
+
+impl Explained {
+    /// As YAML, with who wrote it beside each field.
+    #[must_use]
+    pub fn text(&self) -> String {
+        let mut lines = vec![(format!("# {} for {}", self.notification, self.targets.join(", ")), None)];
+        if let Some(problem) = &self.problem {
+            lines.push((format!("# {}: {}", problem.reason, problem.message), None));
+        }
+        lines.push(("spec:".to_owned(), None));
+        self.lines(&self.spec, "", 1, &mut lines);
+        let authored = lines.iter().filter(|(_, author)| author.is_some());
+        let width = authored.map(|(line, _)| line.chars().count()).filter(|width| *width <= WIDEST).max().unwrap_or(0);
+        let mut text = String::new();
+        for (line, author) in lines {
+            match author {
+                Some(author) => text.extend([format!("{line:width$}"), "  # ".to_owned(), author]),
+                None => text.push_str(&line),
+            }
+            text.push('\n');
+        }
+        text
+    }
+
+    fn lines(&self, map: &Map<String, Value>, at: &str, depth: usize, lines: &mut Vec<(String, Option<String>)>) {
+        for (name, value) in map {
+            let pointer = format!("{at}/{}", name.replace('~', "~0").replace('/', "~1"));
+            let indent = "  ".repeat(depth);
+            match value {
+                Value::Object(inner) if !inner.is_empty() => {
+                    lines.push((format!("{indent}{}:", key(name)), None));
+                    self.lines(inner, &pointer, depth + 1, lines);
+                }
+                // JSON is YAML, too.
+                other => lines.push((format!("{indent}{}: {other}", key(name)), self.fields.get(&pointer).cloned())),
+            }
+        }
+    }
+}
+
+/// Comments stand in one column, but for lines that are longer than this.
+const WIDEST: usize = 72;
+
+fn key(name: &str) -> String {
+    let plain = name.chars().all(|c| c.is_ascii_alphanumeric() || c == '-' || c == '_');
+    if plain && name.starts_with(|c: char| c.is_ascii_alphabetic()) {
+        name.to_owned()
+    } else {
+        Value::from(name).to_string()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn pipeline() -> Pipeline {
+        serde_json::from_value(json!({
+            "apiVersion": "pennant.dev/v1alpha1", "kind": "Pipeline", "metadata": {"name": "shop", "namespace": "team-a"},
+            "spec": {
+                "appRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"},
+                "notifications": [{"name": "deploys", "endpoint": {"headers": {"X-Team": "a"}}}],
+                "environments": [
+                    {"name": "dev", "targets": [{"namespace": "x"}, {"namespace": "y"}]},
+                    {"name": "prod", "targets": [{"namespace": "z", "notifications": [
+                        {"name": "deploys", "endpoint": {"url": "https://b.example.com/in"}}, {"name": "own", "triggers": []},
+                    ]}]},
+                ],
+            },
+        }))
+        .unwrap()
+    }
+
+    fn notification() -> Notification {
+        serde_json::from_value(json!({
+            "apiVersion": "pennant.dev/v1alpha1", "kind": "Notification", "metadata": {"name": "deploys", "namespace": "team-a"},
+            "spec": {
+                "triggers": [{"type": "Deployed"}],
+                "endpoint": {"url": "https://a.example.com/in", "headers": {"X-Api-Key": "literal"}},
+                "template": {"inline": {"body": "{}"}},
+            },
+        }))
+        .unwrap()
+    }
+
+    fn all(name: Option<&str>, target: Option<&str>) -> Result<Vec<Explained>, PreviewError> {
+        explain(&pipeline(), &[notification()], name, target, "c", false)
+    }
+
+    #[test]
+    fn targets_with_the_same_layers_stand_together() {
+        let all = all(None, None).unwrap();
+        let told: Vec<_> = all.iter().map(|e| (e.notification.as_str(), e.targets.join(" "))).collect();
+        assert_eq!(
+            told,
+            [("deploys", "dev/c/x dev/c/y".into()), ("deploys", "prod/c/z".into()), ("own", "prod/c/z".into())]
+        );
+        let problems: Vec<_> = all.iter().map(|e| e.problem.as_ref().map(|p| p.reason.as_str())).collect();
+        assert_eq!(problems, [None, Some("CredentialOriginMismatch"), Some("Incomplete")]);
+        assert_eq!(all[1].fields["/endpoint/url"], "Pipeline team-a/shop, target prod/c/z");
+        assert_eq!(all[1].fields["/endpoint/headers/X-Team"], "Pipeline team-a/shop");
+        assert_eq!(all[1].fields["/endpoint/timeout"], "default");
+    }
+
+    #[test]
+    fn the_text_is_yaml_and_hides_credentials() {
+        let text = all(Some("deploys"), Some("dev/c/x")).unwrap()[0].text();
+        assert!(text.contains("# Notification team-a/deploys") && !text.contains("literal"), "{text}");
+        let read: Value = serde_saphyr::from_str(&text).unwrap();
+        assert_eq!(read["spec"]["endpoint"]["url"], "https://a.example.com/in");
+        assert_eq!(read["spec"]["endpoint"]["headers"]["X-Api-Key"], MASK);
+    }
+
+    #[test]
+    fn what_is_not_there_is_told_with_what_is() {
+        let error = all(None, Some("dev/c/q")).unwrap_err().to_string();
+        assert!(error.contains("dev/c/q") && error.contains("dev/c/x, dev/c/y, prod/c/z"), "{error}");
+        let error = all(Some("deplois"), None).unwrap_err().to_string();
+        assert!(error.contains("deplois") && error.contains("shop"), "{error}");
+    }
+}
