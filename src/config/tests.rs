@@ -151,3 +151,35 @@ fn a_key_of_a_config_map_is_there_or_it_is_told() {
     }
     assert_eq!(config_maps(&notification).len(), 1);
 }
+
+#[test]
+fn what_is_wrong_with_a_layer_is_told_with_its_name() {
+    use super::layers::{Layer, Source};
+    let base =
+        Layer::of_notification(&notification(&json!({"url": "https://example.com/in"}), &json!({"inline": {"body": "{}"}})));
+    let layer = |value: Value| Layer {
+        source: Source::Target("prod/c/x".into()),
+        remove: Vec::new(),
+        value: value.as_object().cloned().unwrap(),
+    };
+    let resolved = |value: Value| resolve_layers(&[base.clone(), layer(value)], "team-a", "u", &Given::nothing());
+    for (value, reason, words) in [
+        (json!({"template": {"inline": {"body": "{{nothing}}"}}}), "TemplateInvalid", "spec.template.inline.body"),
+        (json!({"endpoint": {"url": "http://example.com"}}), "InsecureScheme", "spec.endpoint.url"),
+        (json!({"endpoint": {"timeout": "2m"}}), "InvalidSpec", "spec.endpoint.timeout"),
+        (json!({"endpoint": {"headers": {"Host": "a"}}}), "InvalidSpec", "spec.endpoint.headers[Host]"),
+        (json!({"endpoint": {"method": "GET"}}), "InvalidSpec", "spec.endpoint.method"),
+    ] {
+        let problem = resolved(value).sending.unwrap_err();
+        let text = problem.to_string();
+        assert_eq!(problem.reason(), reason, "{text}");
+        assert!(text.starts_with(words), "{text}");
+        assert!(
+            reason == "InvalidSpec" && words.ends_with("method") || text.ends_with("(from target prod/c/x of the Pipeline)"),
+            "{text}"
+        );
+    }
+    let fine = resolved(json!({"triggers": [], "delivery": {"supersede": true}}));
+    assert!(fine.sending.is_ok() && fine.delivery.supersede && fine.uid == "u");
+    assert!(!fine.intake.unwrap().triggers.wants(TransitionType::Deployed, "prod"));
+}

@@ -24,6 +24,7 @@ mod audit;
 mod builtins;
 mod deleted;
 mod egress;
+mod explained;
 mod faults;
 mod hostile;
 mod isolated;
