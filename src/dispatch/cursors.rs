@@ -48,6 +48,8 @@ pub struct Applying<'a> {
     pub uid: &'a str,
     /// Whether it applies to this pipeline; one whose selector cannot be understood is taken to.
     pub applies: bool,
+    /// Whether it is the pipeline's own: no Notification of this name is known.
+    pub own: bool,
 }
 
 /// What is to be done about the cursors before anything is derived.
@@ -57,7 +59,7 @@ pub struct Plan {
     pub cursors: BTreeMap<String, Cursor>,
     /// Whether there are new ones: those must be persisted before anything is derived from the log.
     pub fresh: bool,
-    /// Cursors of notifications that are not there: dropped only after a live read has said so.
+    /// Cursors of notifications that are not there: dropped, or begun anew, only after a live read has said so.
     pub suspects: Vec<String>,
 }
 
@@ -76,6 +78,7 @@ pub fn plan(
             Some(Applying { applies: false, .. }) => {
                 plan.cursors.remove(name);
             }
+            Some(Applying { uid, own: true, .. }) if cursor.uid != *uid => plan.suspects.push(name.clone()),
             Some(Applying { uid, .. }) if cursor.uid != *uid => {
                 plan.cursors.insert(name.clone(), begin(name, uid, never_seen, log));
                 plan.fresh = true;
@@ -83,7 +86,7 @@ pub fn plan(
             Some(_) => {}
         }
     }
-    for (name, Applying { uid, applies }) in notifications {
+    for (name, Applying { uid, applies, .. }) in notifications {
         if *applies && !plan.cursors.contains_key(name) {
             plan.cursors.insert(name.clone(), begin(name, uid, never_seen, log));
             plan.fresh = true;
@@ -92,7 +95,8 @@ pub fn plan(
     plan
 }
 
-fn begin(name: &str, uid: &str, never_seen: bool, log: &ChangeLog) -> Cursor {
+/// The cursor of a notification that is new to a pipeline.
+pub(super) fn begin(name: &str, uid: &str, never_seen: bool, log: &ChangeLog) -> Cursor {
     let serial = if never_seen { log.first } else { log.serial };
     Cursor { notification: name.to_owned(), serial, uid: uid.to_owned() }
 }
@@ -109,8 +113,12 @@ mod tests {
         (name.to_owned(), Cursor { notification: name.to_owned(), serial, uid: uid.to_owned() })
     }
 
+    /// Uid of the pipeline.
+    const OWN: &str = "own";
+
     fn there<'a>(list: &[(&str, &'a str, bool)]) -> BTreeMap<String, Applying<'a>> {
-        list.iter().map(|(n, uid, applies)| ((*n).to_owned(), Applying { uid, applies: *applies })).collect()
+        let applying = |uid, applies| Applying { uid, applies, own: uid == OWN };
+        list.iter().map(|(n, uid, applies)| ((*n).to_owned(), applying(uid, *applies))).collect()
     }
 
     #[test]
@@ -132,6 +140,24 @@ mod tests {
             ("a new one begins now", &none, false, there(&[("a", "1", true)]), vec![cursor("a", "1", 107)], true, vec![]),
             ("a known one goes on", &old, false, there(&[("a", "1", true)]), vec![cursor("a", "1", 103)], false, vec![]),
             ("made again: begins now", &old, false, there(&[("a", "2", true)]), vec![cursor("a", "2", 107)], true, vec![]),
+            (
+                "the Notification beneath is absent: only suspected",
+                &old,
+                false,
+                there(&[("a", OWN, true)]),
+                vec![cursor("a", "1", 103)],
+                false,
+                vec!["a".to_owned()],
+            ),
+            (
+                "the pipeline's own begins now",
+                &none,
+                false,
+                there(&[("a", OWN, true)]),
+                vec![cursor("a", OWN, 107)],
+                true,
+                vec![],
+            ),
             ("no longer selected: dropped", &old, false, there(&[("a", "1", false)]), vec![], false, vec![]),
             ("absent: only suspected", &old, false, there(&[]), vec![cursor("a", "1", 103)], false, vec!["a".to_owned()]),
         ];

@@ -56,12 +56,16 @@ async fn arrange(
     let labels = pipeline.labels();
     let applying: BTreeMap<_, _> = notifications
         .iter()
-        .map(|(name, n)| (name.clone(), Applying { uid: n.uid(), applies: n.selects(labels) }))
+        .map(|(name, n)| (name.clone(), Applying { uid: n.uid(), applies: n.selects(labels), own: n.base.is_none() }))
         .collect();
     let mut plan = cursors::plan(&standing.position.cursors, standing.never_seen(), log, &applying);
     for name in &plan.suspects {
         if gone(ctx, &of.namespace, name).await? {
             plan.cursors.remove(name);
+            if let Some(own) = applying.get(name) {
+                plan.cursors.insert(name.clone(), cursors::begin(name, own.uid, false, log));
+                plan.fresh = true;
+            }
         }
     }
     for (name, old) in &standing.position.cursors {
@@ -121,7 +125,9 @@ async fn take(
             forgive(of, &cursor.notification, ctx);
             continue;
         }
-        let Some(notification) = notifications.get(&cursor.notification) else { continue };
+        // What is not known to be gone is not taken for another of its name.
+        let same = |n: &&Applied| n.uid() == cursor.uid;
+        let Some(notification) = notifications.get(&cursor.notification).filter(same) else { continue };
         let name = cursor.notification.clone();
         if !ctx.refused.may_try(of, &name) {
             held.push(name);

@@ -10,7 +10,7 @@ use super::PreviewError;
 use crate::api::target::{TargetInfo, targets};
 use crate::api::{Notification, Pipeline};
 use crate::config::layers::{Folded, Layer, Source, fold, names, of_pipeline};
-use crate::config::{Given, Text, is_secret, resolve_layers};
+use crate::config::{Given, PipelineSelector, Text, is_secret, resolve_layers};
 
 const MASK: &str = "******";
 
@@ -57,13 +57,14 @@ pub fn explain(
             known,
         });
     }
-    let applies = |n: &&Notification| {
-        let selector = crate::config::PipelineSelector::parse(n.spec.pipeline_selector.as_ref());
+    // One that does not select the pipeline is not told of it, whatever the pipeline says of it.
+    let selects = |n: &Notification| {
+        let selector = PipelineSelector::parse(n.spec.pipeline_selector.as_ref());
         selector.is_ok_and(|selector| selector.selects(pipeline.labels()))
     };
-    let bases: BTreeMap<_, _> = notifications.iter().filter(applies).map(|n| (n.name_any(), n)).collect();
+    let bases: BTreeMap<_, _> = notifications.iter().map(|n| (n.name_any(), n)).collect();
     let mut wanted: BTreeSet<_> = bases.keys().cloned().chain(names(&pipeline.spec)).collect();
-    wanted.retain(|known| name.is_none_or(|name| name == known));
+    wanted.retain(|known| name.is_none_or(|name| name == known) && bases.get(known).is_none_or(|n| selects(n)));
     if wanted.is_empty() && name.is_some() {
         return Err(PreviewError::NoSuchNotification {
             pipeline: pipeline.name_any(),
