@@ -4,6 +4,8 @@
 //! usage.
 
 mod audit;
+mod files;
+mod lint;
 mod proxy;
 mod redeliver;
 mod render;
@@ -33,6 +35,8 @@ enum Command {
     Run(Box<RunArgs>),
     /// Print the custom resource definitions as YAML.
     Crds,
+    /// Check manifests without a cluster: schema, rules, templates, triggers.
+    Lint(lint::LintArgs),
     /// Show what a Notification would send, with secrets masked.
     Render(Box<render::RenderArgs>),
     /// List the templates that come with Pennant, or show one to start from.
@@ -109,6 +113,7 @@ impl Cli {
         let result = match self.command {
             Command::Run(args) => run(*args),
             Command::Crds => crds(),
+            Command::Lint(args) => lint::lint(args),
             Command::Render(args) => on_one_thread(render::render(*args)),
             Command::Templates(args) => templates::templates(&args),
             Command::Audit(args) => on_one_thread(audit::audit(*args)),
