@@ -11,7 +11,7 @@ use crate::api::target::targets;
 use crate::api::{Notification, Pipeline};
 use crate::config::{Given, Text, config_maps, resolve};
 use crate::manifests::field::{below, entry, is_within, steps};
-use crate::manifests::{ConfigMaps, Document, one_line};
+use crate::manifests::{ConfigMaps, one_line};
 use crate::pipeline::plan::plan;
 
 /// So many problems of one object are looked for.
@@ -19,15 +19,16 @@ const MOST: usize = 20;
 
 /// What is wrong with an object; `said` is what the API server has said already.
 pub(super) fn check(
-    document: &Document,
+    kind: &str,
+    object: &Value,
     options: &Options,
     texts: &ConfigMaps,
     said: &[Said],
     notes: &mut Vec<String>,
 ) -> Vec<Said> {
-    let found = match document.kind() {
-        "Pipeline" => parse(&document.value, &options.namespace).map(|object| pipeline(&object, options)),
-        _ => parse(&document.value, &options.namespace).map(|object| notification(object, options, texts, notes)),
+    let found = match kind {
+        "Pipeline" => parse(object, &options.namespace).map(|pipeline| self::pipeline(&pipeline, options)),
+        _ => parse(object, &options.namespace).map(|notification| self::notification(notification, options, texts, notes)),
     };
     match found {
         Ok(found) => found.into_iter().filter(|(field, ..)| !said.iter().any(|(at, ..)| same(at, field))).collect(),

@@ -7,7 +7,7 @@ use jsonschema::paths::LocationSegment;
 use jsonschema::{PatternOptions, ValidationError, Validator};
 use serde_json::Value;
 
-use super::{LintError, Said, Source, rules};
+use super::{LintError, Said, Source, metadata, rules};
 use crate::config::nearest;
 use crate::manifests::field::{below, entry, is_within};
 use crate::manifests::{Document, schema, unknown};
@@ -26,10 +26,10 @@ impl Definitions {
         ["Pipeline", "Notification"].map(Definition::of).into_iter().collect::<Result<_, _>>().map(Self)
     }
 
-    /// What is wrong with an object of one of these kinds.
-    pub(super) fn check(&self, document: &Document) -> Vec<Said> {
+    /// What is wrong with an object of one of these kinds; `object` is what the API server makes of it.
+    pub(super) fn check(&self, document: &Document, object: &Value) -> Vec<Said> {
         let definition = self.0.iter().find(|d| d.kind == document.kind());
-        definition.map(|d| d.check(document)).unwrap_or_default()
+        definition.map(|d| d.check(document, object)).unwrap_or_default()
     }
 }
 
@@ -37,21 +37,19 @@ impl Definition {
     fn of(kind: &'static str) -> Result<Self, LintError> {
         let error = |problem: String| LintError { kind: kind.to_owned(), problem };
         let schema = schema(kind).ok_or_else(|| error("there is none".to_owned()))?;
-        let mut structure = schema.clone();
-        nullable(&mut structure);
         let options = jsonschema::options().with_pattern_options(PatternOptions::regex());
-        let structure = options.build(&structure).map_err(|e| error(e.to_string()))?;
+        let structure = options.build(&schema).map_err(|e| error(e.to_string()))?;
         Ok(Self { kind, schema, structure })
     }
 
-    fn check(&self, document: &Document) -> Vec<Said> {
+    fn check(&self, document: &Document, object: &Value) -> Vec<Said> {
+        let mut said = metadata::check(object);
         let unknown = unknown(&document.value, &self.schema);
-        let mut said: Vec<Said> = unknown.into_iter().map(|(field, message)| (field, message, Source::Schema)).collect();
-        let object = as_taken(&document.value, &self.schema);
-        let errors = self.structure.iter_errors(&object).map(|error| structural(&error));
+        said.extend(unknown.into_iter().map(|(field, message)| (field, message, Source::Schema)));
+        let errors = self.structure.iter_errors(object).map(|error| structural(&error));
         said.extend(errors.map(|(field, message)| (field, message, Source::Schema)));
-        twice(&object, &self.schema, "", &mut said);
-        let broken = rules::check(&self.schema, &object).into_iter().filter_map(|(field, verdict)| match verdict {
+        twice(object, &self.schema, "", &mut said);
+        let broken = rules::check(&self.schema, object).into_iter().filter_map(|(field, verdict)| match verdict {
             rules::Verdict::Holds => None,
             rules::Verdict::Broken(message) => Some((field, message, Source::Rule)),
             // A rule goes by the types of the schema; where they are not kept, that has been said.
@@ -64,52 +62,24 @@ impl Definition {
     }
 }
 
-/// JSON Schema has no `nullable`: there, `null` is one of the types and one of the values.
-fn nullable(schema: &mut Value) {
-    match schema {
-        Value::Object(fields) => {
-            if fields.get("nullable") == Some(&Value::Bool(true)) {
-                if let Some(type_) = fields.get_mut("type") {
-                    *type_ = Value::Array(vec![type_.take(), "null".into()]);
-                }
-                if let Some(Value::Array(values)) = fields.get_mut("enum") {
-                    values.push(Value::Null);
-                }
-            }
-            fields.values_mut().for_each(nullable);
-        }
-        Value::Array(items) => items.iter_mut().for_each(nullable),
-        _ => {}
-    }
-}
-
-/// The object as the API server looks at it: without a status, which a create does not take, and without the nulls of fields
-/// that cannot be null.
-fn as_taken(object: &Value, schema: &Value) -> Value {
+/// The object as the API server looks at it: without a status, which a create does not take, and without the fields that are
+/// null, which it takes for fields that are not there.
+pub(super) fn as_taken(object: &Value) -> Value {
     let mut object = object.clone();
     if let Value::Object(fields) = &mut object {
         fields.remove("status");
     }
-    drop_nulls(&mut object, schema);
+    drop_nulls(&mut object);
     object
 }
 
-fn drop_nulls(value: &mut Value, schema: &Value) {
+fn drop_nulls(value: &mut Value) {
     match value {
         Value::Object(fields) => {
-            let Some(known) = schema.get("properties").and_then(Value::as_object) else { return };
-            fields.retain(|name, value| !value.is_null() || known.get(name).is_none_or(|k| k.get("nullable").is_some()));
-            for (name, value) in fields {
-                if let Some(schema) = known.get(name) {
-                    drop_nulls(value, schema);
-                }
-            }
+            fields.retain(|_, value| !value.is_null());
+            fields.values_mut().for_each(drop_nulls);
         }
-        Value::Array(items) => {
-            if let Some(schema) = schema.get("items") {
-                items.iter_mut().for_each(|item| drop_nulls(item, schema));
-            }
-        }
+        Value::Array(items) => items.iter_mut().for_each(drop_nulls),
         _ => {}
     }
 }
