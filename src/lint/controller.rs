@@ -17,7 +17,7 @@ use crate::pipeline::plan::plan;
 /// So many problems of one object are looked for.
 const MOST: usize = 20;
 
-/// What is wrong with an object; `said` is what the API server has said already.
+/// What is wrong with an object; `said` is what the API server has said of it already.
 pub(super) fn check(
     kind: &str,
     object: &Value,
@@ -26,21 +26,7 @@ pub(super) fn check(
     said: &[Said],
     notes: &mut Vec<String>,
 ) -> Vec<Said> {
-    let found = match kind {
-        "Pipeline" => parse(object, &options.namespace).map(|pipeline| self::pipeline(&pipeline, options)),
-        _ => parse(object, &options.namespace).map(|notification| self::notification(notification, options, texts, notes)),
-    };
-    match found {
-        Ok(found) => found.into_iter().filter(|(field, ..)| !said.iter().any(|(at, ..)| same(at, field))).collect(),
-        // What does not fit the type does not fit the schema either, and that has been said.
-        Err(_) if !said.is_empty() => Vec::new(),
-        Err(said) => vec![said],
-    }
-}
-
-/// Two words on the same field are one too many.
-fn same(one: &str, other: &str) -> bool {
-    is_within(one, other) && is_within(other, one)
+    if kind == "Pipeline" { pipeline(object, options, said) } else { notification(object, options, texts, said, notes) }
 }
 
 fn parse<K: DeserializeOwned + kube::Resource>(object: &Value, namespace: &str) -> Result<K, Said> {
@@ -50,13 +36,19 @@ fn parse<K: DeserializeOwned + kube::Resource>(object: &Value, namespace: &str) 
     Ok(parsed)
 }
 
-fn pipeline(pipeline: &Pipeline, options: &Options) -> Vec<Said> {
+fn pipeline(object: &Value, options: &Options, said: &[Said]) -> Vec<Said> {
+    let pipeline: Pipeline = match parse(object, &options.namespace) {
+        Ok(pipeline) => pipeline,
+        // What does not fit the type does not fit the schema either, and that has been said.
+        Err(_) if !said.is_empty() => return Vec::new(),
+        Err(misfit) => return vec![misfit],
+    };
     let namespace = pipeline.metadata.namespace.as_deref().unwrap_or_default();
     let Err(refused) = plan(&pipeline.spec, namespace, &options.cluster_name, options.cross_namespace_refs) else {
         return Vec::new();
     };
     let field = match refused.reason {
-        "DuplicateTarget" => second(pipeline, options),
+        "DuplicateTarget" => second(&pipeline, options),
         _ => None,
     };
     vec![(field.unwrap_or_else(|| "spec.environments".to_owned()), refused.message, Source::Controller)]
@@ -74,29 +66,30 @@ fn second(pipeline: &Pipeline, options: &Options) -> Option<String> {
 }
 
 /// What is blamed is taken away and the rest is looked at again, so that all problems are told at once.
-fn notification(
-    mut notification: Notification,
-    options: &Options,
-    texts: &ConfigMaps,
-    notes: &mut Vec<String>,
-) -> Vec<Said> {
-    let known = known(&notification, texts, notes);
-    let text = |key: &ConfigMapKey| known.get(key).cloned().unwrap_or(Text::Unknown);
-    let given = Given { allow_http: options.allow_http, text: &text };
-    let mut found: Vec<Said> = Vec::new();
+fn notification(object: &Value, options: &Options, texts: &ConfigMaps, said: &[Said], notes: &mut Vec<String>) -> Vec<Said> {
+    let mut object = object.clone();
+    let mut gone: Vec<String> = said.iter().map(|(field, ..)| take_away(&mut object, field)).collect();
+    let mut found = Vec::new();
     while found.len() < MOST {
-        let effective = resolve(&notification, &given);
-        let problems = [effective.intake.err(), effective.sending.err()].into_iter().flatten().filter(|p| !p.is_unknown());
-        let fresh: Vec<_> = problems
-            .map(|problem| blamed(&problem.to_string()))
-            .filter(|(field, _)| !found.iter().any(|(before, ..)| is_within(field, before) || is_within(before, field)))
-            .collect();
-        let Some(rest) = without(&notification, &fresh) else {
-            found.extend(fresh.into_iter().map(|(field, message)| (field, message, Source::Controller)));
-            break;
+        let notification: Notification = match parse(&object, &options.namespace) {
+            Ok(notification) => notification,
+            // What does not fit the type does not fit the schema either, and that has been said.
+            Err(_) if !gone.is_empty() => break,
+            Err(misfit) => return vec![misfit],
         };
-        found.extend(fresh.into_iter().map(|(field, message)| (field, message, Source::Controller)));
-        notification = rest;
+        let known = known(&notification, texts, notes);
+        let text = |key: &ConfigMapKey| known.get(key).cloned().unwrap_or(Text::Unknown);
+        let effective = resolve(&notification, &Given { allow_http: options.allow_http, text: &text });
+        let problems = [effective.intake.err(), effective.sending.err()].into_iter().flatten().filter(|p| !p.is_unknown());
+        let mut fresh: Vec<_> = problems.map(|problem| blamed(&problem.to_string())).collect();
+        fresh.retain(|(field, _)| !gone.iter().any(|gone| is_within(field, gone)));
+        if fresh.is_empty() {
+            break;
+        }
+        for (field, message) in fresh {
+            gone.push(take_away(&mut object, &field));
+            found.push((field, message, Source::Controller));
+        }
     }
     found
 }
@@ -109,7 +102,10 @@ fn known(notification: &Notification, texts: &ConfigMaps, notes: &mut Vec<String
     for key in config_maps(notification) {
         let mut text = texts.text(&key);
         if text == Text::NoConfigMap {
-            notes.push(format!("ConfigMap {} is not among the files; what it holds was not checked", key.object()));
+            let note = format!("ConfigMap {} is not among the files; what it holds was not checked", key.object());
+            if !notes.contains(&note) {
+                notes.push(note);
+            }
             let is_template = template.is_some_and(|t| (&t.name, &t.key) == (&key.name, &key.key));
             text = if is_template { Text::Found("{}".into()) } else { Text::Unknown };
         }
@@ -135,20 +131,18 @@ fn blamed(problem: &str) -> (String, String) {
     }
 }
 
-/// The notification without these fields, or with something harmless in their place; nothing, if that makes no difference.
-fn without(notification: &Notification, fields: &[(String, String)]) -> Option<Notification> {
-    let mut object = serde_json::to_value(notification).ok()?;
-    let before = object.clone();
-    for (field, _) in fields {
-        let path: Vec<&str> = steps(field).collect();
-        match path.as_slice() {
-            ["spec", "endpoint", "url"] => object["spec"]["endpoint"]["url"] = json!("https://example.com/"),
-            ["spec", "template", "inline", "body"] => object["spec"]["template"]["inline"]["body"] = json!("{}"),
-            ["spec", "template", "configMapKeyRef"] => object["spec"]["template"] = json!({"inline": {"body": "{}"}}),
-            path => remove(&mut object, path),
+/// Takes a field away, or puts something harmless in its place; of a list, all of it. Returns what is gone.
+fn take_away(object: &mut Value, field: &str) -> String {
+    let path: Vec<&str> = steps(field).take_while(|step| step.parse::<usize>().is_err()).collect();
+    match path.as_slice() {
+        ["spec", "endpoint", "url"] => object["spec"]["endpoint"]["url"] = json!("https://example.com/"),
+        ["spec", "endpoint"] => remove(object, &["spec", "endpoint", "urlFrom"]),
+        ["spec", "template"] | ["spec", "template", "builtin" | "inline" | "configMapKeyRef", ..] => {
+            object["spec"]["template"] = json!({"inline": {"body": "{}"}});
         }
+        path => remove(object, path),
     }
-    if object == before { None } else { serde_json::from_value(object).ok() }
+    path.iter().fold(String::new(), |path, step| below(&path, step))
 }
 
 fn remove(object: &mut Value, path: &[&str]) {

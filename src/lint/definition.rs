@@ -15,7 +15,8 @@ use crate::manifests::{Document, schema, unknown};
 /// The kinds that people write.
 pub(super) struct Definitions(Vec<Definition>);
 
-struct Definition {
+/// What the API server asks of one kind.
+pub(super) struct Definition {
     kind: &'static str,
     schema: Value,
     structure: Validator,
@@ -23,18 +24,17 @@ struct Definition {
 
 impl Definitions {
     pub(super) fn new() -> Result<Self, LintError> {
-        ["Pipeline", "Notification"].map(Definition::of).into_iter().collect::<Result<_, _>>().map(Self)
+        ["Pipeline", "Notification"].map(Definition::new).into_iter().collect::<Result<_, _>>().map(Self)
     }
 
-    /// What is wrong with an object of one of these kinds; `object` is what the API server makes of it.
-    pub(super) fn check(&self, document: &Document, object: &Value) -> Vec<Said> {
-        let definition = self.0.iter().find(|d| d.kind == document.kind());
-        definition.map(|d| d.check(document, object)).unwrap_or_default()
+    /// That of a kind.
+    pub(super) fn of(&self, kind: &str) -> Option<&Definition> {
+        self.0.iter().find(|definition| definition.kind == kind)
     }
 }
 
 impl Definition {
-    fn of(kind: &'static str) -> Result<Self, LintError> {
+    fn new(kind: &'static str) -> Result<Self, LintError> {
         let error = |problem: String| LintError { kind: kind.to_owned(), problem };
         let schema = schema(kind).ok_or_else(|| error("there is none".to_owned()))?;
         let options = jsonschema::options().with_pattern_options(PatternOptions::regex());
@@ -42,12 +42,28 @@ impl Definition {
         Ok(Self { kind, schema, structure })
     }
 
-    fn check(&self, document: &Document, object: &Value) -> Vec<Said> {
+    /// The object as the API server looks at it: without a status, which a create does not take, and without the fields that are
+    /// null, which it takes for fields that are not there.
+    pub(super) fn as_taken(&self, object: &Value) -> Value {
+        let mut object = object.clone();
+        if let Value::Object(fields) = &mut object {
+            fields.remove("status");
+        }
+        drop_nulls(&mut object, &self.schema);
+        object
+    }
+
+    /// What is wrong with a document; `object` is how it is taken.
+    pub(super) fn check(&self, document: &Document, object: &Value) -> Vec<Said> {
         let mut said = metadata::check(object);
         let unknown = unknown(&document.value, &self.schema);
         said.extend(unknown.into_iter().map(|(field, message)| (field, message, Source::Schema)));
-        let errors = self.structure.iter_errors(object).map(|error| structural(&error));
-        said.extend(errors.map(|(field, message)| (field, message, Source::Schema)));
+        for (field, message) in self.structure.iter_errors(object).map(|error| structural(&error)) {
+            // What is of the wrong type is of many wrong things.
+            if !said.iter().any(|(before, ..)| *before == field) {
+                said.push((field, message, Source::Schema));
+            }
+        }
         twice(object, &self.schema, "", &mut said);
         let broken = rules::check(&self.schema, object).into_iter().filter_map(|(field, verdict)| match verdict {
             rules::Verdict::Holds => None,
@@ -62,24 +78,23 @@ impl Definition {
     }
 }
 
-/// The object as the API server looks at it: without a status, which a create does not take, and without the fields that are
-/// null, which it takes for fields that are not there.
-pub(super) fn as_taken(object: &Value) -> Value {
-    let mut object = object.clone();
-    if let Value::Object(fields) = &mut object {
-        fields.remove("status");
-    }
-    drop_nulls(&mut object);
-    object
-}
-
-fn drop_nulls(value: &mut Value) {
+fn drop_nulls(value: &mut Value, schema: &Value) {
     match value {
         Value::Object(fields) => {
-            fields.retain(|_, value| !value.is_null());
-            fields.values_mut().for_each(drop_nulls);
+            let below = |name: &str| {
+                schema.get("properties").and_then(|p| p.get(name)).or_else(|| schema.get("additionalProperties"))
+            };
+            // Where only certain values may stand, null is not among them.
+            fields.retain(|name, value| !value.is_null() || below(name).is_some_and(|schema| schema.get("enum").is_some()));
+            for (name, value) in fields {
+                drop_nulls(value, below(name).unwrap_or(&Value::Null));
+            }
         }
-        Value::Array(items) => items.iter_mut().for_each(drop_nulls),
+        Value::Array(items) => {
+            for item in items {
+                drop_nulls(item, schema.get("items").unwrap_or(&Value::Null));
+            }
+        }
         _ => {}
     }
 }

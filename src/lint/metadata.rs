@@ -1,11 +1,11 @@
-//! Names and labels, which the API server checks beside the schema
+//! Names, labels and finalizers, which the API server checks beside the schema
 //! (<https://kubernetes.io/docs/concepts/overview/working-with-objects/names/>,
 //! <https://kubernetes.io/docs/concepts/overview/working-with-objects/labels/#syntax-and-character-set>).
 
 use serde_json::Value;
 
 use super::{Said, Source};
-use crate::manifests::field::below;
+use crate::manifests::field::{below, entry};
 
 /// What is wrong with them.
 pub(super) fn check(object: &Value) -> Vec<Said> {
@@ -26,6 +26,11 @@ pub(super) fn check(object: &Value) -> Vec<Said> {
             "metadata.namespace".to_owned(),
             "must be at most 63 lower-case letters, digits and dashes, and begin and end with a letter or a digit",
         );
+    }
+    for (index, finalizer) in metadata["finalizers"].as_array().into_iter().flatten().enumerate() {
+        if finalizer.as_str().is_some_and(|finalizer| !is_key(finalizer)) {
+            say(entry("metadata.finalizers", index), "must be a name such as example.com/hold");
+        }
     }
     for (map, values) in [("labels", true), ("annotations", false)] {
         let path = below("metadata", map);
@@ -102,6 +107,7 @@ mod tests {
             (json!({"name": "a", "labels": {"A.com/x": "b"}}), Some("metadata.labels[A.com/x]")),
             (json!({"name": "a", "labels": {"a/b/c": "b"}}), Some("metadata.labels[a/b/c]")),
             (json!({"name": "a", "annotations": {"A.com/x": "any thing"}}), None),
+            (json!({"name": "a", "finalizers": ["example.com/a", ""]}), Some("metadata.finalizers[1]")),
             (json!({"name": "a", "annotations": {"a b": ""}}), Some("metadata.annotations[a b]")),
         ] {
             let said = check(&json!({"metadata": metadata}));

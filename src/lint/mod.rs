@@ -22,7 +22,7 @@ use serde::Serialize;
 use crate::api::{GROUP, VERSION};
 use crate::config::nearest;
 use crate::manifests::{ConfigMaps, Document, read};
-use definition::{Definitions, as_taken};
+use definition::Definitions;
 
 /// How Pennant is run where the manifests go.
 #[derive(Clone, Debug)]
@@ -138,14 +138,15 @@ fn objects(documents: &[(&String, Document)], options: &Options, report: &mut Re
             continue;
         }
         report.objects += 1;
-        let said = if let Some(said) = misplaced(document) {
-            vec![said]
-        } else {
-            let object = as_taken(&document.value);
-            let mut said = definitions.check(document, &object);
-            let more = controller::check(document.kind(), &object, options, &texts, &said, &mut report.notes);
-            said.extend(more);
-            said
+        let said = match (misplaced(document), definitions.of(document.kind())) {
+            (None, Some(definition)) => {
+                let object = definition.as_taken(&document.value);
+                let mut said = definition.check(document, &object);
+                let more = controller::check(document.kind(), &object, options, &texts, &said, &mut report.notes);
+                said.extend(more);
+                said
+            }
+            (said, _) => Vec::from_iter(said),
         };
         let findings = said.into_iter().map(|said| finding(file, Some(document), document.line(&said.0), said));
         report.findings.extend(findings);

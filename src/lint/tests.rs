@@ -164,6 +164,9 @@ a: [
         "a.yaml:6: Notification deploys: spec.trigers: there is no such field; did you mean triggers?",
         "a.yaml:8: Notification deploys: spec.triggers[0].type: \"Deploy\" is not known; did you mean Deployed?",
         "a.yaml:10: Notification deploys: spec.triggers[1].environments[0]: \"prod,dev\" does not match",
+        "a.yaml:12: Notification deploys: spec.endpoint.url: line 1, column 21: there is no field `nothing`",
+        "a.yaml:15: Notification deploys: spec.endpoint.headers[X-A]: line 1, column 1: there is no field `also`",
+        "a.yaml:16: Notification deploys: spec.template.inline.body: ",
         "a.yaml:13: Notification deploys: spec.endpoint.timeout: must be a duration from 100ms to 60s",
         "a.yaml:23: Pipeline Shop: metadata.name: must be lower-case letters",
         "a.yaml:30: Pipeline Shop: spec.environments[0].targets[1]: two targets are called dev/in-cluster/a",
@@ -174,7 +177,7 @@ a: [
     ] {
         assert!(found.iter().any(|line| line.contains(expected)), "{expected}\n{found:#?}");
     }
-    assert_eq!(found.len(), 10, "{found:#?}");
+    assert_eq!(found.len(), 13, "{found:#?}");
 }
 
 #[test]
@@ -200,6 +203,18 @@ spec:
     }
     assert_eq!(found.len(), 3, "{found:#?}");
     assert!(report(text).findings.iter().all(|finding| finding.source == Source::Controller));
+}
+
+#[test]
+fn parameters_are_told_at_once() {
+    let text = "{apiVersion: pennant.dev/v1alpha1, kind: Notification, metadata: {name: deploys}, spec: {triggers: [{type: Failed}], \
+                endpoint: {url: 'https://example.com/'}, template: {builtin: telegram, parameters: {chatid: x}}}}";
+    let found = lines(text);
+    assert!(
+        found.len() == 2 && found[0].contains("spec.template.parameters.chatid: telegram has no parameter"),
+        "{found:#?}"
+    );
+    assert!(found[1].contains("spec.template.parameters: missing: spec.template.parameters.chatId"), "{found:#?}");
 }
 
 #[test]
