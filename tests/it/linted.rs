@@ -254,7 +254,9 @@ fn mutants(of: &Value, at: &str, found: &mut Vec<(String, Value)>) {
         Value::Array(items) => (0..items.len()).map(|index| index.to_string()).collect(),
         _ => Vec::new(),
     };
-    names.iter().for_each(|name| mutants(of, &format!("{at}/{name}"), found));
+    for name in names {
+        mutants(of, &format!("{at}/{name}"), found);
+    }
 }
 
 /// Uses most fields.
