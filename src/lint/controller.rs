@@ -9,11 +9,13 @@ use super::{Options, Said, Source};
 use crate::api::refs::ConfigMapKey;
 use crate::api::target::targets;
 use crate::api::{Notification, Pipeline};
-use crate::config::{Given, Text, config_maps, resolve};
+use crate::config::{Given, Problem, Text, config_maps, resolve};
 use crate::manifests::field::{below, entry, is_within, steps};
 use crate::manifests::{ConfigMaps, one_line};
 use crate::pipeline::plan::plan;
 
+/// What may come from a ConfigMap that is not among the files, and cannot be stood in for.
+const AUTHORITIES: &str = "spec.endpoint.tls.caFrom";
 /// So many problems of one object are looked for.
 const MOST: usize = 20;
 
@@ -80,8 +82,12 @@ fn notification(object: &Value, options: &Options, texts: &ConfigMaps, said: &[S
         let known = known(&notification, texts, notes);
         let text = |key: &ConfigMapKey| known.get(key).cloned().unwrap_or(Text::Unknown);
         let effective = resolve(&notification, &Given { allow_http: options.allow_http, text: &text });
-        let problems = [effective.intake.err(), effective.sending.err()].into_iter().flatten().filter(|p| !p.is_unknown());
-        let mut fresh: Vec<_> = problems.map(|problem| blamed(&problem.to_string())).collect();
+        let problems: Vec<_> = [effective.intake.err(), effective.sending.err()].into_iter().flatten().collect();
+        if problems.iter().any(Problem::is_unknown) && !gone.iter().any(|gone| gone == AUTHORITIES) {
+            gone.push(take_away(&mut object, AUTHORITIES));
+            continue;
+        }
+        let mut fresh: Vec<_> = problems.iter().map(|problem| blamed(&problem.to_string())).collect();
         fresh.retain(|(field, _)| !gone.iter().any(|gone| is_within(field, gone)));
         if fresh.is_empty() {
             break;

@@ -233,6 +233,14 @@ fn config_maps_beside_them_are_read() {
         assert_eq!(found.len(), usize::from(words.is_some()), "{found:?}");
         assert!(words.is_none_or(|words| found[0].contains(words) && found[0].contains("configMapKeyRef")), "{found:?}");
     }
+    let authorities = notification
+        .replace(
+            "url:",
+            "tls: {caFrom: {configMapKeyRef: {name: ca, key: k}}}, headers: {X-A: '{{nothing}}'}, timeout: 1s, url:",
+        )
+        .replace("configMapKeyRef: {name: t, key: k}}", "inline: {body: '{{also}}'}}");
+    let found = report(&authorities);
+    assert_eq!((found.findings.len(), found.notes.len()), (2, 1), "{found:?}");
     let alone = report(notification);
     assert!(alone.findings.is_empty(), "{alone:?}");
     assert_eq!(alone.notes, ["ConfigMap default/t is not among the files; what it holds was not checked"]);
