@@ -31,6 +31,8 @@
 //! | [`gate`] | whose turn it is to call the API server: of all namespaces and of each, so many at once |
 //! | [`http`] | health, readiness and metrics |
 //! | [`lease`] | who may act: of any number of replicas one |
+//! | [`lint`] | pure: manifests held against all that the API server and the controllers ask of them |
+//! | [`manifests`] | pure: objects as they stand in files, with the lines of their fields |
 //! | [`observe`] | pure: what an application object's status says |
 //! | [`pipeline`] | the pipeline controller: from observations to a status and a change log |
 //! | [`preview`] | what would be sent, without a delivery: for people who write notifications |
@@ -60,6 +62,8 @@ pub mod dispatch;
 pub mod gate;
 pub mod http;
 pub mod lease;
+pub mod lint;
+pub mod manifests;
 pub mod observe;
 pub mod pipeline;
 pub mod preview;

@@ -5,6 +5,8 @@
 
 mod audit;
 mod explain;
+mod files;
+mod lint;
 mod proxy;
 mod redeliver;
 mod render;
@@ -34,6 +36,8 @@ enum Command {
     Run(Box<RunArgs>),
     /// Print the custom resource definitions as YAML.
     Crds,
+    /// Check manifests without a cluster: schema, rules, templates, triggers.
+    Lint(lint::LintArgs),
     /// Show what a Notification would send, with secrets masked.
     Render(Box<render::RenderArgs>),
     /// Show what holds for a pipeline's targets, with the layer that wrote each field.
@@ -112,6 +116,7 @@ impl Cli {
         let result = match self.command {
             Command::Run(args) => run(*args),
             Command::Crds => crds(),
+            Command::Lint(args) => lint::lint(args),
             Command::Render(args) => on_one_thread(render::render(*args)),
             Command::Explain(args) => on_one_thread(explain::explain(*args)),
             Command::Templates(args) => templates::templates(&args),

@@ -1,22 +1,19 @@
 //! `pennant render`: what would be sent.
 
 use std::collections::HashMap;
-use std::io::{Read as _, Write as _};
+use std::io::Write as _;
 use std::path::PathBuf;
 
-use anyhow::Context as _;
 use clap::{Args, ValueEnum};
 use kube::ResourceExt;
 use url::Url;
 
+use super::files::read;
 use crate::api::refs::ConfigMapKey;
 use crate::api::{Notification, Pipeline, TransitionType};
 use crate::config::{Given, Text};
 use crate::preview::{Manifests, Preview, live, post, previews};
 use crate::render::Scene;
-
-/// So much of a file is read, in bytes.
-const MOST: u64 = 16 * 1024 * 1024;
 
 #[derive(Debug, Args)]
 pub(super) struct RenderArgs {
@@ -147,17 +144,6 @@ async fn client(args: &RenderArgs) -> anyhow::Result<kube::Client> {
 fn namespace(args: &RenderArgs, client: Option<&kube::Client>) -> String {
     let given = args.namespace.clone();
     given.unwrap_or_else(|| client.map_or("default", |client| client.default_namespace()).to_owned())
-}
-
-fn read(file: &PathBuf) -> anyhow::Result<String> {
-    let mut text = String::new();
-    let what = || format!("{} cannot be read", file.display());
-    if file.as_os_str() == "-" {
-        std::io::stdin().take(MOST).read_to_string(&mut text).with_context(what)?;
-    } else {
-        std::fs::File::open(file).and_then(|f| f.take(MOST).read_to_string(&mut text)).with_context(what)?;
-    }
-    Ok(text)
 }
 
 fn print(all: &[Preview], output: Output) -> anyhow::Result<()> {

@@ -12,7 +12,7 @@
 mod controller;
 mod memory;
 mod patch;
-mod plan;
+pub mod plan;
 #[cfg(test)]
 mod properties;
 mod reconcile;

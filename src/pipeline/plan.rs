@@ -8,7 +8,7 @@ use crate::api::target::{TargetInfo, targets};
 
 /// Why a spec is not followed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Refused {
+pub struct Refused {
     /// For machines: the reason of `Ready=False`.
     pub reason: &'static str,
     /// For people.
@@ -16,7 +16,7 @@ pub(super) struct Refused {
 }
 
 /// The targets of a pipeline that lives in `namespace`, or why it is not followed.
-pub(super) fn plan(
+pub fn plan(
     spec: &PipelineSpec,
     namespace: &str,
     cluster_name: &str,

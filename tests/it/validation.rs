@@ -8,13 +8,13 @@ use serde_json::{Value, json};
 use crate::support::World;
 
 /// What is wrong, what is written, and what the answer must say.
-type Bad = (&'static str, Value, &'static str);
+pub type Bad = (&'static str, Value, &'static str);
 
-fn pipeline(spec: Value) -> Value {
+pub fn pipeline(spec: Value) -> Value {
     object("Pipeline", "p", spec)
 }
 
-fn notification(over: Value) -> Value {
+pub fn notification(over: Value) -> Value {
     let mut spec = json!({
         "triggers": [{"type": "Deployed"}],
         "endpoint": {"url": "https://example.com/in"},
@@ -24,7 +24,7 @@ fn notification(over: Value) -> Value {
     object("Notification", "n", spec)
 }
 
-fn endpoint(over: Value) -> Value {
+pub fn endpoint(over: Value) -> Value {
     notification(json!({"endpoint": over}))
 }
 
@@ -32,7 +32,7 @@ fn retry(retry: Value) -> Value {
     notification(json!({"delivery": {"retry": retry}}))
 }
 
-fn object(kind: &str, name: &str, spec: Value) -> Value {
+pub fn object(kind: &str, name: &str, spec: Value) -> Value {
     json!({"apiVersion": "pennant.dev/v1alpha1", "kind": kind, "metadata": {"name": name}, "spec": spec})
 }
 
@@ -40,20 +40,20 @@ fn delivery_policy(policy: Value) -> Value {
     notification(json!({"delivery": policy}))
 }
 
-fn app() -> Value {
+pub fn app() -> Value {
     json!({"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"})
 }
 
-fn environments(environments: Value) -> Value {
+pub fn environments(environments: Value) -> Value {
     pipeline(json!({"appRef": app(), "environments": environments}))
 }
 
-fn named(name: String, mut object: Value) -> Value {
+pub fn named(name: String, mut object: Value) -> Value {
     object["metadata"]["name"] = json!(name);
     object
 }
 
-fn delivery() -> Value {
+pub fn delivery() -> Value {
     object(
         "Delivery",
         "d",
@@ -209,26 +209,16 @@ fn bad_notifications() -> Vec<Bad> {
     ]
 }
 
-#[tokio::test]
-async fn mistakes_are_refused_with_a_remedy() {
-    let world = World::new("validation-bad").await;
-    let mut wrong = Vec::new();
-    for (what, object, words) in bad_pipelines().into_iter().chain(bad_endpoints()).chain(bad_notifications()) {
-        match create(&world, &object, true).await {
-            Ok(_) => wrong.push(format!("{what}: accepted")),
-            Err(message) if message.contains(words) => {}
-            Err(message) => wrong.push(format!("{what}: {message}")),
-        }
-    }
-    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+/// What must be refused.
+pub fn bad() -> Vec<Bad> {
+    bad_pipelines().into_iter().chain(bad_endpoints()).chain(bad_notifications()).collect()
 }
 
-#[tokio::test]
-async fn what_makes_sense_is_accepted() {
-    let world = World::new("validation-good").await;
+/// What must be taken.
+pub fn good() -> Vec<(&'static str, Value)> {
     let one = json!([{"namespace": "a"}]);
     let secret = json!({"name": "s", "key": "k"});
-    let good = [
+    vec![
         ("the least pipeline", environments(json!([{"name": "dev", "targets": one}]))),
         (
             "targets that override",
@@ -259,9 +249,28 @@ async fn what_makes_sense_is_accepted() {
         ),
         ("a schedule", retry(json!({"initial": "100ms", "max": "1h", "maxAge": "720h"}))),
         ("a delivery", delivery()),
-    ];
+    ]
+}
+
+#[tokio::test]
+async fn mistakes_are_refused_with_a_remedy() {
+    let world = World::new("validation-bad").await;
     let mut wrong = Vec::new();
-    for (what, object) in good {
+    for (what, object, words) in bad() {
+        match create(&world, &object, true).await {
+            Ok(_) => wrong.push(format!("{what}: accepted")),
+            Err(message) if message.contains(words) => {}
+            Err(message) => wrong.push(format!("{what}: {message}")),
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[tokio::test]
+async fn what_makes_sense_is_accepted() {
+    let world = World::new("validation-good").await;
+    let mut wrong = Vec::new();
+    for (what, object) in good() {
         if let Err(message) = create(&world, &object, true).await {
             wrong.push(format!("{what}: {message}"));
         }
@@ -298,12 +307,17 @@ fn set(object: &mut Value, pointer: &str, value: Value) {
 async fn create(world: &World, object: &Value, dry: bool) -> Result<Value, String> {
     let mut object = object.clone();
     prune(&mut object);
+    post(world, &object, dry).await
+}
+
+/// The same with whatever nulls there are.
+pub async fn post(world: &World, object: &Value, dry: bool) -> Result<Value, String> {
     let dry = if dry { "&dryRun=All" } else { "" };
-    send(&world.client, "POST", &path(world, &object, &format!("?fieldValidation=Strict{dry}")), &object).await
+    send(&world.client, "POST", &path(world, object, &format!("?fieldValidation=Strict{dry}")), object).await
 }
 
 /// A merge leaves no nulls behind, but a table may.
-fn prune(value: &mut Value) {
+pub fn prune(value: &mut Value) {
     if let Value::Object(map) = value {
         map.retain(|_, v| !v.is_null());
         map.values_mut().for_each(prune);

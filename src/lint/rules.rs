@@ -1,0 +1,110 @@
+//! The rules of a schema (`x-kubernetes-validations`), tried on an object as the API server tries them
+//! (<https://kubernetes.io/docs/tasks/extend-kubernetes/custom-resources/custom-resource-definitions/#validation-rules>).
+//!
+//! kube-cel has an engine for whole schemas, but parses without the syntax of optionals (`self.?max`), which our rules use; so
+//! the walk is our own, and the functions of Kubernetes are kube-cel's.
+
+use kube_cel::KubeCelExt as _;
+use kube_cel::cel::common::ast::Expr;
+use kube_cel::cel::common::ast::operators::{OPT_INDEX, OPT_SELECT};
+use kube_cel::cel::parser::{Expression, Parser};
+use kube_cel::cel::{Context, Value as CelValue, to_value};
+use serde_json::Value;
+
+use crate::manifests::field::{below, entry};
+
+/// What a rule says of a value.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Verdict {
+    /// Nothing.
+    Holds,
+    /// It does not hold; the message is the rule's own.
+    Broken(String),
+    /// It cannot be tried on this value: of another type than the schema says, or the rule is broken.
+    Unclear(String),
+}
+
+/// Tries every rule that applies to the object, each with the field that it is about.
+pub(super) fn check(schema: &Value, object: &Value) -> Vec<(String, Verdict)> {
+    let mut said = Vec::new();
+    visit(schema, object, "", &mut |field, rule, value| {
+        // What may not change cannot be tried on an object that nobody has written yet.
+        if !text(rule, "rule").contains("oldSelf") {
+            said.push((field.to_owned(), verdict(rule, value, None)));
+        }
+    });
+    said
+}
+
+/// Shows each rule, with the field and the value that it applies to.
+pub(super) fn visit(schema: &Value, value: &Value, path: &str, show: &mut impl FnMut(&str, &Value, &Value)) {
+    for rule in schema.get("x-kubernetes-validations").and_then(Value::as_array).into_iter().flatten() {
+        show(path, rule, value);
+    }
+    match value {
+        Value::Object(fields) => {
+            for (name, value) in fields {
+                let known = schema.get("properties").and_then(|p| p.get(name));
+                if let Some(schema) = known.or_else(|| schema.get("additionalProperties")) {
+                    visit(schema, value, &below(path, name), show);
+                }
+            }
+        }
+        Value::Array(items) => {
+            for (index, item) in items.iter().enumerate() {
+                visit(schema.get("items").unwrap_or(&Value::Null), item, &entry(path, index), show);
+            }
+        }
+        _ => {}
+    }
+}
+
+/// Tries one rule on one value.
+pub(super) fn verdict(rule: &Value, value: &Value, old: Option<&Value>) -> Verdict {
+    match evaluate(text(rule, "rule"), value, old) {
+        Ok(true) => Verdict::Holds,
+        Ok(false) => Verdict::Broken(text(rule, "message").to_owned()),
+        Err(why) => Verdict::Unclear(why),
+    }
+}
+
+fn evaluate(rule: &str, value: &Value, old: Option<&Value>) -> Result<bool, String> {
+    let mut parsed = Parser::default().enable_optional_syntax(true).parse(rule).map_err(|e| e.to_string())?;
+    select_by_index(&mut parsed);
+    let mut context = Context::default().with_all();
+    for (name, value) in [("self", Some(value)), ("oldSelf", old)] {
+        if let Some(value) = value {
+            context.add_variable_from_value(name, to_value(value).map_err(|e| e.to_string())?);
+        }
+    }
+    match CelValue::resolve(&parsed, &context) {
+        Ok(CelValue::Bool(holds)) => Ok(holds),
+        Ok(_) => Err("it is neither true nor false".to_owned()),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+/// `a.?b` becomes `a[?'b']`, which is the same; the first fails in cel 0.13 where there is no `b`.
+fn select_by_index(expression: &mut Expression) {
+    match &mut expression.expr {
+        Expr::Call(call) => {
+            if call.func_name == OPT_SELECT {
+                OPT_INDEX.clone_into(&mut call.func_name);
+            }
+            call.target.as_deref_mut().into_iter().chain(&mut call.args).for_each(select_by_index);
+        }
+        Expr::Comprehension(over) => {
+            let over = &mut **over;
+            [&mut over.iter_range, &mut over.accu_init, &mut over.loop_cond, &mut over.loop_step, &mut over.result]
+                .into_iter()
+                .for_each(select_by_index);
+        }
+        Expr::List(list) => list.elements.iter_mut().for_each(select_by_index),
+        Expr::Select(select) => select_by_index(&mut select.operand),
+        _ => {}
+    }
+}
+
+fn text<'a>(rule: &'a Value, name: &str) -> &'a str {
+    rule.get(name).and_then(Value::as_str).unwrap_or_default()
+}

@@ -1,0 +1,260 @@
+//! What is said of files, and that every rule of every definition can be tried.
+
+use std::collections::BTreeSet;
+
+use serde_json::{Value, json};
+
+use super::rules::{Verdict, verdict, visit};
+use super::*;
+use crate::manifests::schema;
+
+fn options() -> Options {
+    Options {
+        namespace: "default".to_owned(),
+        cluster_name: "in-cluster".to_owned(),
+        allow_http: false,
+        cross_namespace_refs: true,
+    }
+}
+
+fn report(text: &str) -> Report {
+    lint(&[("a.yaml".to_owned(), text.to_owned())], &options()).unwrap()
+}
+
+fn lines(text: &str) -> Vec<String> {
+    report(text).findings.iter().map(ToString::to_string).collect()
+}
+
+/// Uses every field that has a rule.
+fn full() -> Vec<Value> {
+    let secret = json!({"name": "s", "key": "k"});
+    let notification = json!({
+        "apiVersion": "pennant.dev/v1alpha1", "kind": "Notification", "metadata": {"name": "n"},
+        "spec": {
+            "triggers": [{"type": "Deployed"}],
+            "endpoint": {
+                "url": "https://example.com/in", "headers": {"X-Team": "a"}, "timeout": "15s", "connectTimeout": "5s",
+                "auth": {"token": {"secretKeyRef": secret, "header": "X-Token"}},
+                "tls": {"caFrom": {"secretKeyRef": secret}},
+            },
+            "template": {"inline": {"body": "{}"}, "parameters": {"a": "b"}},
+            "delivery": {"retry": {"initial": "1s", "max": "1m", "maxAge": "1h"}, "retain": {"maxAge": "1h"}},
+        },
+    });
+    let pipeline = json!({
+        "apiVersion": "pennant.dev/v1alpha1", "kind": "Pipeline", "metadata": {"name": "p"},
+        "spec": {
+            "appRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"},
+            "environments": [{"name": "dev", "targets": [{"namespace": "a"}]}],
+        },
+    });
+    let delivery = json!({
+        "apiVersion": "pennant.dev/v1alpha1", "kind": "Delivery", "metadata": {"name": "d"}, "spec": {"notification": "n"},
+    });
+    vec![pipeline, notification, delivery]
+}
+
+/// The rules of a schema, wherever they stand.
+fn all_rules<'a>(schema: &'a Value, found: &mut BTreeSet<&'a str>) {
+    match schema {
+        Value::Object(fields) => {
+            let rules = fields.get("x-kubernetes-validations").and_then(Value::as_array);
+            found.extend(rules.into_iter().flatten().map(|rule| rule["rule"].as_str().unwrap()));
+            fields.values().for_each(|value| all_rules(value, found));
+        }
+        Value::Array(items) => items.iter().for_each(|item| all_rules(item, found)),
+        _ => {}
+    }
+}
+
+#[test]
+fn every_rule_can_be_tried() {
+    for object in full() {
+        let schema = schema(object["kind"].as_str().unwrap()).unwrap();
+        let (mut all, mut tried) = (BTreeSet::new(), BTreeSet::new());
+        all_rules(&schema, &mut all);
+        visit(&schema, &object, "", &mut |field, rule, value| {
+            assert_eq!(verdict(rule, value, Some(value)), Verdict::Holds, "{field}: {rule}");
+            tried.insert(rule["rule"].as_str().unwrap().to_owned());
+        });
+        let missing: Vec<_> = all.iter().filter(|rule| !tried.contains(**rule)).collect();
+        assert!(missing.is_empty(), "give {} a field that has these: {missing:#?}", object["kind"]);
+        assert!(!tried.is_empty());
+    }
+}
+
+#[test]
+fn rules_hold_of_what_is_not_said() {
+    for spec in [
+        json!({}),
+        json!({"endpoint": {"tls": {"caFrom": {"secretKeyRef": {}}}}, "delivery": {"retry": {}, "retain": {}}}),
+        json!({"delivery": {"retry": {"max": "1h"}}, "template": {"builtin": "slack", "parameters": {}}}),
+        json!({"delivery": {"retry": {"initial": "1m"}}, "endpoint": {"headers": {}}}),
+    ] {
+        let object = json!({"metadata": {"name": "n"}, "spec": spec});
+        let said = super::rules::check(&schema("Notification").unwrap(), &object);
+        assert!(said.iter().all(|(_, verdict)| *verdict == Verdict::Holds), "{object}: {said:?}");
+    }
+}
+
+#[test]
+fn a_rule_that_cannot_be_tried_is_told() {
+    let unclear = |rule: &str| matches!(verdict(&json!({"rule": rule}), &json!({"a": 1}), None), Verdict::Unclear(_));
+    assert!(["self.b == 1", "self.a ==", "self.a", "other(self)", "oldSelf == self"].into_iter().all(unclear));
+    let broken = Verdict::Broken("no".to_owned());
+    assert_eq!(verdict(&json!({"rule": "self.a == 2", "message": "no"}), &json!({"a": 1}), None), broken);
+}
+
+#[test]
+fn what_is_well_is_passed() {
+    for object in &full()[..2] {
+        assert_eq!(lines(&object.to_string()), Vec::<String>::new());
+    }
+    assert_eq!(report("").objects, 0);
+    let others = report("{apiVersion: v1, kind: Secret, metadata: {nam: x}}\n---\njust: text\n---\n- 1\n");
+    assert!(others.findings.is_empty() && others.objects == 0);
+}
+
+#[test]
+fn all_is_told_at_once_with_its_line() {
+    let text = "apiVersion: pennant.dev/v1alpha1
+kind: Notification
+metadata:
+  name: deploys
+spec:
+  trigers: []
+  triggers:
+    - type: Deploy
+    - type: Failed
+      environments: ['prod,dev']
+  endpoint:
+    url: https://example.com/{{nothing}}
+    timeout: soon
+    headers:
+      X-A: '{{also}}'
+  template: {inline: {body: '{'}}
+---
+apiVersion: v1
+kind: List
+items:
+  - apiVersion: pennant.dev/v1alpha1
+    kind: Pipeline
+    metadata: {name: Shop}
+    spec:
+      appRef: {apiVersion: apps/v1, kind: Deployment, name: web}
+      environments:
+        - name: dev
+          targets:
+            - namespace: a
+            - namespace: a
+---
+apiVersion: pennant.dev/v1alpha1
+kind: Delivery
+---
+apiVersion: pennant.dev/v1
+kind: Pipeline
+---
+apiVersion: pennant.dev/v1alpha1
+kind: Notificaton
+---
+a: [
+";
+    let found = lines(text);
+    for expected in [
+        "a.yaml:6: Notification deploys: spec.trigers: there is no such field; did you mean triggers?",
+        "a.yaml:8: Notification deploys: spec.triggers[0].type: \"Deploy\" is not known; did you mean Deployed?",
+        "a.yaml:10: Notification deploys: spec.triggers[1].environments[0]: \"prod,dev\" does not match",
+        "a.yaml:12: Notification deploys: spec.endpoint.url: line 1, column 21: there is no field `nothing`",
+        "a.yaml:15: Notification deploys: spec.endpoint.headers[X-A]: line 1, column 1: there is no field `also`",
+        "a.yaml:16: Notification deploys: spec.template.inline.body: ",
+        "a.yaml:13: Notification deploys: spec.endpoint.timeout: must be a duration from 100ms to 60s",
+        "a.yaml:23: Pipeline Shop: metadata.name: must be lower-case letters",
+        "a.yaml:30: Pipeline Shop: spec.environments[0].targets[1]: two targets are called dev/in-cluster/a",
+        "a.yaml:33: Delivery without a name: kind: Pennant alone writes it",
+        "a.yaml:35: Pipeline without a name: apiVersion: there is no such version; write pennant.dev/v1alpha1",
+        "a.yaml:39: Notificaton without a name: kind: there is no such kind; did you mean Notification?",
+        "not YAML: ",
+    ] {
+        assert!(found.iter().any(|line| line.contains(expected)), "{expected}\n{found:#?}");
+    }
+    assert_eq!(found.len(), 13, "{found:#?}");
+}
+
+#[test]
+fn what_the_controller_would_say_is_told_at_once() {
+    let text = "apiVersion: pennant.dev/v1alpha1
+kind: Notification
+metadata: {name: deploys}
+spec:
+  triggers: [{type: Deployed}]
+  endpoint:
+    url: https://example.com/{{nothing}}
+    headers:
+      X-A: '{{also}}'
+      X-B: 'fine'
+  template:
+    inline:
+      body: |
+        {\"a\": \"{{revison}}\"}
+";
+    let found = lines(text);
+    for expected in ["a.yaml:7: Notification deploys: spec.endpoint.url: ", "a.yaml:9: ", "a.yaml:13: "] {
+        assert!(found.iter().any(|line| line.contains(expected)), "{expected}\n{found:#?}");
+    }
+    assert_eq!(found.len(), 3, "{found:#?}");
+    assert!(report(text).findings.iter().all(|finding| finding.source == Source::Controller));
+}
+
+#[test]
+fn parameters_are_told_at_once() {
+    let text = "{apiVersion: pennant.dev/v1alpha1, kind: Notification, metadata: {name: deploys}, spec: {triggers: [{type: Failed}], \
+                endpoint: {url: 'https://example.com/'}, template: {builtin: telegram, parameters: {chatid: x}}}}";
+    let found = lines(text);
+    assert!(
+        found.len() == 2 && found[0].contains("spec.template.parameters.chatid: telegram has no parameter"),
+        "{found:#?}"
+    );
+    assert!(found[1].contains("spec.template.parameters: missing: spec.template.parameters.chatId"), "{found:#?}");
+}
+
+#[test]
+fn config_maps_beside_them_are_read() {
+    let notification = "{apiVersion: pennant.dev/v1alpha1, kind: Notification, metadata: {name: deploys}, spec: {triggers: [{type: \
+                        Deployed}], endpoint: {url: 'https://example.com/'}, template: {configMapKeyRef: {name: t, key: k}}}}";
+    let map = |data: &str| {
+        format!("{notification}\n---\n{{apiVersion: v1, kind: ConfigMap, metadata: {{name: t}}, data: {data}}}")
+    };
+    for (text, words) in [
+        (map("{k: '{\"a\": \"{{revision}}\"}'}"), None),
+        (map("{k: '{{revison}}'}"), Some("revison")),
+        (map("{other: ''}"), Some("has no key k")),
+    ] {
+        let found = lines(&text);
+        assert_eq!(found.len(), usize::from(words.is_some()), "{found:?}");
+        assert!(words.is_none_or(|words| found[0].contains(words) && found[0].contains("configMapKeyRef")), "{found:?}");
+    }
+    let authorities = notification
+        .replace(
+            "url:",
+            "tls: {caFrom: {configMapKeyRef: {name: ca, key: k}}}, headers: {X-A: '{{nothing}}'}, timeout: 1s, url:",
+        )
+        .replace("configMapKeyRef: {name: t, key: k}}", "inline: {body: '{{also}}'}}");
+    let found = report(&authorities);
+    assert_eq!((found.findings.len(), found.notes.len()), (2, 1), "{found:?}");
+    let alone = report(notification);
+    assert!(alone.findings.is_empty(), "{alone:?}");
+    assert_eq!(alone.notes, ["ConfigMap default/t is not among the files; what it holds was not checked"]);
+}
+
+#[test]
+fn options_are_those_of_run() {
+    let [pipeline, notification, _] = &full()[..] else { panic!("three") };
+    let insecure = notification.to_string().replace("https://", "http://");
+    let with = |text: &str, options: &Options| lint(&[("a".to_owned(), text.to_owned())], options).unwrap().findings.len();
+    assert_eq!((with(&insecure, &options()), with(&insecure, &Options { allow_http: true, ..options() })), (1, 0));
+    let own = Options { cross_namespace_refs: false, ..options() };
+    assert_eq!(
+        (with(&pipeline.to_string(), &own), with(&pipeline.to_string(), &Options { namespace: "a".into(), ..own })),
+        (1, 0)
+    );
+}

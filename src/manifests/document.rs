@@ -1,0 +1,273 @@
+//! One document of a file, and where its fields stand.
+
+use std::collections::HashMap;
+use std::fmt;
+
+use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
+use serde_json::{Map, Number, Value};
+use serde_saphyr::Spanned;
+
+use super::field;
+use super::one_line;
+
+/// One object of a file.
+#[derive(Clone, Debug)]
+pub struct Document {
+    /// What it says.
+    pub value: Value,
+    lines: Lines,
+}
+
+/// The line of a value, or of the key before it; and the same of what is in it.
+#[derive(Clone, Debug)]
+struct Lines {
+    line: u64,
+    below: HashMap<String, Lines>,
+}
+
+/// What cannot be read of a file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Broken {
+    /// Where; 0 where that is not known.
+    pub line: u64,
+    /// What is wrong.
+    pub problem: String,
+}
+
+/// The documents of a file, with the items of lists as documents of their own. What follows a document that cannot be read is
+/// read where that is possible.
+#[must_use]
+pub fn read(text: &str) -> Vec<Result<Document, Broken>> {
+    let mut bytes = text.as_bytes();
+    let mut all = Vec::new();
+    for document in serde_saphyr::read::<_, Document>(&mut bytes) {
+        match document {
+            Ok(document) => document.take_apart(&mut all),
+            Err(error) => all.push(Err(Broken {
+                line: error.location().map_or(0, |l| l.line()),
+                problem: one_line(&error.without_snippet().to_string()),
+            })),
+        }
+    }
+    all
+}
+
+impl Document {
+    /// The line of a field, or of the nearest that holds it, if it is not there.
+    #[must_use]
+    pub fn line(&self, field: &str) -> u64 {
+        let mut at = &self.lines;
+        for step in field::steps(field) {
+            let Some(next) = at.below.get(step) else { break };
+            at = next;
+        }
+        at.line
+    }
+
+    /// Group and version.
+    #[must_use]
+    pub fn api_version(&self) -> &str {
+        self.word("/apiVersion")
+    }
+
+    /// Its kind.
+    #[must_use]
+    pub fn kind(&self) -> &str {
+        self.word("/kind")
+    }
+
+    /// Its name; empty without one.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        self.word("/metadata/name")
+    }
+
+    fn word(&self, pointer: &str) -> &str {
+        self.value.pointer(pointer).and_then(Value::as_str).unwrap_or_default()
+    }
+
+    fn take_apart(mut self, all: &mut Vec<Result<Self, Broken>>) {
+        if (self.api_version(), self.kind()) != ("v1", "List") {
+            return all.push(Ok(self));
+        }
+        let mut lines = self.lines.below.remove("items").map(|items| items.below).unwrap_or_default();
+        if let Some(Value::Array(items)) = self.value.get_mut("items").map(Value::take) {
+            for (index, value) in items.into_iter().enumerate() {
+                let unknown = Lines { line: self.lines.line, below: HashMap::new() };
+                let lines = lines.remove(&index.to_string()).unwrap_or(unknown);
+                Self { value, lines }.take_apart(all);
+            }
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for Document {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let Spanned { value: Node { value, below }, referenced, .. } = Spanned::deserialize(deserializer)?;
+        Ok(Self { value, lines: Lines { line: referenced.line(), below } })
+    }
+}
+
+/// A value, before its own line is known.
+struct Node {
+    value: Value,
+    below: HashMap<String, Lines>,
+}
+
+impl From<Value> for Node {
+    fn from(value: Value) -> Self {
+        Self { value, below: HashMap::new() }
+    }
+}
+
+impl<'de> Deserialize<'de> for Node {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(Reader)
+    }
+}
+
+struct Reader;
+
+impl<'de> Visitor<'de> for Reader {
+    type Value = Node;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("what JSON can say")
+    }
+
+    fn visit_bool<E>(self, value: bool) -> Result<Node, E> {
+        Ok(Value::Bool(value).into())
+    }
+
+    fn visit_i64<E>(self, value: i64) -> Result<Node, E> {
+        Ok(Value::from(value).into())
+    }
+
+    fn visit_u64<E>(self, value: u64) -> Result<Node, E> {
+        Ok(Value::from(value).into())
+    }
+
+    fn visit_f64<E>(self, value: f64) -> Result<Node, E> {
+        // The API server keeps 5.0 as 5.
+        #[allow(clippy::cast_possible_truncation, reason = "it is whole, and far within the range")]
+        if value.fract() == 0.0 && value.abs() < 9e15 {
+            return Ok(Value::from(value as i64).into());
+        }
+        Ok(Number::from_f64(value).map_or(Value::Null, Value::Number).into())
+    }
+
+    fn visit_str<E>(self, value: &str) -> Result<Node, E> {
+        Ok(Value::from(value).into())
+    }
+
+    fn visit_string<E>(self, value: String) -> Result<Node, E> {
+        Ok(Value::from(value).into())
+    }
+
+    fn visit_unit<E>(self) -> Result<Node, E> {
+        Ok(Value::Null.into())
+    }
+
+    fn visit_none<E>(self) -> Result<Node, E> {
+        Ok(Value::Null.into())
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Node, A::Error> {
+        let (mut values, mut below) = (Vec::new(), HashMap::new());
+        while let Some(Document { value, lines }) = items.next_element()? {
+            below.insert(values.len().to_string(), lines);
+            values.push(value);
+        }
+        Ok(Node { value: Value::Array(values), below })
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut fields: A) -> Result<Node, A::Error> {
+        let (mut values, mut below) = (Map::new(), HashMap::new());
+        while let Some(Spanned { value: name, referenced, .. }) = fields.next_key::<Spanned<String>>()? {
+            let Document { value, mut lines } = fields.next_value()?;
+            lines.line = referenced.line();
+            below.insert(name.clone(), lines);
+            values.insert(name, value);
+        }
+        Ok(Node { value: Value::Object(values), below })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    const TEXT: &str = "# a comment
+kind: A
+metadata:
+  name: one
+  labels: {a: b,
+    example.com/c: d}
+spec:
+  list:
+    - name: x
+    -
+      name: z
+      body: |
+        text
+  number: 5
+  float: 1.5
+  whole: 5.0
+  flag: true
+  nothing: null
+  quoted: '5'
+---
+{\"kind\": \"B\",
+ \"list\": [1,
+   2]}
+---
+apiVersion: v1
+kind: List
+items:
+  - kind: C
+    metadata: {name: three}
+  - kind: D
+";
+
+    #[test]
+    fn fields_know_their_lines() {
+        let documents: Vec<_> = read(TEXT).into_iter().map(Result::unwrap).collect();
+        let kinds: Vec<_> = documents.iter().map(Document::kind).collect();
+        assert_eq!(kinds, ["A", "B", "C", "D"]);
+        let first = &documents[0];
+        assert_eq!((first.name(), first.api_version()), ("one", ""));
+        for (field, line) in [
+            ("", 2),
+            ("kind", 2),
+            ("metadata.labels.a", 5),
+            ("metadata.labels[example.com/c]", 6),
+            ("spec.list[0].name", 9),
+            // For the parser, an entry whose dash stands alone begins with its first key.
+            ("spec.list[1]", 11),
+            ("spec.list[1].name", 11),
+            ("spec.list[1].other", 11),
+            ("spec.list[7].name", 8),
+            ("nowhere", 2),
+        ] {
+            assert_eq!(first.line(field), line, "{field}");
+        }
+        let spec = json!({"list": [{"name": "x"}, {"name": "z", "body": "text\n"}], "number": 5, "float": 1.5, "whole": 5, "flag": true,
+            "nothing": null, "quoted": "5"});
+        assert_eq!(first.value["spec"], spec);
+        assert_eq!((documents[1].line("list"), documents[1].line("list[1]")), (22, 23));
+        assert_eq!((documents[2].line("metadata.name"), documents[3].line("kind")), (29, 30));
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_told_and_the_rest_is_read() {
+        let all = read("a: 1\n---\nb: 1\nb: 2\n---\nc: 1\n---\nd: [\n");
+        let lines: Vec<_> = all.iter().map(|d| d.as_ref().map_or_else(|b| b.line, |_| 0)).collect();
+        assert_eq!(lines[..3], [0, 4, 0], "{all:?}");
+        assert!(lines.len() == 4 && lines[3] >= 8, "{all:?}");
+        let Err(twice) = &all[1] else { panic!("{all:?}") };
+        assert!(twice.problem.contains("duplicate") && !twice.problem.contains('\n'), "{twice:?}");
+        assert!(read("# nothing\n").is_empty());
+    }
+}
