@@ -28,6 +28,7 @@ mod faults;
 mod hostile;
 mod isolated;
 mod lanes;
+mod layers;
 mod order;
 mod outage;
 mod quiet;
