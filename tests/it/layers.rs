@@ -5,6 +5,7 @@ mod edits;
 mod folded;
 mod lives;
 mod schema;
+mod storm;
 mod trouble;
 
 use kube::ResourceExt as _;

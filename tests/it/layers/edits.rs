@@ -4,6 +4,7 @@ use pennant::api::Outcome;
 use serde_json::json;
 
 use super::{begun, own, reason, relay, shop, start, to, told};
+use crate::support::receiver::Gate;
 use crate::support::{Oracle, Receiver, Reply, World};
 
 #[tokio::test]
@@ -121,4 +122,60 @@ async fn what_a_pipelines_own_notification_has_pending_goes_with_it() {
     let oracle = Oracle::new(&world, &base).and(&other).lane("shop/single/dev/web", &canceled);
     let oracle = oracle.lane("shop/own/dev/web", &[canceled[0], canceled[1], "Deployed 5"]);
     oracle.lane("shop/hook/dev/web", &["Deployed 2", "Deployed 3", "Deployed 4", "Deployed 5"]).check().await;
+}
+
+#[tokio::test]
+async fn one_in_flight_ends_where_it_is_and_what_it_leaves_goes_where_the_layer_leads_now() {
+    let world = World::new("layers-flight").await;
+    let (base, there) = (Receiver::start(), Receiver::start());
+    let gate = Gate::new();
+    base.script("/hook/web", [Reply::status(503).behind(&gate)]);
+    world.deploy("web", "1").await;
+    world.notification("hook", &base, json!({"endpoint": {"timeout": "60s"}})).await;
+    world.notification("other", &base, json!({})).await;
+    shop(&world, &["dev/web"], &[]).await;
+    let _pennant = start(&world).await;
+    for tag in ["2", "3"] {
+        world.ship("web", tag).await;
+        world.observed_at("shop", tag, &["web"]).await;
+    }
+    base.wait("/hook/web", 1).await;
+    relay(&world, "dev/web", to("hook", &there, "/hook/web")).await;
+    world.fence("shop", &["other"]).await;
+    assert!(there.log().is_empty(), "the first is still under way");
+    gate.open();
+    there.wait("/hook/web", 2).await;
+    world.fence("shop", &["hook", "other"]).await;
+    let steps = ["Deployed 2", "Deployed 3"];
+    let oracle = Oracle::new(&world, &base).and(&there).lane("shop/hook/dev/web", &steps);
+    oracle.lane("shop/other/dev/web", &steps).check().await;
+    assert_eq!(base.to("/hook/web").len(), 1);
+}
+
+#[tokio::test]
+async fn one_targets_order_is_edited_and_what_stood_before_stays_before() {
+    let world = World::new("layers-order").await;
+    let receiver = Receiver::start();
+    let gate = Gate::new();
+    receiver.script("/hook/web", [Reply::status(200).behind(&gate)]);
+    world.deploy("web", "1").await;
+    world.deploy("api", "1").await;
+    world.notification("hook", &receiver, json!({"endpoint": {"timeout": "60s"}})).await;
+    shop(&world, &["dev/web", "dev/api"], &[]).await;
+    let _pennant = start(&world).await;
+    world.ship("web", "2").await;
+    receiver.wait("/hook/web", 1).await;
+    relay(&world, "dev/web", json!([{"name": "hook", "delivery": {"ordering": "Pipeline"}}])).await;
+    world.ship("web", "3").await;
+    world.ship("api", "2").await;
+    let lane = async |app: &str, what: &str| told(&world, "hook", app, what, |_| true).await.spec.lane;
+    assert_eq!(lane("web", "Deployed 3").await, "pipeline");
+    assert!(lane("api", "Deployed 2").await.starts_with("target/"));
+    // The other target has its own order, and goes on.
+    receiver.wait("/hook/api", 1).await;
+    assert_eq!(receiver.to("/hook/web").len(), 1);
+    gate.open();
+    world.fence("shop", &["hook"]).await;
+    let oracle = Oracle::new(&world, &receiver).lane("shop/hook/dev/web", &["Deployed 2", "Deployed 3"]);
+    oracle.lane("shop/hook/dev/api", &["Deployed 2"]).check().await;
 }
