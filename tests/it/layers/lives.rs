@@ -1,13 +1,16 @@
 //! A Notification, a target or a pipeline that goes and comes again: nothing old arrives, and what comes later goes where the layers
 //! lead.
 
+use std::time::Duration;
+
 use pennant::api::{Delivery, Notification, Outcome, Pipeline};
 use serde_json::{Value, json};
 
 use super::{no_trouble, reason, relay, shop, start, to, told, trouble};
+use crate::support::pennant::Options;
 use crate::support::world::apps::Kind;
 use crate::support::world::pipeline;
-use crate::support::{Oracle, Pennant, Receiver, Reply, World};
+use crate::support::{Fault, Oracle, Pennant, Proxy, Receiver, Reply, World};
 
 /// Notification `hook`, which goes elsewhere for `web`, and has two changes of it pending there.
 struct Stage {
@@ -124,4 +127,33 @@ async fn a_pipeline_that_is_deleted_and_made_again() {
     let oracle = oracle.lane("shop/hook/dev/web", &[OLD[0], OLD[1], "Deployed 4", "Deployed 5"]);
     let oracle = oracle.lane("shop/hook/dev/api", &all);
     oracle.lane("shop/other/dev/web", &all).lane("shop/other/dev/api", &all).check().await;
+}
+
+#[tokio::test]
+async fn a_secret_of_which_only_layers_know_is_watched_while_they_are_there() {
+    let world = World::new("layers-watched").await;
+    let (receiver, proxy) = (Receiver::start(), Proxy::start(&world.kubeconfig, &world.ns).await);
+    world.deploy("web", "1").await;
+    world.secret("token", json!({"key": "sesame"})).await;
+    let auth = json!({"token": {"secretKeyRef": {"name": "token", "key": "key"}}});
+    let layers = [("dev/web", json!([{"name": "hook", "endpoint": {"auth": auth}}]))];
+    world.notification("hook", &receiver, json!({})).await;
+    shop(&world, &["dev/web"], &layers).await;
+    let kubeconfig = Some(proxy.kubeconfig.clone());
+    let _pennant = Pennant::with(&world, Options { kubeconfig, ..Options::of(&world) }).await;
+    world.settled().await;
+    world.ship("web", "2").await;
+    receiver.wait("/hook/web", 1).await;
+    world.fence("shop", &["hook"]).await;
+    let watched = proxy.rule(|call| call.concerns("secrets") && call.is_watch(), Fault::Late(Duration::ZERO));
+    world.delete::<Pipeline>("shop").await;
+    shop(&world, &["dev/web"], &layers).await;
+    // Had the watch gone on, it would not be opened again.
+    proxy.hit(watched, 1).await;
+    world.observed("shop").await;
+    world.cursor("shop", "hook").await;
+    world.ship("web", "3").await;
+    world.fence("shop", &["hook"]).await;
+    Oracle::new(&world, &receiver).lane("shop/hook/dev/web", &["Deployed 2", "Deployed 3"]).check().await;
+    assert!(receiver.to("/hook/web").iter().all(|r| r.header("authorization") == "Bearer sesame"));
 }
