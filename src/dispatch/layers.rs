@@ -66,9 +66,9 @@ impl Layers {
         true
     }
 
-    /// Takes a pipeline out.
-    pub fn forget(&self, uid: &str) {
-        self.lock().remove(uid);
+    /// Takes a pipeline out; `true` if it had layers.
+    pub fn forget(&self, uid: &str) -> bool {
+        self.lock().remove(uid).is_some()
     }
 
     /// A Notification has changed: folds again what lies over it.

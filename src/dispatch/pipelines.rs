@@ -53,8 +53,11 @@ impl Followed for Pipeline {
 
 async fn remove(ctx: &Context, uid: String, namespace: &str) {
     ctx.forget(&uid);
-    ctx.layers.forget(&uid);
+    let layered = ctx.layers.forget(&uid);
     if ctx.deliveries.directory.remove_pipeline(&uid) {
+        if layered {
+            notifications::set_wanted(ctx);
+        }
         changed(ctx, uid, namespace).await;
     }
 }

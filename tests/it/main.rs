@@ -29,6 +29,7 @@ mod faults;
 mod hostile;
 mod isolated;
 mod lanes;
+mod layers;
 mod linted;
 mod order;
 mod outage;

@@ -3,9 +3,10 @@
 
 use http::Request;
 use kube::Client;
+use pennant::api::conditions::ConditionStatus;
 use serde_json::{Value, json};
 
-use crate::support::World;
+use crate::support::{Pennant, Receiver, World};
 
 /// What is wrong, what is written, and what the answer must say.
 pub type Bad = (&'static str, Value, &'static str);
@@ -159,14 +160,22 @@ fn bad_notifications() -> Vec<Bad> {
             notification(json!({"triggers": [{"type": "Failed", "environments": []}]})),
             "should have at least 1 items",
         ),
-        ("a template that is nothing", notification(json!({"template": {"inline": null}})), "set exactly one of builtin"),
         ("a CA of nowhere", endpoint(json!({"tls": {"caFrom": {}}})), "set exactly one of configMapKeyRef and secretKeyRef"),
         (
             "everybody and somebody trusted",
             endpoint(json!({"tls": {"caFrom": {"secretKeyRef": {"name": "a", "key": "b"}}, "insecureSkipVerify": true}})),
             "set one of them",
         ),
-        ("two templates", notification(json!({"template": {"builtin": "slack"}})), "set exactly one of builtin"),
+        (
+            "two templates",
+            notification(json!({"template": {"builtin": "slack"}})),
+            "set only one of builtin, inline and configMapKeyRef",
+        ),
+        (
+            "a template in two places",
+            notification(json!({"template": {"configMapKeyRef": {"name": "a", "key": "b"}}})),
+            "set only one of builtin, inline and configMapKeyRef",
+        ),
         ("an unknown built-in", notification(json!({"template": {"inline": null, "builtin": "slak"}})), "slak"),
         (
             "the name of a parameter",
@@ -230,6 +239,7 @@ pub fn good() -> Vec<(&'static str, Value)> {
         ("many targets", environments(json!([{"name": "dev", "targets": vec![json!({"namespace": "a"}); 256]}]))),
         ("the least notification", object("Notification", "n", json!({}))),
         ("silence", notification(json!({"triggers": []}))),
+        ("a template that a layer brings", notification(json!({"template": {"inline": null, "parameters": {"a": "b"}}}))),
         ("globs", notification(json!({"triggers": [{"type": "Failed", "environments": ["prod", "staging-*", "dev-?"]}]}))),
         (
             "a selector",
@@ -276,6 +286,27 @@ async fn what_makes_sense_is_accepted() {
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[tokio::test]
+async fn a_notification_that_lacks_something_is_taken_and_says_what() {
+    let world = World::new("validation-lacks").await;
+    let receiver = Receiver::start();
+    let lacks = [
+        ("template", json!({"template": {"inline": null, "parameters": {"a": "b"}}}), "spec.template"),
+        ("triggers", json!({"triggers": null}), "spec.triggers"),
+        ("endpoint", json!({"endpoint": null}), "spec.endpoint"),
+        ("url", json!({"endpoint": {"url": null}}), "spec.endpoint.url"),
+    ];
+    for (name, over, _) in &lacks {
+        world.notification(name, &receiver, over.clone()).await;
+    }
+    let _pennant = Pennant::start(&world).await;
+    for (name, _, field) in lacks {
+        let ready = world.condition(name, "Ready", |c| c.status == ConditionStatus::False).await;
+        assert_eq!(ready.reason, "Incomplete", "{name}");
+        assert!(ready.message.contains(field), "{name}: {}", ready.message);
+    }
 }
 
 #[tokio::test]

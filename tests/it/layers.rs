@@ -1,0 +1,144 @@
+//! Layers of a pipeline, its environments and its targets over notifications: what is sent where, what waits, and what is said of
+//! it.
+
+mod edits;
+mod folded;
+mod lives;
+mod schema;
+mod storm;
+mod trouble;
+
+use kube::ResourceExt as _;
+use pennant::api::pipeline::InTrouble;
+use pennant::api::{Delivery, Pipeline};
+use serde_json::{Value, json};
+
+use crate::support::world::apps::Kind;
+use crate::support::world::{self, BODY};
+use crate::support::{Pennant, Receiver, World, eventually};
+
+/// The text that the oracle reads, signed by whoever wrote the template.
+fn body(by: &str) -> String {
+    BODY.replacen('{', &format!(r#"{{"by": "{by}", "#), 1)
+}
+
+/// A template of ours.
+fn template(by: &str) -> Value {
+    json!({"inline": {"body": body(by)}})
+}
+
+/// Who signed what came to a path, in order.
+fn signed(receiver: &Receiver, path: &str) -> Vec<String> {
+    receiver.to(path).iter().map(|r| r.json()["by"].as_str().unwrap_or_default().to_owned()).collect()
+}
+
+/// A layer that leads to another URL.
+fn to(name: &str, receiver: &Receiver, path: &str) -> Value {
+    json!([{"name": name, "endpoint": {"url": receiver.url(path)}}])
+}
+
+/// A whole notification of its own.
+fn own(name: &str, receiver: &Receiver) -> Value {
+    let url = receiver.url(&format!("/{name}/{{{{target.app.name}}}}"));
+    let mut layer = world::notification(name, &url, json!({}))["spec"].take();
+    layer["name"] = json!(name);
+    layer
+}
+
+/// Lays these over notifications: at `` the pipeline, at `dev` an environment, at `dev/web` a target.
+fn lay(pipeline: &mut Value, at: &str, layers: Value) {
+    let (environment, app) = at.split_once('/').unwrap_or((at, ""));
+    let spec = &mut pipeline["spec"];
+    if environment.is_empty() {
+        spec["notifications"] = layers;
+        return;
+    }
+    let environments = spec["environments"].as_array_mut().unwrap();
+    let environment = environments.iter_mut().find(|e| e["name"] == environment).unwrap();
+    if app.is_empty() {
+        environment["notifications"] = layers;
+        return;
+    }
+    let targets = environment["targets"].as_array_mut().unwrap();
+    targets.iter_mut().find(|t| t["appRef"]["name"] == app).unwrap()["notifications"] = layers;
+}
+
+/// Creates pipeline `shop` with layers.
+async fn shop(world: &World, targets: &[&str], layers: &[(&str, Value)]) -> Pipeline {
+    let mut pipeline = world::pipeline(&world.ns, "shop", Kind::Deployment, targets);
+    for (at, layer) in layers {
+        lay(&mut pipeline, at, layer.clone());
+    }
+    world.create(pipeline).await
+}
+
+/// Edits the layers of pipeline `shop`. What happens from then on is seen by the dispatcher after the edit.
+async fn relay(world: &World, at: &str, layers: Value) {
+    let mut pipeline = serde_json::to_value(world.get_pipeline("shop").await).unwrap();
+    lay(&mut pipeline, at, layers);
+    world.patch::<Pipeline>("shop", json!({"spec": pipeline["spec"]})).await;
+    world.observed("shop").await;
+}
+
+/// What `Pipeline.status.dispatched.notifications` of `shop` says.
+async fn troubles(world: &World) -> Vec<InTrouble> {
+    world.get_pipeline("shop").await.status.and_then(|s| s.dispatched).unwrap_or_default().notifications
+}
+
+/// Waits until it says this of an application; `None`: of all.
+async fn trouble(world: &World, name: &str, app: Option<&str>, reason: &str) -> InTrouble {
+    eventually(&format!("{reason} of {name} for {app:?}"), async || {
+        let all = troubles(world).await;
+        let of = |t: &InTrouble| match (app, &t.target) {
+            (None, None) => true,
+            (Some(app), Some(target)) => target.ends_with(&format!("/{app}")),
+            _ => false,
+        };
+        let found = all.iter().find(|t| t.name == name && t.reason == reason && of(t));
+        found.cloned().ok_or_else(|| format!("{all:?}"))
+    })
+    .await
+}
+
+/// Waits until nothing is wrong.
+async fn no_trouble(world: &World) {
+    eventually("no trouble", async || {
+        let all = troubles(world).await;
+        if all.is_empty() { Ok(()) } else { Err(format!("{all:?}")) }
+    })
+    .await;
+}
+
+/// Waits until a notification that `shop` has of its own has its cursor: whatever happens next is recorded.
+async fn begun(world: &World, name: &str) {
+    let uid = world.get_pipeline("shop").await.uid().unwrap();
+    eventually(&format!("the cursor of {name}"), async || {
+        let dispatched = world.get_pipeline("shop").await.status.and_then(|s| s.dispatched).unwrap_or_default();
+        let ours = dispatched.cursors.iter().any(|c| c.notification == name && c.uid == uid);
+        ours.then_some(()).ok_or_else(|| format!("{:?}", dispatched.cursors))
+    })
+    .await;
+}
+
+/// Waits for a delivery of a notification about an application, and until this holds of its outcome or reason.
+async fn told(world: &World, name: &str, app: &str, what: &str, holds: impl Fn(&Delivery) -> bool) -> Delivery {
+    let about = |d: &Delivery| {
+        d.spec.notification == name && d.spec.subject.target.as_ref().is_some_and(|t| t.app.name == app) && holds(d)
+    };
+    world.delivery(what, about).await
+}
+
+fn reason(delivery: &Delivery) -> &str {
+    delivery.status.as_ref().and_then(|s| s.reason.as_deref()).unwrap_or_default()
+}
+
+fn attempts(delivery: &Delivery) -> i64 {
+    delivery.status.as_ref().map_or(0, |s| s.attempts)
+}
+
+/// Starts Pennant and waits until all is observed.
+async fn start(world: &World) -> Pennant {
+    let pennant = Pennant::start(world).await;
+    world.settled().await;
+    pennant
+}
