@@ -21,6 +21,7 @@ const MORE: &[(&str, &str)] = &[
     ("a literal IPv6 address", "http takes a flag of the controller"),
     ("a parameter that the template does not take", "parameters are known to the controller"),
     ("a selector with an unknown operator", "the schema is that of all label selectors, which says string"),
+    ("a template that a layer brings", "by itself it is incomplete, and the controller says so where no layer brings one"),
     ("a template that is no JSON", "templates are compiled by the controller"),
     ("http to any host", "http takes a flag of the controller"),
     ("many targets", "all have one name, which a rule cannot say within its budget"),

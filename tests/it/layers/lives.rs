@@ -70,6 +70,7 @@ const OLD: [&str; 2] = ["Deployed 2 [Canceled]", "Deployed 3 [Canceled]"];
 #[tokio::test]
 async fn a_notification_that_goes_from_beneath_its_layer() {
     let stage = Stage::new("layers-beneath").await;
+    stage.world.fence("shop", &["hook", "other"]).await;
     stage.world.delete::<Notification>("hook").await;
     stage.canceled("NotificationGone").await;
     let said = trouble(&stage.world, "hook", Some("web"), "Incomplete").await;
