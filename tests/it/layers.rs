@@ -45,7 +45,7 @@ fn own(name: &str, receiver: &Receiver) -> Value {
     layer
 }
 
-/// Lays these over notifications: at `` the pipeline, at `dev` an environment, at `dev/web` a target.
+/// Lays these over notifications: at an empty name the pipeline, at `dev` an environment, at `dev/web` a target.
 fn lay(pipeline: &mut Value, at: &str, layers: Value) {
     let (environment, app) = at.split_once('/').unwrap_or((at, ""));
     let spec = &mut pipeline["spec"];
