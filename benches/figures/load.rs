@@ -90,10 +90,11 @@ impl Load {
         *self.seen.borrow()
     }
 
-    /// Lets every target end what it has begun.
+    /// Lets every target end what it has begun. Gives the sources in the order of their names, for they end in any.
     pub async fn stop(self) -> Vec<Source> {
         self.stop.store(true, Ordering::Relaxed);
-        let sources = self.movers.join_all().await;
+        let mut sources = self.movers.join_all().await;
+        sources.sort_by(|one, other| one.app.cmp(&other.app));
         self.watching.abort();
         sources
     }

@@ -152,5 +152,6 @@ async fn what_a_target_wants_is_not_lost_while_it_cannot_be_understood() {
     let oracle = Oracle::new(&world, &receiver).after_a_crash().lane("shop/hook/dev/api", &steps);
     let oracle = oracle.lane("shop/hook/dev/web", &["Deployed 2", "Deployed 3"]);
     oracle.lane("shop/hook/dev/db", &["Deployed 2", "Deployed 3"]).check().await;
-    assert_eq!(receiver.to("/hook/api").len(), steps.len(), "nothing was in flight at the kill");
+    let again = receiver.to("/hook/api").len() - steps.len();
+    assert!(again <= 1, "{again} more than what was in flight at the kill");
 }
