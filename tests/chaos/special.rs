@@ -25,11 +25,10 @@ fn finding(kind: &'static str, text: String) -> Finding {
     Finding { final_: true, kind, text }
 }
 
-/// All findings.
+/// All findings but those of [`ordered`].
 pub fn findings(deliveries: &[Delivery], seen: &[Seen], crew: &Crew) -> Vec<Finding> {
     let told = |how: How| seen.iter().filter(move |s| How::of(&s.lane) == Some(how));
     let mut found = Vec::from_iter(paced(told(How::Paced).map(|s| s.at).collect(), crew));
-    found.extend(ordered(told(How::Ordered)));
     found.extend(latest(deliveries, &told(How::Latest).collect::<Vec<_>>(), crew));
     found
 }
@@ -60,13 +59,14 @@ fn paced(mut times: Vec<Instant>, crew: &Crew) -> Option<Finding> {
     None
 }
 
-/// The judge's findings about order, with each pipeline as one lane.
-fn ordered<'a>(seen: impl Iterator<Item = &'a Seen>) -> Vec<Finding> {
+/// The judge's findings about order, with each pipeline as one lane. `seen`: without what a person has deleted, which may have been
+/// in flight when the next one went.
+pub fn ordered(seen: &[Seen]) -> Vec<Finding> {
     let whole = |s: &Seen| {
         let path = s.lane.path.rsplit_once('/').map_or("", |(path, _)| path);
         Seen { lane: Lane { path: format!("{path}/*"), ..s.lane.clone() }, ..s.clone() }
     };
-    let mut seen: Vec<_> = seen.map(whole).collect();
+    let mut seen: Vec<_> = seen.iter().filter(|s| How::of(&s.lane) == Some(How::Ordered)).map(whole).collect();
     seen.sort_by_key(|s| s.at);
     let found = judge(&Expected::default(), &seen, &[]);
     found.into_iter().filter(|f| f.kind == "order").collect()

@@ -107,6 +107,7 @@ async fn collect(world: &World, load: &Load, expected: &Expected, crew: &Crew, p
     };
     rows.retain(|r| !is_gone(&r.lane, r.serial, &r.step.what));
     seen.retain(|s| !is_gone(&s.lane, s.serial, &s.what));
+    findings.extend(special::ordered(&seen));
     for fickle in [false, true] {
         let of = |lane: &Lane| (How::of(lane) == Some(How::Fickle)) == fickle;
         let lanes = lanes.iter().filter(|(lane, _)| of(lane)).map(|(lane, steps)| (lane.clone(), steps.clone())).collect();
