@@ -19,6 +19,7 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
+use crate::api::refs::ObjectName;
 use crate::delivery::{self, Directory, Journal, Ledger, Limits, Parts};
 use crate::dispatch::{self, Given};
 use crate::gate::Gate;
@@ -34,6 +35,8 @@ use crate::{clusters, http, pipeline};
 const NOTES: usize = 256;
 /// Outcomes that are written at once.
 const OUTCOMES: usize = 256;
+/// Outcomes that are written at once of attempts that failed and come again; of one namespace a quarter of it.
+const FAILURES: usize = 8;
 /// Deliveries that wait or are canceled at once: as many writes as the API server takes gladly.
 const ASIDE: usize = 32;
 /// Pipelines looked at at once.
@@ -59,7 +62,9 @@ pub struct Options {
     pub controllers: Vec<Controller>,
     /// The process's own namespace, in which its Leases are.
     pub namespace: String,
-    /// The name under which it holds them.
+    /// Name of the ConfigMap in it with the global configuration.
+    pub config_map: String,
+    /// The name under which it holds the Leases.
     pub identity: String,
     /// Namespaces to watch; none: all.
     pub watch_namespaces: Vec<String>,
@@ -289,11 +294,17 @@ fn start_dispatch(
         cluster_name: options.cluster_name.clone(),
         metrics: metrics.clone(),
         outcomes: Gate::new(OUTCOMES),
+        failures: Gate::new(FAILURES),
         aside: Gate::new(ASIDE),
     };
     let (notes, news) = mpsc::channel(NOTES);
+    // Deliveries of cluster-wide notifications are kept beside the global configuration.
+    let mut kept = scopes(options);
+    if !kept.contains(&None) && !options.watch_namespaces.contains(&options.namespace) {
+        kept.push(Some(options.namespace.clone()));
+    }
     let limits = Limits { workers: options.workers, keep: options.keep_deliveries };
-    let deliveries = delivery::start(parts, limits, scopes(options), notes, move || recorded.open(), tasks, stop);
+    let deliveries = delivery::start(parts, limits, kept, notes, move || recorded.open(), tasks, stop);
     let (events, write_events) = events(client.clone(), metrics.clone(), stop.clone());
     tasks.spawn(async {
         write_events.await;
@@ -309,6 +320,7 @@ fn start_dispatch(
         events,
         metrics: metrics.clone(),
         namespaces: scopes(options),
+        config_map: ObjectName { namespace: options.namespace.clone(), name: options.config_map.clone() },
     };
     dispatch::start(given, news, move || dispatching.open(), tasks, stop);
     Ok(())

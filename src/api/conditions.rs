@@ -10,6 +10,8 @@ use super::Time;
 pub const READY: &str = "Ready";
 /// The condition type that says whether a notification's deliveries reach the receiver.
 pub const DELIVERING: &str = "Delivering";
+/// The condition type that is there, with `False`, while the global configuration beneath a notification cannot be taken as it stands.
+pub const GLOBAL_CONFIG_VALID: &str = "GlobalConfigValid";
 
 /// `True`, `False` or `Unknown`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]

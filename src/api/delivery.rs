@@ -49,6 +49,16 @@ impl TransitionType {
     }
 }
 
+/// What stands for the uid of a notification of which the global configuration says something: it has none of its own.
+pub const GLOBAL: &str = "global";
+
+/// Whether two uids speak of the same notification of one name. One with [`GLOBAL`] goes on when the global configuration begins
+/// or ceases to lie beneath it: it is what it is called, and only a Notification that was deleted and made again is another.
+#[must_use]
+pub fn is_same_notification(one: &str, other: &str) -> bool {
+    one == other || one == GLOBAL || other == GLOBAL
+}
+
 /// What a transition speaks of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Family {
@@ -88,7 +98,8 @@ pub struct DeliverySpec {
     /// Name of the notification.
     #[schemars(length(min = 1, max = 63))]
     pub notification: String,
-    /// Uid of that notification: one made again under its name is another, and does not send what this one recorded.
+    /// Uid of that notification: one made again under its name is another, and does not send what this one recorded. `global` if
+    /// the global configuration says something of it.
     #[serde(default)]
     pub notification_uid: String,
     /// The pipeline whose change this is.

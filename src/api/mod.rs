@@ -14,6 +14,7 @@ mod crd;
 pub mod credentials;
 pub mod delivery;
 mod endpoint;
+pub mod global;
 pub mod notification;
 pub mod pipeline;
 pub mod refs;

@@ -73,6 +73,16 @@ pub struct NotificationLayer {
     #[schemars(length(max = 32), inner(length(min = 2, max = 512), regex(pattern = r"^/")))]
     #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
     pub remove: Option<Vec<String>>,
+    /// What it sets.
+    #[serde(flatten)]
+    pub settings: Settings,
+}
+
+/// What a layer may set of a notification.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+#[schemars(transform = without_rules)]
+pub struct Settings {
     /// `true`: transitions are recorded and held, nothing is sent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub suspend: Option<bool>,

@@ -63,6 +63,9 @@ struct RunArgs {
     /// The namespace that the process itself lives in, in which its Leases are [default: `$POD_NAMESPACE` or pennant-system].
     #[arg(short, long, env = "PENNANT_NAMESPACE")]
     namespace: Option<String>,
+    /// The ConfigMap of that namespace with the global configuration, under the key config.yaml. Without one there is none.
+    #[arg(long, env = "PENNANT_CONFIG_MAP", default_value = "pennant-config", value_name = "NAME")]
+    config_map: String,
     /// Watch only these namespaces, for pipelines and application objects alike; may be repeated [default: all].
     #[arg(long, env = "PENNANT_WATCH_NAMESPACE", value_delimiter = ',', value_name = "NS")]
     watch_namespace: Vec<String>,
@@ -145,6 +148,7 @@ fn run(args: RunArgs) -> anyhow::Result<()> {
         sending: sending.handle().clone(),
         controllers: args.controllers,
         namespace: args.namespace.or_else(own).unwrap_or_else(|| "pennant-system".to_owned()),
+        config_map: args.config_map,
         identity: variable("POD_NAME").unwrap_or_else(host),
         watch_namespaces: args.watch_namespace,
         cluster_name: args.cluster_name,

@@ -1,5 +1,6 @@
 //! From a Notification to what the other rooms work with. Defaults are here and nowhere else.
 
+use std::collections::BTreeMap;
 use std::str::FromStr as _;
 use std::time::Duration;
 
@@ -37,8 +38,10 @@ impl Given<'_> {
 /// A notification that has been understood, half by half.
 #[derive(Clone, Debug)]
 pub struct EffectiveNotification {
-    /// Uid of the Notification: one made again under its name is another.
+    /// Uid of the Notification: one made again under its name is another. See [`resolve_layers`].
     pub uid: String,
+    /// The namespace in which its deliveries are kept: that of the layer that wrote the URL.
+    pub home: String,
     /// Generation that this was made from.
     pub generation: Option<i64>,
     /// What is recorded.
@@ -51,6 +54,14 @@ pub struct EffectiveNotification {
     pub suspend: bool,
     /// How deliveries are made. Valid also when the rest is not, for a delivery that waits grows old all the same.
     pub delivery: Delivering,
+}
+
+impl EffectiveNotification {
+    /// Whether it applies to a pipeline with these labels; one whose selector cannot be understood is taken to.
+    #[must_use]
+    pub fn selects(&self, labels: &BTreeMap<String, String>) -> bool {
+        self.intake.as_ref().map_or(true, |intake| intake.selector.selects(labels))
+    }
 }
 
 /// Which changes become deliveries.
@@ -67,19 +78,42 @@ pub struct Intake {
 pub fn resolve(notification: &Notification, given: &Given<'_>) -> EffectiveNotification {
     let namespace = notification.namespace().unwrap_or_default();
     let uid = notification.uid().unwrap_or_default();
-    understand(&notification.spec, &namespace, uid, notification.metadata.generation, given)
+    let places = Places { folded: None, namespace: &namespace };
+    understand(&notification.spec, &places, uid, notification.metadata.generation, given)
 }
 
-/// What layers come to, least specific first, all of one namespace. `uid` says whose notification it is: of the Notification that
-/// lies beneath, or of the pipeline whose own it is.
+/// In which namespace references resolve.
+pub(super) struct Places<'a> {
+    /// What several layers come to, where there are several.
+    folded: Option<&'a Folded>,
+    /// That of the Notification, or of the pipeline.
+    namespace: &'a str,
+}
+
+impl<'a> Places<'a> {
+    /// That of the reference at this JSON Pointer.
+    pub(super) fn of(&self, pointer: &str) -> &'a str {
+        self.folded.and_then(|folded| folded.namespace(pointer)).unwrap_or(self.namespace)
+    }
+
+    /// That of whoever wrote the URL.
+    fn home(&self) -> &'a str {
+        let of = |pointer| self.folded.and_then(|folded| folded.namespace(pointer));
+        of("/endpoint/url").or_else(|| of("/endpoint/urlFrom")).unwrap_or(self.namespace)
+    }
+}
+
+/// What layers come to for pipelines of this namespace, least specific first. `uid` says whose notification it is: of the
+/// Notification that lies beneath, of the pipeline whose own it is, or [`GLOBAL`](crate::api::delivery::GLOBAL).
 #[must_use]
 pub fn resolve_layers(layers: &[Layer], namespace: &str, uid: &str, given: &Given<'_>) -> EffectiveNotification {
     let mut ways = Ways::default();
     let (folded, spec) = match fold(layers, |folded| ways.see(folded)).and_then(|folded| Ok((typed(&folded)?, folded))) {
         Ok((spec, folded)) => (folded, spec),
-        Err(problem) => return unusable(uid, problem),
+        Err(problem) => return unusable(namespace, uid, problem),
     };
-    let mut effective = understand(&spec, namespace, uid.to_owned(), None, given);
+    let places = Places { folded: Some(&folded), namespace };
+    let mut effective = understand(&spec, &places, uid.to_owned(), None, given);
     if effective.sending.is_ok()
         && let Err(problem) = ways.check(&folded)
     {
@@ -108,9 +142,10 @@ fn typed(folded: &Folded) -> Result<NotificationSpec, Problem> {
 }
 
 /// Neither recorded nor sent: what it should be cannot even be told.
-fn unusable(uid: &str, problem: Problem) -> EffectiveNotification {
+fn unusable(namespace: &str, uid: &str, problem: Problem) -> EffectiveNotification {
     EffectiveNotification {
         uid: uid.to_owned(),
+        home: namespace.to_owned(),
         generation: None,
         intake: Err(problem.clone()),
         config_maps: Vec::new(),
@@ -122,7 +157,7 @@ fn unusable(uid: &str, problem: Problem) -> EffectiveNotification {
 
 fn understand(
     spec: &NotificationSpec,
-    namespace: &str,
+    places: &Places<'_>,
     uid: String,
     generation: Option<i64>,
     given: &Given<'_>,
@@ -133,10 +168,11 @@ fn understand(
     };
     EffectiveNotification {
         uid,
+        home: places.home().to_owned(),
         generation,
         intake: intake(spec),
-        config_maps: template::references(spec, namespace),
-        sending: problem.map_or_else(|| sending::sending(spec, namespace, given), Err),
+        config_maps: template::references(spec, |pointer| places.of(pointer)),
+        sending: problem.map_or_else(|| sending::sending(spec, places, given), Err),
         suspend: spec.suspend.unwrap_or(false),
         delivery,
     }

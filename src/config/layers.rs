@@ -8,13 +8,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
+use kube::ResourceExt as _;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
 use super::delivering::Delivering;
 use super::problem::Problem;
 use super::sending::{CONNECT_TIMEOUT, TIMEOUT};
-use crate::api::notification::{NotificationLayer, Ordering};
+use crate::api::notification::{NotificationLayer, Ordering, Settings};
 use crate::api::{Notification, PipelineSpec};
 
 /// Fields of which one at most is set, by the object that they are in.
@@ -32,6 +33,10 @@ const HEADERS: &str = "/endpoint/headers";
 pub enum Source {
     /// What holds when nobody says anything.
     BuiltIn,
+    /// `defaults` of the global configuration.
+    Defaults,
+    /// The cluster-wide notification of this name, in the global configuration.
+    Global,
     /// The Notification of this name.
     Notification,
     /// `spec.notifications` of the pipeline.
@@ -46,6 +51,8 @@ impl fmt::Display for Source {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::BuiltIn => f.write_str("the default"),
+            Self::Defaults => f.write_str("defaults of the global configuration"),
+            Self::Global => f.write_str("the global configuration"),
             Self::Notification => f.write_str("the Notification"),
             Self::Pipeline => f.write_str("the Pipeline"),
             Self::Environment(name) => write!(f, "environment {name} of the Pipeline"),
@@ -59,6 +66,8 @@ impl fmt::Display for Source {
 pub struct Layer {
     /// Who wrote it.
     pub source: Source,
+    /// The namespace in which its references resolve.
+    pub namespace: String,
     /// JSON Pointers of what is taken away of what lies beneath.
     pub remove: Vec<String>,
     /// What it sets.
@@ -81,27 +90,49 @@ impl Layer {
                 "retain": {"perLane": retain.per_lane, "maxAge": seconds(retain.max_age)},
             },
         });
-        Self { source: Source::BuiltIn, remove: Vec::new(), value: value.as_object().cloned().unwrap_or_default() }
+        let value = value.as_object().cloned().unwrap_or_default();
+        Self { source: Source::BuiltIn, namespace: String::new(), remove: Vec::new(), value }
     }
 
     /// A Notification.
     #[must_use]
     pub fn of_notification(notification: &Notification) -> Self {
-        Self { source: Source::Notification, remove: Vec::new(), value: fields(&notification.spec) }
+        let namespace = notification.namespace().unwrap_or_default();
+        Self { source: Source::Notification, namespace, remove: Vec::new(), value: fields(&notification.spec) }
     }
 
-    fn of(source: Source, layer: &NotificationLayer) -> Self {
-        let mut value = fields(layer);
-        value.remove("name");
-        value.remove("remove");
-        Self { source, remove: layer.remove.clone().unwrap_or_default(), value }
+    /// What is set with no more said of it.
+    #[must_use]
+    pub(super) fn of_settings(source: Source, namespace: &str, settings: &Settings) -> Self {
+        Self { source, namespace: namespace.to_owned(), remove: Vec::new(), value: fields(settings) }
+    }
+
+    /// What one that has a name sets and takes away.
+    #[must_use]
+    pub(super) fn of(source: Source, namespace: &str, layer: &NotificationLayer) -> Self {
+        let remove = layer.remove.clone().unwrap_or_default();
+        Self { remove, ..Self::of_settings(source, namespace, &layer.settings) }
     }
 }
 
-/// The layers that a pipeline lays over a notification for one target; `environment` and `index` say which of the spec's.
+/// A target of a pipeline's spec: which environment, which of its targets, and the name.
+#[derive(Clone, Copy, Debug)]
+pub struct Spot<'a> {
+    /// Place of the environment in the spec.
+    pub environment: usize,
+    /// Place of the target in the environment.
+    pub index: usize,
+    /// The target's name.
+    pub target: &'a str,
+}
+
+/// The layers that a pipeline of this namespace lays over a notification for one target.
 #[must_use]
-pub fn of_pipeline(spec: &PipelineSpec, name: &str, environment: usize, index: usize, target: &str) -> Vec<Layer> {
-    let find = |layers: &[NotificationLayer], source| layers.iter().find(|l| l.name == name).map(|l| Layer::of(source, l));
+pub fn of_pipeline(spec: &PipelineSpec, namespace: &str, name: &str, spot: Spot<'_>) -> Vec<Layer> {
+    let Spot { environment, index, target } = spot;
+    let find = |layers: &[NotificationLayer], source| {
+        layers.iter().find(|l| l.name == name).map(|l| Layer::of(source, namespace, l))
+    };
     let environment = spec.environments.get(environment);
     let own = environment.and_then(|e| e.targets.get(index));
     [
@@ -116,8 +147,8 @@ pub fn of_pipeline(spec: &PipelineSpec, name: &str, environment: usize, index: u
 
 /// The layer of a pipeline alone, which holds for targets that say nothing of their own.
 #[must_use]
-pub fn of_whole_pipeline(spec: &PipelineSpec, name: &str) -> Option<Layer> {
-    spec.notifications.iter().find(|l| l.name == name).map(|l| Layer::of(Source::Pipeline, l))
+pub fn of_whole_pipeline(spec: &PipelineSpec, namespace: &str, name: &str) -> Option<Layer> {
+    spec.notifications.iter().find(|l| l.name == name).map(|l| Layer::of(Source::Pipeline, namespace, l))
 }
 
 /// The notifications of which a pipeline says something, anywhere.
@@ -142,14 +173,14 @@ pub struct Folded {
     pub value: Map<String, Value>,
     /// For each field that is no object, by JSON Pointer: the layer, as an index into `sources`.
     wrote: BTreeMap<String, usize>,
-    sources: Vec<Source>,
+    sources: Vec<(Source, String)>,
 }
 
 /// Folds layers, least specific first. `see` is told of the state after each.
 pub fn fold(layers: &[Layer], mut see: impl FnMut(&Folded)) -> Result<Folded, Problem> {
     let mut folded = Folded::default();
     for (index, layer) in layers.iter().enumerate() {
-        folded.sources.push(layer.source.clone());
+        folded.sources.push((layer.source.clone(), layer.namespace.clone()));
         for pointer in &layer.remove {
             folded.take_away(pointer).ok_or_else(|| {
                 let message =
@@ -169,12 +200,19 @@ impl Folded {
     /// Who wrote the field at this JSON Pointer; of an object the most specific one who wrote anything in it.
     #[must_use]
     pub fn author(&self, pointer: &str) -> Option<&Source> {
-        self.wrote_at(pointer).and_then(|index| self.sources.get(index))
+        self.wrote_at(pointer).and_then(|index| self.sources.get(index)).map(|(source, _)| source)
+    }
+
+    /// The namespace in which a reference at this JSON Pointer resolves: that of the most specific layer that wrote any part of it,
+    /// so that nobody reaches into another's with half of a reference.
+    #[must_use]
+    pub fn namespace(&self, pointer: &str) -> Option<&str> {
+        self.wrote_at(pointer).and_then(|index| self.sources.get(index)).map(|(_, namespace)| namespace.as_str())
     }
 
     /// Who of those that wrote anything in it is the least specific.
     pub(super) fn first_author(&self, pointer: &str) -> Option<&Source> {
-        self.wrote_first(pointer).and_then(|index| self.sources.get(index))
+        self.wrote_first(pointer).and_then(|index| self.sources.get(index)).map(|(source, _)| source)
     }
 
     fn wrote_at(&self, pointer: &str) -> Option<usize> {
@@ -195,7 +233,7 @@ impl Folded {
 
     /// Every field that is no object, with who wrote it.
     pub fn authors(&self) -> impl Iterator<Item = (&str, &Source)> {
-        self.wrote.iter().filter_map(|(pointer, index)| Some((pointer.as_str(), self.sources.get(*index)?)))
+        self.wrote.iter().filter_map(|(pointer, index)| Some((pointer.as_str(), &self.sources.get(*index)?.0)))
     }
 
     /// `None`: that is no pointer. Nothing being there is no error: what lies beneath may change.

@@ -6,7 +6,8 @@ use serde_json::{Value, json};
 use super::*;
 
 fn layer(value: &Value) -> Layer {
-    Layer { source: Source::Pipeline, remove: Vec::new(), value: value.as_object().cloned().unwrap_or_default() }
+    let value = value.as_object().cloned().unwrap_or_default();
+    Layer { source: Source::Pipeline, namespace: String::new(), remove: Vec::new(), value }
 }
 
 fn folded(layers: &[Layer]) -> Folded {
@@ -180,7 +181,10 @@ fn layers_of_a_pipeline_from_the_least_specific_on() {
     }))
     .unwrap();
     let sources = |name: &str, environment, target: &str| {
-        of_pipeline(&spec, name, environment, 0, target).into_iter().map(|l| l.source).collect::<Vec<_>>()
+        of_pipeline(&spec, "team-a", name, Spot { environment, index: 0, target })
+            .into_iter()
+            .map(|l| l.source)
+            .collect::<Vec<_>>()
     };
     assert_eq!(sources("a", 0, "dev/c/x"), [Source::Pipeline, Source::Target("dev/c/x".into())]);
     assert_eq!(sources("a", 1, "prod/c/y"), [Source::Pipeline, Source::Environment("prod".into())]);

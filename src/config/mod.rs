@@ -10,6 +10,7 @@
 
 mod delivering;
 pub mod effective;
+pub mod global;
 pub mod layers;
 mod nearest;
 mod problem;
@@ -23,6 +24,7 @@ mod trust;
 
 pub use delivering::{Delivering, Rate, Retain, Retry};
 pub use effective::{EffectiveNotification, Given, Intake, flatten, resolve, resolve_layers};
+pub use global::{Edited, Global};
 pub use nearest::nearest;
 pub use problem::{Missing, Problem};
 pub use selector::{PipelineSelector, SelectorError};

@@ -11,7 +11,7 @@ use rustls::pki_types::pem::PemObject as _;
 use url::Url;
 
 use super::Given;
-use super::effective::duration;
+use super::effective::{Places, duration};
 use super::problem::Problem;
 use super::template::{self, Chosen, choose};
 use crate::api::credentials::{AuthRef, Authorities, Needed, SecretKey, SecretName, TlsRef};
@@ -140,14 +140,14 @@ impl Sending {
 }
 
 /// Understands how it is sent, and tries it with a sample of each transition that is wanted.
-pub(super) fn sending(spec: &NotificationSpec, namespace: &str, given: &Given<'_>) -> Result<Sending, Problem> {
+pub(super) fn sending(spec: &NotificationSpec, places: &Places<'_>, given: &Given<'_>) -> Result<Sending, Problem> {
     let endpoint = spec.endpoint.as_ref().ok_or(Problem::Incomplete { field: "spec.endpoint" })?;
-    let chosen = choose(spec, namespace, given)?;
+    let chosen = choose(spec, places, given)?;
     let mut missing = Vec::new();
     // A parameter is missing only if something that is sent uses it; so each is found by its use, and all are told at once.
     let sending = loop {
         let parameters = chosen.parameters(&missing)?;
-        match compile(endpoint, &chosen, parameters, namespace, given) {
+        match compile(endpoint, &chosen, parameters, places, given) {
             Err(Problem::ParameterMissing(name)) if !missing.contains(&name) => missing.push(name),
             compiled if missing.is_empty() => break compiled?,
             _ => return Err(chosen.lacks(&missing)),
@@ -161,19 +161,19 @@ fn compile(
     endpoint: &spec::Endpoint,
     chosen: &Chosen,
     parameters: Parameters,
-    namespace: &str,
+    places: &Places<'_>,
     given: &Given<'_>,
 ) -> Result<Sending, Problem> {
     let body = Body::compile(&chosen.content_type, &chosen.body, &parameters);
-    let (destination, url_field) = destination(endpoint, chosen, &parameters, namespace, given.allow_http)?;
+    let (destination, url_field) = destination(endpoint, chosen, &parameters, places, given.allow_http)?;
     Ok(Sending {
         destination,
         url_field,
         method: endpoint.method.unwrap_or(chosen.method),
         headers: headers(endpoint, chosen, &parameters)?,
-        auth: endpoint.auth.as_ref().map(|a| auth(a, chosen, namespace)).transpose()?.flatten(),
-        tls: tls(endpoint.tls.as_ref(), namespace, given)?,
-        signing: endpoint.signing.as_ref().map(|s| secret_name(&s.secret_ref.name, namespace)),
+        auth: endpoint.auth.as_ref().map(|a| auth(a, chosen, places)).transpose()?.flatten(),
+        tls: tls(endpoint.tls.as_ref(), places, given)?,
+        signing: endpoint.signing.as_ref().map(|s| secret_name(&s.secret_ref.name, places.of("/endpoint/signing"))),
         timeout: duration("spec.endpoint.timeout", endpoint.timeout.as_deref(), TIMEOUT)?,
         connect_timeout: duration("spec.endpoint.connectTimeout", endpoint.connect_timeout.as_deref(), CONNECT_TIMEOUT)?,
         body: body.map_err(|e| Problem::template(&chosen.field, &e))?,
@@ -186,7 +186,7 @@ fn destination(
     endpoint: &spec::Endpoint,
     chosen: &Chosen,
     parameters: &Parameters,
-    namespace: &str,
+    places: &Places<'_>,
     allow_http: bool,
 ) -> Result<(Destination, String), Problem> {
     match (&endpoint.url, &endpoint.url_from) {
@@ -198,7 +198,9 @@ fn destination(
             }
             Ok((Destination::Url(url), field))
         }
-        (None, Some(from)) => Ok((Destination::Secret(secret_key(&from.secret_key_ref, namespace)), URL.to_owned())),
+        (None, Some(from)) => {
+            Ok((Destination::Secret(secret_key(&from.secret_key_ref, places.of("/endpoint/urlFrom"))), URL.to_owned()))
+        }
         (None, None) => Err(Problem::Incomplete { field: "spec.endpoint.url or spec.endpoint.urlFrom" }),
         (Some(_), Some(_)) => Err(Problem::invalid("spec.endpoint", "set url or urlFrom, not both")),
     }
@@ -245,10 +247,11 @@ fn header_field(name: &str) -> String {
     format!("spec.endpoint.headers[{name}]")
 }
 
-fn auth(auth: &spec::Auth, chosen: &Chosen, namespace: &str) -> Result<Option<AuthRef>, Problem> {
+fn auth(auth: &spec::Auth, chosen: &Chosen, places: &Places<'_>) -> Result<Option<AuthRef>, Problem> {
     match (&auth.basic, &auth.token) {
         (Some(basic), None) => {
-            Ok(Some(AuthRef::Basic { namespace: namespace.to_owned(), name: basic.secret_ref.name.clone() }))
+            let namespace = places.of("/endpoint/auth/basic/secretRef").to_owned();
+            Ok(Some(AuthRef::Basic { namespace, name: basic.secret_ref.name.clone() }))
         }
         (None, Some(token)) => {
             let name = token.header.as_deref().or(chosen.token_header.as_deref()).unwrap_or("Authorization");
@@ -260,7 +263,7 @@ fn auth(auth: &spec::Auth, chosen: &Chosen, namespace: &str) -> Result<Option<Au
             let usual = chosen.token_scheme.as_deref().filter(|_| name.eq_ignore_ascii_case(usual_header));
             let default = if header == http::header::AUTHORIZATION { "Bearer" } else { "" };
             Ok(Some(AuthRef::Token {
-                secret: secret_key(&token.secret_key_ref, namespace),
+                secret: secret_key(&token.secret_key_ref, places.of("/endpoint/auth/token/secretKeyRef")),
                 header,
                 scheme: token.scheme.as_deref().or(usual).unwrap_or(default).to_owned(),
             }))
@@ -270,16 +273,17 @@ fn auth(auth: &spec::Auth, chosen: &Chosen, namespace: &str) -> Result<Option<Au
     }
 }
 
-fn tls(tls: Option<&spec::Tls>, namespace: &str, given: &Given<'_>) -> Result<TlsRef, Problem> {
+fn tls(tls: Option<&spec::Tls>, places: &Places<'_>, given: &Given<'_>) -> Result<TlsRef, Problem> {
     let Some(tls) = tls else { return Ok(TlsRef::default()) };
     let authorities = match &tls.ca_from {
         None => Authorities::System,
         Some(spec::CaFrom { secret_key_ref: Some(from), config_map_key_ref: None }) => {
-            Authorities::Secret(secret_key(from, namespace))
+            Authorities::Secret(secret_key(from, places.of("/endpoint/tls/caFrom/secretKeyRef")))
         }
         Some(spec::CaFrom { secret_key_ref: None, config_map_key_ref: Some(from) }) => {
             let field = "spec.endpoint.tls.caFrom.configMapKeyRef";
-            let key = ConfigMapKey { namespace: namespace.to_owned(), name: from.name.clone(), key: from.key.clone() };
+            let namespace = places.of(template::AUTHORITIES).to_owned();
+            let key = ConfigMapKey { namespace, name: from.name.clone(), key: from.key.clone() };
             let pem = template::read(&key, field, given)?;
             let has_some = CertificateDer::pem_slice_iter(pem.as_bytes()).next().is_some_and(|first| first.is_ok());
             if !has_some {
@@ -292,9 +296,11 @@ fn tls(tls: Option<&spec::Tls>, namespace: &str, given: &Given<'_>) -> Result<Tl
             return Err(Problem::invalid("spec.endpoint.tls.caFrom", message));
         }
     };
+    let certificate = tls.client_certificate.as_ref();
     Ok(TlsRef {
         authorities,
-        client_certificate: tls.client_certificate.as_ref().map(|c| secret_name(&c.secret_ref.name, namespace)),
+        client_certificate: certificate
+            .map(|c| secret_name(&c.secret_ref.name, places.of("/endpoint/tls/clientCertificate"))),
         skip_verify: tls.insecure_skip_verify.unwrap_or(false),
     })
 }
@@ -303,7 +309,6 @@ fn secret_name(name: &str, namespace: &str) -> SecretName {
     SecretName { namespace: namespace.to_owned(), name: name.to_owned() }
 }
 
-/// References resolve in the namespace of the object that wrote them.
 fn secret_key(reference: &SecretKeyRef, namespace: &str) -> SecretKey {
     SecretKey::new(namespace, &reference.name, &reference.key)
 }

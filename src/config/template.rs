@@ -7,6 +7,7 @@ use std::sync::Arc;
 use kube::ResourceExt as _;
 
 use super::Given;
+use super::effective::Places;
 use super::nearest::nearest;
 use super::problem::{Missing, Problem};
 use super::sending::parameter_problem;
@@ -54,15 +55,26 @@ pub(super) struct Chosen {
 /// The keys of ConfigMaps that a notification refers to: of its template, and of the authorities that it trusts.
 #[must_use]
 pub fn config_maps(notification: &Notification) -> Vec<ConfigMapKey> {
-    references(&notification.spec, &notification.namespace().unwrap_or_default())
+    let namespace = notification.namespace().unwrap_or_default();
+    references(&notification.spec, |_| &namespace)
 }
 
-/// The same of what several layers come to.
-pub(super) fn references(spec: &NotificationSpec, namespace: &str) -> Vec<ConfigMapKey> {
-    let template = spec.template.as_ref().and_then(|t| t.config_map_key_ref.as_ref()).map(|from| (&from.name, &from.key));
+/// Where templates and authorities are referred to, as JSON Pointers.
+const TEMPLATE: &str = "/template/configMapKeyRef";
+pub(super) const AUTHORITIES: &str = "/endpoint/tls/caFrom/configMapKeyRef";
+
+/// The same of what several layers come to; `place` says in which namespace the reference at a JSON Pointer resolves.
+pub(super) fn references<'a>(spec: &NotificationSpec, place: impl Fn(&str) -> &'a str) -> Vec<ConfigMapKey> {
+    let template = spec.template.as_ref().and_then(|t| t.config_map_key_ref.as_ref());
     let ca = spec.endpoint.as_ref().and_then(|e| e.tls.as_ref()?.ca_from.as_ref()?.config_map_key_ref.as_ref());
-    let all = template.into_iter().chain(ca.map(|from| (&from.name, &from.key)));
-    all.map(|(name, key)| ConfigMapKey { namespace: namespace.to_owned(), name: name.clone(), key: key.clone() }).collect()
+    let template = template.map(|from| (TEMPLATE, &from.name, &from.key));
+    let all = template.into_iter().chain(ca.map(|from| (AUTHORITIES, &from.name, &from.key)));
+    let key = |(at, name, key): (&str, &String, &String)| ConfigMapKey {
+        namespace: place(at).to_owned(),
+        name: name.clone(),
+        key: key.clone(),
+    };
+    all.map(key).collect()
 }
 
 /// What a key of a ConfigMap holds; `field` refers to it.
@@ -78,7 +90,7 @@ pub(super) fn read(key: &ConfigMapKey, field: &'static str, given: &Given<'_>) -
 }
 
 /// Finds the template and what comes with it.
-pub(super) fn choose(spec: &NotificationSpec, namespace: &str, given: &Given<'_>) -> Result<Chosen, Problem> {
+pub(super) fn choose(spec: &NotificationSpec, places: &Places<'_>, given: &Given<'_>) -> Result<Chosen, Problem> {
     let template = spec.template.as_ref().ok_or(Problem::Incomplete { field: "spec.template" })?;
     match (template.builtin, &template.inline, &template.config_map_key_ref) {
         (Some(name), None, None) => from_builtin(name, template),
@@ -86,7 +98,8 @@ pub(super) fn choose(spec: &NotificationSpec, namespace: &str, given: &Given<'_>
             Ok(own(template, "spec.template.inline.body", inline.content_type.as_deref(), inline.body.clone()))
         }
         (None, None, Some(from)) => {
-            let key = ConfigMapKey { namespace: namespace.to_owned(), name: from.name.clone(), key: from.key.clone() };
+            let namespace = places.of(TEMPLATE).to_owned();
+            let key = ConfigMapKey { namespace, name: from.name.clone(), key: from.key.clone() };
             let body = read(&key, "spec.template.configMapKeyRef", given)?.to_string();
             Ok(own(template, &format!("ConfigMap {key}"), from.content_type.as_deref(), body))
         }

@@ -158,6 +158,7 @@ fn what_is_wrong_with_a_layer_is_told_with_its_name() {
     let base =
         Layer::of_notification(&notification(&json!({"url": "https://example.com/in"}), &json!({"inline": {"body": "{}"}})));
     let layer = |value: Value| Layer {
+        namespace: "team-a".to_owned(),
         source: Source::Target("prod/c/x".into()),
         remove: Vec::new(),
         value: value.as_object().cloned().unwrap(),

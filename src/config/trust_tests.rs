@@ -11,7 +11,8 @@ fn checked(layers: &[Value]) -> Result<(), String> {
         let remove = value.get("remove").and_then(Value::as_array).into_iter().flatten();
         let mut fields = value.as_object().cloned().unwrap_or_default();
         fields.remove("remove");
-        Layer { source: source(at), remove: remove.filter_map(|p| p.as_str().map(str::to_owned)).collect(), value: fields }
+        let remove = remove.filter_map(|p| p.as_str().map(str::to_owned)).collect();
+        Layer { source: source(at), namespace: "team-a".to_owned(), remove, value: fields }
     });
     let layers: Vec<_> = layers.collect();
     let mut ways = Ways::default();

@@ -221,7 +221,8 @@ impl Engine {
         match untold {
             Ok(worked) => self.worked(&turn.lane, *worked),
             Err(decided) => {
-                let task = work::store(self.parts.clone(), *decided, self.parts.outcomes.clone());
+                let gate = if decided.is_retried() { &self.parts.failures } else { &self.parts.outcomes };
+                let task = work::store(self.parts.clone(), *decided, gate.clone());
                 self.spawn(&turn.lane, task);
             }
         }

@@ -2,10 +2,12 @@
 
 use std::time::Duration;
 
+use k8s_openapi::api::core::v1::ConfigMap;
 use kube::{Api, Client};
 use thiserror::Error;
 
-use super::directory::{Gone, subject};
+use super::directory::{Directory, Gone, Source, subject};
+use crate::api::delivery::GLOBAL;
 use crate::api::target::targets;
 use crate::api::{DeliverySpec, Notification, Pipeline};
 
@@ -23,12 +25,17 @@ pub enum ConfirmError {
 }
 
 /// Reads the object that a delivery is about.
-pub async fn is_gone(client: &Client, cluster: &str, spec: &DeliverySpec, what: Gone) -> Result<bool, ConfirmError> {
+pub async fn is_gone(
+    client: &Client,
+    directory: &Directory,
+    cluster: &str,
+    spec: &DeliverySpec,
+    what: Gone,
+) -> Result<bool, ConfirmError> {
     let of = &spec.pipeline_ref;
     match what {
         Gone::Notification => {
-            let api: Api<Notification> = Api::namespaced(client.clone(), &of.namespace);
-            Ok(read(api.get_metadata_opt(&spec.notification)).await?.is_none())
+            is_notification_gone(client, directory, &of.namespace, &spec.notification, &spec.notification_uid).await
         }
         Gone::Pipeline | Gone::Target => {
             let api: Api<Pipeline> = Api::namespaced(client.clone(), &of.namespace);
@@ -40,6 +47,31 @@ pub async fn is_gone(client: &Client, cluster: &str, spec: &DeliverySpec, what: 
             Ok(what == Gone::Target && !targets(&pipeline.spec, cluster).iter().any(|t| t.subject == subject))
         }
     }
+}
+
+/// Reads the Notification of this name; for one that the global configuration had a part in, also whether that is still the one
+/// that is known. `uid`: under which it was known.
+pub async fn is_notification_gone(
+    client: &Client,
+    directory: &Directory,
+    namespace: &str,
+    name: &str,
+    uid: &str,
+) -> Result<bool, ConfirmError> {
+    if uid == GLOBAL && !is_current(client, directory).await? {
+        return Ok(false);
+    }
+    let api: Api<Notification> = Api::namespaced(client.clone(), namespace);
+    Ok(read(api.get_metadata_opt(name)).await?.is_none())
+}
+
+/// Whether no edit of the global configuration is still on its way here.
+async fn is_current(client: &Client, directory: &Directory) -> Result<bool, ConfirmError> {
+    let Source { config_map, version, unknown } = directory.source();
+    let Some(of) = config_map.filter(|_| unknown.is_none()) else { return Ok(false) };
+    let api: Api<ConfigMap> = Api::namespaced(client.clone(), &of.namespace);
+    let live = read(api.get_metadata_opt(&of.name)).await?;
+    Ok(live.and_then(|object| object.metadata.resource_version) == version)
 }
 
 async fn read<T>(call: impl Future<Output = Result<T, kube::Error>>) -> Result<T, ConfirmError> {

@@ -6,8 +6,11 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, PoisonError, RwLock};
 
-use super::layered::{Applied, Layered};
+use super::layered::{Applied, Based, Everywhere, Layered};
+use super::record::LaneKey;
 use crate::api::DeliverySpec;
+use crate::api::delivery::{GLOBAL, is_same_notification};
+use crate::api::refs::ObjectName;
 use crate::config::{EffectiveNotification, Retry};
 
 /// The persisted cursors of a pipeline, by notification; `None`: its status has none yet.
@@ -18,7 +21,7 @@ pub type Cursors = Option<HashMap<String, i64>>;
 pub struct PipelineFacts {
     /// Its uid.
     pub uid: String,
-    /// Namespace of the pipeline and, for now, of its notifications and deliveries.
+    /// Namespace of the pipeline and of its Notifications.
     pub namespace: String,
     /// Name of the pipeline.
     pub name: String,
@@ -83,27 +86,53 @@ pub enum Answer {
     },
 }
 
+/// What is known of the ConfigMap with the global configuration.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Source {
+    /// Which it is.
+    pub config_map: Option<ObjectName>,
+    /// The version that was last seen; `None`: there is none.
+    pub version: Option<String>,
+    /// Why nothing of it is in force: until it can be read, cluster-wide notifications are not known, which is not gone.
+    pub unknown: Option<String>,
+}
+
 #[derive(Debug, Default)]
 struct Known {
     /// The turn in which everything was last listed.
     turn: Option<u64>,
     pipelines: HashMap<String, Arc<PipelineFacts>>,
-    notifications: HashMap<(String, String), Arc<EffectiveNotification>>,
+    /// By namespace and name.
+    notifications: HashMap<String, BTreeMap<String, Based>>,
+    everywhere: BTreeMap<String, Everywhere>,
+    source: Source,
     cursors: HashMap<String, Arc<Cursors>>,
     layered: HashMap<String, Arc<Layered>>,
 }
 
+type Labels = BTreeMap<String, String>;
+
 impl Known {
-    fn notification(&self, namespace: &str, name: &str) -> Option<&Arc<EffectiveNotification>> {
-        self.notifications.get(&(namespace.to_owned(), name.to_owned()))
+    fn notification(&self, namespace: &str, name: &str) -> Option<&Based> {
+        self.notifications.get(namespace)?.get(name)
+    }
+
+    /// What holds for a pipeline that says nothing itself.
+    fn base(&self, namespace: &str, name: &str, labels: &Labels) -> Option<&Arc<EffectiveNotification>> {
+        let everywhere = self.everywhere.get(name).filter(|e| e.reach.selects(namespace, labels)).map(|e| &e.effective);
+        match self.notification(namespace, name) {
+            Some(based) => Some(based.of(everywhere, labels)),
+            None => everywhere,
+        }
     }
 
     /// What holds for one subject of a pipeline.
     fn effective(&self, pipeline: &str, namespace: &str, name: &str, subject: &str) -> Option<&Arc<EffectiveNotification>> {
-        match self.layered.get(pipeline).and_then(|layered| layered.get(name)) {
-            Some(layered) => layered.of(subject),
-            None => self.notification(namespace, name),
+        if let Some(layered) = self.layered.get(pipeline).and_then(|layered| layered.get(name)) {
+            return layered.of(subject);
         }
+        static NONE: Labels = Labels::new();
+        self.base(namespace, name, self.pipelines.get(pipeline).map_or(&NONE, |facts| &facts.labels))
     }
 }
 
@@ -191,31 +220,62 @@ impl Directory {
     }
 
     /// Puts a notification.
-    pub fn put_notification(&self, namespace: &str, name: &str, notification: EffectiveNotification) {
-        let key = (namespace.to_owned(), name.to_owned());
-        self.write(|k| k.notifications.insert(key, Arc::new(notification)));
+    pub fn put_notification(&self, namespace: &str, name: &str, notification: impl Into<Based>) {
+        let based = notification.into();
+        self.write(|k| k.notifications.entry(namespace.to_owned()).or_default().insert(name.to_owned(), based));
     }
 
     /// Takes a notification out; `true` if it was there.
     pub fn remove_notification(&self, namespace: &str, name: &str) -> bool {
-        let key = (namespace.to_owned(), name.to_owned());
-        self.write(|k| k.notifications.remove(&key)).is_some()
+        self.write(|k| {
+            let Some(of) = k.notifications.get_mut(namespace) else { return false };
+            let was = of.remove(name).is_some();
+            if of.is_empty() {
+                k.notifications.remove(namespace);
+            }
+            was
+        })
     }
 
-    /// One notification.
+    /// One notification: over the cluster-wide one of its name, if that is for its namespace.
     #[must_use]
     pub fn notification(&self, namespace: &str, name: &str) -> Option<Arc<EffectiveNotification>> {
-        let key = (namespace.to_owned(), name.to_owned());
-        self.read(|k| k.notifications.get(&key).cloned())
+        self.read(|k| k.notification(namespace, name).and_then(|based| based.all().next().cloned()))
+    }
+
+    /// What holds for a pipeline that says nothing of it itself.
+    #[must_use]
+    pub fn base(&self, namespace: &str, name: &str, labels: &Labels) -> Option<Arc<EffectiveNotification>> {
+        self.read(|k| k.base(namespace, name, labels).cloned())
+    }
+
+    /// Puts a cluster-wide notification, or takes it out.
+    pub fn put_everywhere(&self, name: &str, everywhere: Option<Everywhere>) {
+        self.write(|k| match everywhere {
+            Some(everywhere) => drop(k.everywhere.insert(name.to_owned(), everywhere)),
+            None => drop(k.everywhere.remove(name)),
+        });
+    }
+
+    /// Puts what is known of the global configuration.
+    pub fn put_source(&self, source: Source) {
+        self.write(|k| k.source = source);
+    }
+
+    /// What is known of the global configuration.
+    #[must_use]
+    pub fn source(&self) -> Source {
+        self.read(|k| k.source.clone())
     }
 
     /// All notifications that a pipeline of this namespace may have, by name.
     #[must_use]
-    pub fn notifications_of(&self, pipeline: &str, namespace: &str) -> BTreeMap<String, Applied> {
+    pub fn notifications_of(&self, pipeline: &str, namespace: &str, labels: &Labels) -> BTreeMap<String, Applied> {
         self.read(|k| {
-            let here = k.notifications.iter().filter(|((ns, _), _)| ns == namespace);
+            let names = k.notifications.get(namespace).into_iter().flat_map(BTreeMap::keys).chain(k.everywhere.keys());
+            let base = |name: &String| Some((name.clone(), k.base(namespace, name, labels)?.clone()));
             let mut all: BTreeMap<String, Applied> =
-                here.map(|((_, name), n)| (name.clone(), Applied { base: Some(n.clone()), layered: None })).collect();
+                names.filter_map(base).map(|(name, base)| (name, Applied { base: Some(base), layered: None })).collect();
             for (name, layered) in k.layered.get(pipeline).into_iter().flat_map(|l| l.iter()) {
                 all.entry(name.clone()).or_default().layered = Some(layered.clone());
             }
@@ -243,47 +303,71 @@ impl Directory {
         })
     }
 
-    /// What the layers of all pipelines come to, by uid.
+    /// The names of all Notifications, with their namespaces.
     #[must_use]
-    pub fn layered(&self) -> HashMap<String, Arc<Layered>> {
-        self.read(|k| k.layered.clone())
+    pub fn notification_names(&self) -> Vec<(String, String)> {
+        self.names(|_| true)
     }
 
-    /// All notifications of a namespace, by name.
+    /// The names of the Notifications of a namespace.
     #[must_use]
-    pub fn notifications_in(&self, namespace: &str) -> BTreeMap<String, Arc<EffectiveNotification>> {
+    pub fn names_in(&self, namespace: &str) -> Vec<String> {
+        self.read(|k| k.notifications.get(namespace).into_iter().flat_map(BTreeMap::keys).cloned().collect())
+    }
+
+    /// Namespaces and names of the Notifications of which `is` is so, with the global configuration beneath.
+    #[must_use]
+    pub fn names(&self, is: impl Fn(&EffectiveNotification) -> bool) -> Vec<(String, String)> {
         self.read(|k| {
-            let here = k.notifications.iter().filter(|((ns, _), _)| ns == namespace);
-            here.map(|((_, name), n)| (name.clone(), n.clone())).collect()
+            let all =
+                k.notifications.iter().flat_map(|(namespace, of)| of.iter().map(move |(name, n)| (namespace, name, n)));
+            let those = all.filter(|(_, _, based)| based.all().any(|n| is(n)));
+            those.map(|(namespace, name, _)| (namespace.clone(), name.clone())).collect()
         })
     }
 
-    /// The names of all notifications, with their namespaces.
+    /// Names of the cluster-wide notifications of which `is` is so.
     #[must_use]
-    pub fn notification_names(&self) -> Vec<(String, String)> {
-        self.read(|k| k.notifications.keys().cloned().collect())
+    pub fn names_everywhere(&self, is: impl Fn(&EffectiveNotification) -> bool) -> Vec<String> {
+        self.read(|k| k.everywhere.iter().filter(|(_, e)| is(&e.effective)).map(|(name, _)| name.clone()).collect())
     }
 
-    /// All notifications, by namespace and name.
+    /// All that any pipeline may have.
     #[must_use]
-    pub fn notifications(&self) -> HashMap<(String, String), Arc<EffectiveNotification>> {
-        self.read(|k| k.notifications.clone())
+    pub fn all(&self) -> Vec<Arc<EffectiveNotification>> {
+        self.read(|k| {
+            let based = k.notifications.values().flat_map(BTreeMap::values).flat_map(Based::all);
+            let layered = k.layered.values().flat_map(|layered| layered.all());
+            based.chain(k.everywhere.values().map(|e| &e.effective)).chain(layered).cloned().collect()
+        })
+    }
+
+    /// How the deliveries of a lane are kept: by its notification, if there is one.
+    #[must_use]
+    pub fn of_lane(&self, lane: &LaneKey) -> Option<Arc<EffectiveNotification>> {
+        self.read(|k| k.effective(&lane.pipeline, &lane.namespace, &lane.notification, &lane.lane).cloned())
     }
 
     /// Whether this delivery may be sent now.
     #[must_use]
     pub fn find(&self, spec: &DeliverySpec) -> Answer {
         let (of, subject) = (&spec.pipeline_ref, subject(spec));
-        let (complete, facts, notification, has_base) = self.read(|k| {
+        let (complete, facts, notification, has_base, unknown) = self.read(|k| {
+            let facts = k.pipelines.get(&of.uid).cloned();
             let notification = k.effective(&of.uid, &of.namespace, &spec.notification, &subject).cloned();
-            let has_base = k.notification(&of.namespace, &spec.notification).is_some();
-            (k.turn.is_some(), k.pipelines.get(&of.uid).cloned(), notification, has_base)
+            let labels = facts.as_ref().map(|facts| &facts.labels);
+            let has_base = labels.is_some_and(|labels| k.base(&of.namespace, &spec.notification, labels).is_some());
+            (k.turn.is_some(), facts, notification, has_base, k.source.unknown.clone())
         });
         if !complete {
             return Answer::NotYet;
         }
         let absent = |what| Answer::Gone { what, sure: false };
         let Some(facts) = facts else { return absent(Gone::Pipeline) };
+        // What lies beneath it is not known, and without that it could go to the wrong place.
+        if let Some(message) = unknown.filter(|_| spec.notification_uid == GLOBAL) {
+            return Answer::Wait { reason: "GlobalConfigInvalid", message, until: Some(Retry::default()) };
+        }
         let Some(notification) = notification else {
             // The pipeline itself says that it has no such notification of its own any more.
             return Answer::Gone { what: Gone::Notification, sure: spec.notification_uid == of.uid };
@@ -294,7 +378,7 @@ impl Directory {
         if spec.serial <= *since {
             return Answer::Gone { what: Gone::Target, sure: true };
         }
-        if spec.notification_uid != notification.uid {
+        if !is_same_notification(&spec.notification_uid, &notification.uid) {
             // Where the Notification is not there, only a pipeline's own is, and that it is gone has to be confirmed.
             return Answer::Gone { what: Gone::Notification, sure: has_base };
         }

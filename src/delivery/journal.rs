@@ -16,7 +16,7 @@ use thiserror::Error;
 use tokio::sync::watch;
 
 use super::record::{Record, RecordId, name};
-use crate::api::delivery::REDELIVER;
+use crate::api::delivery::{REDELIVER, is_same_notification};
 use crate::api::{Delivery, DeliverySpec, DeliveryStatus};
 use crate::telemetry::metrics::{ApiWrite, Metrics, Watch, WriteResult};
 
@@ -92,6 +92,17 @@ pub struct Journal {
     metrics: Metrics,
 }
 
+/// One that is to be recorded.
+#[derive(Clone, Debug)]
+pub struct New {
+    /// The namespace that it is to be kept in.
+    pub namespace: String,
+    /// Where it may have been recorded before, under another configuration: looked at first.
+    pub elsewhere: Option<String>,
+    /// What it reports.
+    pub spec: DeliverySpec,
+}
+
 impl Journal {
     /// A journal in the Kubernetes API.
     #[must_use]
@@ -105,14 +116,11 @@ impl Journal {
 
     /// Records lanes of transitions: within a lane one after the other, each after the one before was answered; lanes side by
     /// side. A lane ends at its first error. Answers come as lanes end, each with the number of its lane.
-    pub fn record(
-        &self,
-        lanes: Vec<Vec<(String, DeliverySpec)>>,
-    ) -> impl Stream<Item = (usize, Vec<Record>, Option<JournalError>)> + Send {
-        let lane = move |(number, lane): (usize, Vec<(String, DeliverySpec)>)| async move {
+    pub fn record(&self, lanes: Vec<Vec<New>>) -> impl Stream<Item = (usize, Vec<Record>, Option<JournalError>)> + Send {
+        let lane = move |(number, lane): (usize, Vec<New>)| async move {
             let mut made = Vec::with_capacity(lane.len());
-            for (namespace, spec) in lane {
-                match self.create(&namespace, spec).await {
+            for new in lane {
+                match self.create(new).await {
                     Ok(record) => made.push(record),
                     Err(e) => return (number, made, Some(e)),
                 }
@@ -122,10 +130,15 @@ impl Journal {
         stream::iter(lanes.into_iter().enumerate().map(lane)).buffer_unordered(PARALLEL)
     }
 
-    async fn create(&self, namespace: &str, spec: DeliverySpec) -> Result<Record, JournalError> {
+    async fn create(&self, New { namespace, elsewhere, spec }: New) -> Result<Record, JournalError> {
         let name = name(&spec);
+        if let Some(elsewhere) = elsewhere
+            && let Some(stored) = deadline(self.api(&elsewhere).get_opt(&name)).await?
+        {
+            return same(stored, &spec);
+        }
         let object = object(&name, spec);
-        let api = self.api(namespace);
+        let api = self.api(&namespace);
         match deadline(api.create(&PostParams::default(), &object)).await {
             Ok(stored) => {
                 self.metrics.api_write(ApiWrite::DeliveryCreate, WriteResult::Ok);
@@ -133,25 +146,15 @@ impl Journal {
             }
             Err(JournalError::Refused(kube::Error::Api(status))) if status.is_already_exists() => {
                 self.metrics.api_write(ApiWrite::DeliveryCreate, WriteResult::Conflict);
-                self.existing(namespace, &name, &object.spec).await
+                // The transition was recorded before, by us (the answer was lost) or by another replica; the live object is what
+                // counts.
+                same(deadline(api.get(&name)).await?, &object.spec)
             }
             Err(e) => {
                 self.metrics.api_write(ApiWrite::DeliveryCreate, WriteResult::Error);
                 Err(e)
             }
         }
-    }
-
-    /// The transition was recorded before, by us (the answer was lost) or by another replica; the live object is what counts.
-    async fn existing(&self, namespace: &str, name: &str, spec: &DeliverySpec) -> Result<Record, JournalError> {
-        let stored = deadline(self.api(namespace).get(name)).await?;
-        let same = stored.spec.pipeline_ref.uid == spec.pipeline_ref.uid
-            && stored.spec.notification == spec.notification
-            && stored.spec.notification_uid == spec.notification_uid
-            && stored.spec.subject.name == spec.subject.name
-            && stored.spec.serial == spec.serial
-            && stored.spec.type_ == spec.type_;
-        if same { Ok(record(stored)) } else { Err(JournalError::Taken(name.to_owned())) }
     }
 
     /// Reads one record; `None` when it is not there.
@@ -262,6 +265,17 @@ impl Journal {
             future::ready(event)
         })
     }
+}
+
+/// What is stored under the name of a delivery, if it is that one.
+fn same(stored: Delivery, spec: &DeliverySpec) -> Result<Record, JournalError> {
+    let same = stored.spec.pipeline_ref.uid == spec.pipeline_ref.uid
+        && stored.spec.notification == spec.notification
+        && is_same_notification(&stored.spec.notification_uid, &spec.notification_uid)
+        && stored.spec.subject.name == spec.subject.name
+        && stored.spec.serial == spec.serial
+        && stored.spec.type_ == spec.type_;
+    if same { Ok(record(stored)) } else { Err(JournalError::Taken(name(spec))) }
 }
 
 /// Gives a call its deadline and sorts its errors.

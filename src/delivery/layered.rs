@@ -1,12 +1,59 @@
-//! What the layers of one pipeline make of its notifications. Values only.
+//! What layers make of notifications. Values only.
 //!
-//! In: effective notifications, put here by the dispatcher. Out: the one that holds for a subject. Most pipelines say nothing of
-//! their own, and have none of this.
+//! In: effective notifications, put here by the dispatcher: of Notifications ([`Based`]), cluster-wide ones ([`Everywhere`]), and
+//! what pipelines lay over them ([`Layered`]). Out: the one that holds for a subject. Most pipelines say nothing of their own.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use crate::config::EffectiveNotification;
+use crate::config::global::Reach;
+
+/// A Notification of a namespace.
+#[derive(Clone, Debug)]
+pub struct Based {
+    /// As it is where no cluster-wide notification of its name is for the pipeline.
+    pub alone: Arc<EffectiveNotification>,
+    /// As it is over one.
+    pub over: Option<Arc<EffectiveNotification>>,
+}
+
+/// A notification of the global configuration, where nobody else says anything of it.
+#[derive(Clone, Debug)]
+pub struct Everywhere {
+    /// Which pipelines it is for.
+    pub reach: Reach,
+    /// What it comes to.
+    pub effective: Arc<EffectiveNotification>,
+}
+
+impl Based {
+    /// Both.
+    pub fn all(&self) -> impl Iterator<Item = &Arc<EffectiveNotification>> {
+        self.over.iter().chain([&self.alone])
+    }
+
+    /// What holds for a pipeline with these labels, if `everywhere` is what there would be without it.
+    #[must_use]
+    pub fn of<'a>(
+        &'a self,
+        everywhere: Option<&'a Arc<EffectiveNotification>>,
+        labels: &BTreeMap<String, String>,
+    ) -> &'a Arc<EffectiveNotification> {
+        match (everywhere, &self.over) {
+            (Some(_), Some(over)) if over.selects(labels) => over,
+            // It does not speak of this pipeline; the other does.
+            (Some(everywhere), Some(_)) => everywhere,
+            _ => &self.alone,
+        }
+    }
+}
+
+impl From<EffectiveNotification> for Based {
+    fn from(alone: EffectiveNotification) -> Self {
+        Self { alone: Arc::new(alone), over: None }
+    }
+}
 
 /// By name: the notifications of which a pipeline says something.
 #[derive(Clone, Debug, Default)]
@@ -67,7 +114,7 @@ impl Overridden {
 /// A notification as one pipeline has it.
 #[derive(Clone, Debug, Default)]
 pub struct Applied {
-    /// The Notification of the namespace.
+    /// The Notification of the namespace, the cluster-wide one, or the first over the second.
     pub base: Option<Arc<EffectiveNotification>>,
     /// What the pipeline makes of it, or its own.
     pub layered: Option<Arc<Overridden>>,

@@ -35,15 +35,19 @@ mod work;
 #[cfg(test)]
 pub(crate) mod testing;
 
+use std::collections::BTreeSet;
+
 use futures::StreamExt as _;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use crate::api::DeliverySpec;
+pub use confirm::{ConfirmError, is_notification_gone};
 pub use directory::{Directory, PipelineFacts};
+use journal::New;
 pub use journal::{Journal, JournalError};
-pub use layered::{Applied, Layered, Overridden};
+pub use layered::{Applied, Based, Everywhere, Layered, Overridden};
 pub use ledger::{Figures, Ledger};
 use record::LaneKey;
 pub use record::{Record, RecordId};
@@ -64,6 +68,8 @@ pub enum Scope {
     Layers(String),
     /// Those of one notification, by namespace and name.
     Notification(String, String),
+    /// Those of notifications of these names, in all namespaces.
+    Names(BTreeSet<String>),
 }
 
 impl Scope {
@@ -72,8 +78,18 @@ impl Scope {
             Self::All => true,
             Self::Pipeline(uid) | Self::Layers(uid) => key.pipeline == *uid,
             Self::Notification(namespace, name) => key.notification == *name && key.namespace == *namespace,
+            Self::Names(names) => names.contains(&key.notification),
         }
     }
+}
+
+/// Transitions of one lane, in order.
+#[derive(Clone, Debug)]
+pub struct ToRecord {
+    /// What is to be recorded.
+    pub deliveries: Vec<DeliverySpec>,
+    /// They may have been recorded in another namespace than the one in which their lane is kept now.
+    pub look_elsewhere: bool,
 }
 
 /// What the engine is told.
@@ -124,13 +140,10 @@ impl Deliveries {
     /// Records lanes of transitions and hands them over for sending. Within a lane the creates follow each other; a lane ends
     /// at its first error, which is given back at the lane's place, with the serial of the transition that could not be
     /// recorded. What is recorded already costs nothing.
-    pub async fn record(&self, lanes: Vec<Vec<DeliverySpec>>) -> Vec<Option<(i64, JournalError)>> {
-        let unknown = |spec: DeliverySpec| {
-            let id = RecordId { namespace: spec.pipeline_ref.namespace.clone(), name: record::name(&spec) };
-            (!self.ledger.knows(&id)).then_some((id.namespace, spec))
-        };
-        let lanes: Vec<Vec<_>> = lanes.into_iter().map(|lane| lane.into_iter().filter_map(unknown).collect()).collect();
-        let serials: Vec<Vec<_>> = lanes.iter().map(|lane| lane.iter().map(|(_, spec)| spec.serial).collect()).collect();
+    pub async fn record(&self, lanes: Vec<ToRecord>) -> Vec<Option<(i64, JournalError)>> {
+        let global = self.directory.source().config_map.map(|of| of.namespace);
+        let lanes = lanes.into_iter().map(|lane| self.unknown(lane, global.as_deref())).collect::<Vec<_>>();
+        let serials: Vec<Vec<_>> = lanes.iter().map(|lane| lane.iter().map(|new| new.spec.serial).collect()).collect();
         let mut errors: Vec<_> = lanes.iter().map(|_| None).collect();
         let mut answers = Box::pin(self.journal.record(lanes));
         while let Some((lane, records, error)) = answers.next().await {
@@ -141,6 +154,23 @@ impl Deliveries {
             }
         }
         errors
+    }
+
+    /// Those of a lane of which it is not known that they are recorded. They are kept where the URL was written: in the namespace
+    /// of the pipeline, or in that of the global configuration.
+    fn unknown(&self, lane: ToRecord, global: Option<&str>) -> Vec<New> {
+        let new = |spec: DeliverySpec| {
+            let own = spec.pipeline_ref.namespace.clone();
+            let home = self.directory.effective(&spec).map_or_else(|| own.clone(), |n| n.home.clone());
+            let other = if home == own { global.map(str::to_owned) } else { Some(own) };
+            let other = other.filter(|other| *other != home);
+            let name = record::name(&spec);
+            let is_known =
+                |namespace: &String| self.ledger.knows(&RecordId { namespace: namespace.clone(), name: name.clone() });
+            let known = is_known(&home) || other.as_ref().is_some_and(is_known);
+            (!known).then(|| New { namespace: home, elsewhere: other.filter(|_| lane.look_elsewhere), spec })
+        };
+        lane.deliveries.into_iter().filter_map(new).collect()
     }
 
     /// Waits until everything that was recorded before this turn is known.

@@ -58,18 +58,10 @@ fn acts(parts: &Parts) -> bool {
 
 fn surplus(parts: &Parts, cap: usize, most: usize, failing: &Failing) -> Vec<Surplus> {
     let directory = &parts.directory;
-    // Of a notification that is gone, what is built in holds.
-    let mut retain = HashMap::new();
-    for ((namespace, name), notification) in directory.notifications() {
-        retain.insert((namespace, name), notification.delivery.retain);
-    }
-    let (cursors, layered) = (directory.cursors(), directory.layered());
+    let cursors = directory.cursors();
     let rules = |lane: &LaneKey| {
-        let retain = match layered.get(&lane.pipeline).and_then(|layered| layered.get(&lane.notification)) {
-            Some(layered) => layered.of(&lane.lane).map(|n| n.delivery.retain),
-            None => retain.get(&(lane.namespace.clone(), lane.notification.clone())).copied(),
-        };
-        let retain = retain.unwrap_or_default();
+        // Of a notification that is gone, what is built in holds.
+        let retain = directory.of_lane(lane).map(|notification| notification.delivery.retain).unwrap_or_default();
         let cursor = match cursors.get(&lane.pipeline) {
             // As good as not known: it would only take the place of others.
             _ if failing.contains_key(&lane.namespace) => Persisted::Unknown,

@@ -56,6 +56,9 @@ pub struct Parts {
     pub metrics: Metrics,
     /// Bounds the writes of outcomes that are under way.
     pub outcomes: Gate,
+    /// Bounds the writes of attempts that failed and come again: nobody waits for those, and the timeouts of a receiver that hangs
+    /// come all at once.
+    pub failures: Gate,
     /// Bounds the calls for deliveries that are not sent: waiting, canceling.
     pub aside: Gate,
 }
@@ -93,12 +96,17 @@ impl Decided {
 
     /// A failure that is not worth a write: everybody knows that nobody is there. `Err`: it must be written.
     pub fn untold(self) -> Result<Box<Worked>, Box<Self>> {
-        if !matches!(self.after, After::Retry { .. }) {
+        if !self.is_retried() {
             return Err(Box::new(self));
         }
         let Self { record, status, after } = self;
         let record = Record { status, unwritten: true, ..record };
         Ok(Box::new(Worked { record, after, gone: false, instead: None, news: false }))
+    }
+
+    /// Whether it failed, and comes again.
+    pub fn is_retried(&self) -> bool {
+        matches!(self.after, After::Retry { .. })
     }
 
     fn new(record: Record, (status, then): (DeliveryStatus, Then)) -> Self {
@@ -218,7 +226,7 @@ pub fn wait(record: Record, reason: &str, message: &str, until: Option<&Retry>, 
 pub async fn cancel(parts: Parts, record: Record, what: Gone, sure: bool) -> Worked {
     if !sure {
         let turn = parts.aside.pass(&record.id.namespace).await;
-        let found = confirm::is_gone(&parts.client, &parts.cluster_name, &record.spec, what).await;
+        let found = confirm::is_gone(&parts.client, &parts.directory, &parts.cluster_name, &record.spec, what).await;
         turn.over(!matches!(found, Err(ConfirmError::Timeout)));
         match found {
             Ok(true) => {}

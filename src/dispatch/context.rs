@@ -9,11 +9,15 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use super::config_maps::ConfigMaps;
+use super::globals::Globals;
 use super::layers::Layers;
 use super::notifications::{self, Written};
+use super::pass;
 use super::refused::Refused;
 use super::standing::Standing;
 use super::understood::Understood;
+use crate::api::delivery::PipelineRef;
+use crate::api::refs::ObjectName;
 use crate::delivery::{Deliveries, Wakes};
 use crate::gate::Gate;
 use crate::lease::Lease;
@@ -60,6 +64,8 @@ pub struct Given {
     pub metrics: Metrics,
     /// Namespaces that are watched; one `None`: all.
     pub namespaces: Vec<Option<String>>,
+    /// The ConfigMap with the global configuration.
+    pub config_map: ObjectName,
 }
 
 /// Keys of one watched namespace that are to be looked at again: (namespace, name).
@@ -78,6 +84,7 @@ pub struct Context {
     pub(super) deliveries: Deliveries,
     pub(super) secrets: SecretWatches,
     pub(super) config_maps: ConfigMaps,
+    pub(super) globals: Globals,
     pub(super) understood: Understood,
     pub(super) layers: Layers,
     pub(super) events: Events,
@@ -98,6 +105,7 @@ impl Context {
     pub(super) fn new(given: Given, stop: CancellationToken) -> Self {
         Self {
             config_maps: ConfigMaps::new(given.client.clone(), given.lease.turns(), given.metrics.clone()),
+            globals: Globals::new(given.config_map),
             understood: Understood::default(),
             layers: Layers::default(),
             client: given.client,
@@ -172,17 +180,23 @@ impl Context {
         }
     }
 
+    /// Has all pipelines looked at: the global configuration may be about each.
+    pub(super) fn wake_all_pipelines(&self) {
+        for (_, pipeline) in self.deliveries.directory.pipelines_but(|_| false) {
+            self.wake_pipeline(&pipeline.namespace, &pipeline.name);
+        }
+    }
+
     pub(super) fn wake_notification(&self, namespace: &str, name: &str) {
         if let Some(again) = self.again(namespace) {
             again.notifications.wake((namespace.to_owned(), name.to_owned()));
         }
     }
 
-    /// A Warning Event about a notification that is known by name.
-    pub(super) fn warn(&self, namespace: &str, name: &str, reason: &str, action: &'static str, note: &str) {
-        if let Some(regarding) = notifications::object_reference(self, namespace, name) {
-            self.events.warn(regarding, reason, action, note);
-        }
+    /// A Warning Event about a notification of a pipeline: regarding the object that defines it, or the pipeline itself.
+    pub(super) fn warn(&self, of: &PipelineRef, name: &str, reason: &str, action: &'static str, note: &str) {
+        let regarding = notifications::object_reference(self, &of.namespace, name).unwrap_or_else(|| pass::regarding(of));
+        self.events.warn(regarding, reason, action, note);
     }
 
     /// Takes where the dispatcher stands with a pipeline. Only one pass over a pipeline runs at a time, so nobody misses it;

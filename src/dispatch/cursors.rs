@@ -6,6 +6,7 @@
 
 use std::collections::BTreeMap;
 
+use crate::api::delivery::{GLOBAL, is_same_notification};
 use crate::api::pipeline::{Cursor, Dispatched, InTrouble, LastSent};
 use crate::api::{ChangeLog, Time};
 
@@ -63,20 +64,25 @@ pub struct Plan {
     pub suspects: Vec<String>,
 }
 
-/// Plans the cursors of one pipeline. `never_seen`: its status has no `dispatched` yet.
+/// Plans the cursors of one pipeline. `never_seen`: its status has no `dispatched` yet. `unknown`: the global configuration is, so
+/// that what it had a part in is left as it is.
 #[must_use]
 pub fn plan(
     cursors: &BTreeMap<String, Cursor>,
     never_seen: bool,
+    unknown: bool,
     log: &ChangeLog,
     notifications: &BTreeMap<String, Applying<'_>>,
 ) -> Plan {
     let mut plan = Plan { cursors: cursors.clone(), fresh: never_seen, suspects: Vec::new() };
-    for (name, cursor) in cursors {
+    for (name, cursor) in cursors.iter().filter(|(_, cursor)| !unknown || cursor.uid != GLOBAL) {
         match notifications.get(name) {
             None => plan.suspects.push(name.clone()),
             Some(Applying { applies: false, .. }) => {
                 plan.cursors.remove(name);
+            }
+            Some(Applying { uid, .. }) if cursor.uid != *uid && is_same_notification(&cursor.uid, uid) => {
+                plan.cursors.insert(name.clone(), Cursor { uid: (*uid).to_owned(), ..cursor.clone() });
             }
             Some(Applying { uid, own: true, .. }) if cursor.uid != *uid => plan.suspects.push(name.clone()),
             Some(Applying { uid, .. }) if cursor.uid != *uid => {
@@ -124,6 +130,7 @@ mod tests {
     #[test]
     fn where_cursors_begin_and_end() {
         let old = BTreeMap::from([cursor("a", "1", 103)]);
+        let everywhere = BTreeMap::from([cursor("a", GLOBAL, 103)]);
         let none = BTreeMap::new();
         // what, cursors, never seen, notifications, expected cursors, fresh, suspects
         let table = [
@@ -158,14 +165,57 @@ mod tests {
                 true,
                 vec![],
             ),
+            (
+                "the global configuration lies beneath it now: it goes on",
+                &old,
+                false,
+                there(&[("a", GLOBAL, true)]),
+                vec![cursor("a", GLOBAL, 103)],
+                false,
+                vec![],
+            ),
+            (
+                "no longer: the Notification goes on",
+                &everywhere,
+                false,
+                there(&[("a", "1", true)]),
+                vec![cursor("a", "1", 103)],
+                false,
+                vec![],
+            ),
+            (
+                "the pipeline's own goes on",
+                &everywhere,
+                false,
+                there(&[("a", OWN, true)]),
+                vec![cursor("a", OWN, 103)],
+                false,
+                vec![],
+            ),
+            (
+                "no longer there: only suspected",
+                &everywhere,
+                false,
+                there(&[]),
+                vec![cursor("a", GLOBAL, 103)],
+                false,
+                vec!["a".to_owned()],
+            ),
             ("no longer selected: dropped", &old, false, there(&[("a", "1", false)]), vec![], false, vec![]),
             ("absent: only suspected", &old, false, there(&[]), vec![cursor("a", "1", 103)], false, vec!["a".to_owned()]),
         ];
         for (what, cursors, never_seen, notifications, expected, fresh, suspects) in table {
-            let plan = plan(cursors, never_seen, &log(), &notifications);
+            let plan = plan(cursors, never_seen, false, &log(), &notifications);
             assert_eq!(plan.cursors.into_iter().collect::<Vec<_>>(), expected, "{what}");
             assert_eq!((plan.fresh, plan.suspects), (fresh, suspects), "{what}");
         }
+    }
+
+    #[test]
+    fn while_the_global_configuration_is_unknown_nothing_of_it_is_gone() {
+        let cursors = BTreeMap::from([cursor("a", GLOBAL, 103), cursor("b", GLOBAL, 103), cursor("c", "1", 103)]);
+        let plan = plan(&cursors, false, true, &log(), &there(&[("b", "1", true)]));
+        assert_eq!((plan.cursors, plan.fresh, plan.suspects), (cursors, false, vec!["c".to_owned()]));
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! The status of a Notification, computed from what is known. Pure.
 
-use crate::api::conditions::{ConditionStatus, DELIVERING, READY, set};
+use crate::api::conditions::{ConditionStatus, DELIVERING, GLOBAL_CONFIG_VALID, READY, set};
+use crate::api::delivery::is_same_notification;
 use crate::api::{NotificationStatus, Time};
 use crate::config::EffectiveNotification;
 use crate::delivery::{Figures, PipelineFacts};
@@ -26,6 +27,8 @@ pub struct Known<'a> {
     pub missing: Option<(&'static str, &'a str)>,
     /// Why deliveries of a pipeline (by name) cannot be recorded.
     pub refused: Option<(&'a str, &'a str)>,
+    /// What is wrong with the global configuration beneath it.
+    pub global: Option<&'a str>,
 }
 
 /// The next status after `old`.
@@ -47,6 +50,13 @@ pub fn status(old: &NotificationStatus, known: &Known<'_>, now: Time) -> Notific
     set(&mut new.conditions, READY, ready, reason, &message, known.generation, now);
     let (delivering, reason, message) = delivering(known, new.last_sent_time);
     set(&mut new.conditions, DELIVERING, delivering, &reason, &message, known.generation, now);
+    match known.global {
+        Some(wrong) => {
+            let (no, generation) = (ConditionStatus::False, known.generation);
+            set(&mut new.conditions, GLOBAL_CONFIG_VALID, no, "GlobalConfigInvalid", wrong, generation, now);
+        }
+        None => new.conditions.retain(|condition| condition.type_ != GLOBAL_CONFIG_VALID),
+    }
     new
 }
 
@@ -61,7 +71,8 @@ fn readiness(known: &Known<'_>) -> Verdict<&'static str> {
         return (ConditionStatus::False, reason, missing.to_owned());
     }
     // From the moment it says Ready, every later change is reported: so first all cursors must be kept.
-    let begun = |p: &PipelineFacts| !p.logged || p.cursors.get(known.name) == Some(&known.effective.uid);
+    let same = |uid: &String| is_same_notification(uid, &known.effective.uid);
+    let begun = |p: &PipelineFacts| !p.logged || p.cursors.get(known.name).is_some_and(same);
     if let Some(waiting) = known.pipelines.iter().find(|p| !begun(p)) {
         let message = format!("the cursor of pipeline {} is not persisted yet", waiting.name);
         return (ConditionStatus::Unknown, "Initializing", message);
@@ -145,6 +156,7 @@ mod tests {
             not_ready: 0,
             missing: None,
             refused: None,
+            global: None,
         };
         let ours = [facts(Some("n1"), true)];
         let other = [facts(Some("n0"), true)];
@@ -191,6 +203,7 @@ mod tests {
                 not_ready: 0,
                 missing: None,
                 refused: None,
+                global: None,
             };
             status(&old, &known, Time::UNIX_EPOCH)
         };

@@ -1,22 +1,22 @@
 //! What pipelines make of notifications: their layers, folded for each target, and kept right as any of them changes.
 //!
-//! In: a pipeline as it is now; the name of a Notification or of a ConfigMap about which there is news. Out: entries of the
-//! directory. Only what a change is about is folded again, and targets with the same layers share what these come to.
+//! In: a pipeline as it is now; the name of a Notification or of a ConfigMap about which there is news; an edit of the global
+//! configuration. Out: entries of the directory. Only what a change is about is folded again, and targets with the same layers share what these come to.
 
-use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use kube::ResourceExt as _;
 
 use super::Context;
-use super::understood::Texts;
+use super::understood::{Reader, Texts, is_stale};
+use crate::api::delivery::GLOBAL;
 use crate::api::notification::NotificationLayer;
-use crate::api::refs::{ConfigMapKey, ObjectName};
+use crate::api::refs::ObjectName;
 use crate::api::target::targets;
 use crate::api::{Notification, Pipeline, PipelineSpec};
-use crate::config::layers::{Layer, names, of_pipeline, of_whole_pipeline};
-use crate::config::{EffectiveNotification, Given, Text, resolve_layers};
+use crate::config::layers::{Layer, Spot, names, of_pipeline, of_whole_pipeline};
+use crate::config::{Edited, EffectiveNotification, PipelineSelector, resolve_layers};
 use crate::delivery::Overridden;
 
 /// The pipelines that say something of notifications, by uid.
@@ -27,6 +27,8 @@ pub struct Layers(Mutex<HashMap<String, Kept>>);
 struct Kept {
     place: ObjectName,
     generation: Option<i64>,
+    /// They decide which notifications apply, and do not raise the generation.
+    labels: BTreeMap<String, String>,
     spec: PipelineSpec,
     made: BTreeMap<String, Made>,
 }
@@ -47,7 +49,8 @@ impl Layers {
         let uid = pipeline.uid().unwrap_or_default();
         let mut all = self.lock();
         let known = all.get(&uid);
-        if known.is_some_and(|known| known.generation == pipeline.metadata.generation) {
+        let same = |known: &Kept| known.generation == pipeline.metadata.generation && known.labels == *pipeline.labels();
+        if known.is_some_and(same) {
             return false;
         }
         let names = names(&pipeline.spec);
@@ -55,8 +58,8 @@ impl Layers {
             return all.remove(&uid).is_some() && ctx.deliveries.directory.put_layers(&uid, std::iter::empty().collect());
         }
         let place = ObjectName { namespace: pipeline.namespace().unwrap_or_default(), name: pipeline.name_any() };
-        let (generation, spec) = (pipeline.metadata.generation, pipeline.spec.clone());
-        let mut kept = Kept { place, generation, spec, made: BTreeMap::new() };
+        let (generation, labels) = (pipeline.metadata.generation, pipeline.labels().clone());
+        let mut kept = Kept { place, generation, labels, spec: pipeline.spec.clone(), made: BTreeMap::new() };
         for name in names {
             let made = make(ctx, &uid, &kept, &name);
             kept.made.insert(name, made);
@@ -76,12 +79,15 @@ impl Layers {
         self.again(ctx, |kept, of, _| kept.place.namespace == namespace && of == name);
     }
 
+    /// The global configuration has changed: folds again what lies over what has. Gives uid and place of the pipelines that this is
+    /// about.
+    pub fn rebase_all(&self, ctx: &Context, edited: &Edited) -> Vec<(String, ObjectName)> {
+        self.again(ctx, |_, of, _| edited.concerns(of))
+    }
+
     /// A ConfigMap has changed: folds again what refers to it. Gives uid and place of the pipelines that this is about.
     pub fn read_again(&self, ctx: &Context, config_map: &ObjectName) -> Vec<(String, ObjectName)> {
-        self.again(ctx, |_, _, made| {
-            let refers = made.texts.iter().any(|(key, _)| key.object() == *config_map);
-            refers && made.texts.iter().any(|(key, text)| ctx.config_maps.text(key) != *text)
-        })
+        self.again(ctx, |_, _, made| is_stale(ctx, &made.texts, config_map))
     }
 
     fn again(&self, ctx: &Context, wanted: impl Fn(&Kept, &str, &Made) -> bool) -> Vec<(String, ObjectName)> {
@@ -117,12 +123,22 @@ fn put(ctx: &Context, uid: &str, kept: &Kept) {
 
 /// Folds the layers of one notification.
 fn make(ctx: &Context, uid: &str, kept: &Kept, name: &str) -> Made {
-    let base = ctx.understood.get(&kept.place.namespace, name);
-    let mut fold = Fold { ctx, namespace: &kept.place.namespace, uid, base: base.as_deref(), texts: Texts::new() };
-    let whole = of_whole_pipeline(&kept.spec, name);
-    let rest = match &whole {
-        Some(layer) => Some(fold.over(vec![layer.clone()])),
-        None => ctx.deliveries.directory.notification(&kept.place.namespace, name),
+    let namespace = kept.place.namespace.as_str();
+    let global = ctx.globals.held().global();
+    let everywhere = global.get(name).filter(|everywhere| everywhere.reach.selects(namespace, &kept.labels));
+    let base = ctx.understood.get(namespace, name);
+    // One that does not speak of this pipeline does not lie over the cluster-wide one.
+    let base = base.filter(|n| everywhere.is_none() || selects(n, &kept.labels));
+    let own = base.as_ref().and_then(|n| n.metadata.uid.as_deref()).unwrap_or(uid);
+    let fold = Fold {
+        beneath: global.beneath(everywhere, base.as_deref()),
+        namespace,
+        uid: if everywhere.is_some() { GLOBAL } else { own },
+        reader: Reader::new(ctx),
+    };
+    let rest = match of_whole_pipeline(&kept.spec, namespace, name) {
+        Some(layer) => Some(fold.over(vec![layer])),
+        None => ctx.deliveries.directory.base(namespace, name, &kept.labels),
     };
     let says = |layers: &[NotificationLayer]| layers.iter().any(|layer| layer.name == name);
     let mut infos = targets(&kept.spec, &ctx.cluster_name).into_iter();
@@ -131,7 +147,8 @@ fn make(ctx: &Context, uid: &str, kept: &Kept, name: &str) -> Made {
         let mut shared = None;
         for (t, target) in environment.targets.iter().enumerate() {
             let Some(info) = infos.next() else { break };
-            let layers = || of_pipeline(&kept.spec, name, e, t, &info.name);
+            let spot = Spot { environment: e, index: t, target: &info.name };
+            let layers = || of_pipeline(&kept.spec, namespace, name, spot);
             if says(&target.notifications) {
                 by_target.insert(info.subject.clone(), fold.over(layers()));
             } else if says(&environment.notifications) {
@@ -140,31 +157,25 @@ fn make(ctx: &Context, uid: &str, kept: &Kept, name: &str) -> Made {
             }
         }
     }
-    Made { overridden: Arc::new(Overridden { rest, targets: by_target }), texts: fold.texts }
+    Made { overridden: Arc::new(Overridden { rest, targets: by_target }), texts: fold.reader.read() }
+}
+
+fn selects(notification: &Notification, labels: &BTreeMap<String, String>) -> bool {
+    let selector = PipelineSelector::parse(notification.spec.pipeline_selector.as_ref());
+    selector.is_ok_and(|selector| selector.selects(labels))
 }
 
 /// What layers are folded with.
 struct Fold<'a> {
-    ctx: &'a Context,
+    beneath: Vec<Layer>,
     namespace: &'a str,
     uid: &'a str,
-    base: Option<&'a Notification>,
-    texts: Texts,
+    reader: Reader<'a>,
 }
 
 impl Fold<'_> {
-    fn over(&mut self, layers: Vec<Layer>) -> Arc<EffectiveNotification> {
-        let all: Vec<_> = self.base.map(Layer::of_notification).into_iter().chain(layers).collect();
-        let uid = self.base.and_then(|n| n.metadata.uid.as_deref()).unwrap_or(self.uid);
-        // What was read is what is compared with later.
-        let read = RefCell::new(std::mem::take(&mut self.texts));
-        let text = |key: &ConfigMapKey| -> Text {
-            let text = self.ctx.config_maps.text(key);
-            read.borrow_mut().push((key.clone(), text.clone()));
-            text
-        };
-        let effective = resolve_layers(&all, self.namespace, uid, &Given { allow_http: self.ctx.allow_http, text: &text });
-        self.texts = read.into_inner();
-        Arc::new(effective)
+    fn over(&self, layers: Vec<Layer>) -> Arc<EffectiveNotification> {
+        let all: Vec<_> = self.beneath.iter().cloned().chain(layers).collect();
+        Arc::new(self.reader.with(|given| resolve_layers(&all, self.namespace, self.uid, given)))
     }
 }

@@ -1,7 +1,8 @@
 //! The dispatcher: takes the changes of every pipeline's log and turns them into recorded deliveries.
 //!
-//! In: Pipelines (spec, labels, status), Notifications, and the ConfigMaps that hold templates, by watch. Out: deliveries, recorded through `delivery`; cursors and
-//! times in `Pipeline.status.dispatched`, which it alone writes; `Notification.status`; Events.
+//! In: Pipelines (spec, labels, status), Notifications, the ConfigMap with the global configuration and those that hold templates,
+//! by watch. Out: deliveries, recorded through `delivery`; cursors and times in `Pipeline.status.dispatched`, which it alone
+//! writes; `Notification.status`; Events.
 //!
 //! It shares no memory with the pipeline controller and could run in another process. The way of one change: `pass` plans the
 //! cursors ([`cursors`]), derives deliveries ([`mod@derive`]), has them recorded, moves the cursors, and persists them
@@ -13,6 +14,7 @@ pub mod cursors;
 pub mod derive;
 pub mod figures;
 mod follow;
+mod globals;
 mod layers;
 mod notifications;
 mod pass;

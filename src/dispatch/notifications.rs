@@ -16,12 +16,13 @@ use kube::{Resource as _, ResourceExt as _};
 use super::Context;
 use super::figures::{self, Known};
 use super::follow::Followed;
+use super::globals;
 use super::troubles::{Wrong, defined_wrong};
 use crate::api::conditions::{ConditionStatus, READY, get};
 use crate::api::credentials::SecretName;
 use crate::api::refs::{ConfigMapKey, ObjectName};
 use crate::api::{self, Notification, NotificationStatus, now};
-use crate::config::{EffectiveNotification, PipelineSelector};
+use crate::config::{Edited, EffectiveNotification, PipelineSelector};
 use crate::delivery::Scope;
 use crate::report::status::{self, StatusError};
 use crate::send::NotSent;
@@ -62,12 +63,7 @@ impl Followed for Notification {
         match event {
             Event::Apply(n) | Event::InitApply(n) => {
                 let (namespace, name) = place(n);
-                let known = ctx.deliveries.directory.notification(&namespace, &name);
-                let same = |k: &EffectiveNotification| {
-                    Some(&k.uid) == n.metadata.uid.as_ref() && k.generation == n.metadata.generation
-                };
-                if !known.is_some_and(|k| same(&k)) {
-                    ctx.understood.understand(ctx, n);
+                if ctx.understood.understand(ctx, n) {
                     ctx.layers.rebase(ctx, &namespace, &name);
                     changed(ctx, &namespace, &name).await;
                 }
@@ -102,26 +98,58 @@ fn place(notification: &Notification) -> (String, String) {
 
 /// A ConfigMap has changed, or is known now: whoever refers to it is understood again.
 pub async fn config_map_changed(ctx: &Context, config_map: &ObjectName) {
-    let those = ctx.understood.again(ctx, config_map);
+    let everywhere = ctx.globals.read_again(ctx, config_map);
+    let those = ctx.understood.read_again(ctx, config_map);
     for (namespace, name) in &those {
         ctx.layers.rebase(ctx, namespace, name);
     }
     let layered = ctx.layers.read_again(ctx, config_map);
-    if !those.is_empty() || !layered.is_empty() {
+    if !those.is_empty() || !layered.is_empty() || !everywhere.is_empty() {
         set_wanted(ctx);
     }
     for (namespace, name) in those {
         look(ctx, &namespace, &name).await;
         ctx.wake_notification(&namespace, &name);
     }
+    look_everywhere(ctx, everywhere.into_iter().collect()).await;
     look_at_layers(ctx, layered).await;
+}
+
+/// The global configuration has changed: what lies over it is understood again.
+pub async fn global_changed(ctx: &Context, edited: &Edited) {
+    if *edited == Edited::Names(BTreeSet::new()) {
+        return;
+    }
+    let places = ctx.understood.rebase(ctx, edited);
+    let layered = ctx.layers.rebase_all(ctx, edited);
+    set_wanted(ctx);
+    for (namespace, name) in places {
+        ctx.wake_notification(&namespace, &name);
+    }
+    match edited {
+        Edited::Names(names) => look_everywhere(ctx, names.clone()).await,
+        Edited::Everything => {
+            ctx.wake_all_pipelines();
+            ctx.deliveries.look(Scope::All).await;
+        }
+    }
+    look_at_layers(ctx, layered).await;
+}
+
+/// Has everything looked at that cluster-wide notifications of these names decide.
+async fn look_everywhere(ctx: &Context, names: BTreeSet<String>) {
+    if names.is_empty() {
+        return;
+    }
+    ctx.wake_all_pipelines();
+    ctx.deliveries.look(Scope::Names(names)).await;
 }
 
 /// Has everything looked at that the layers of these pipelines decide.
 async fn look_at_layers(ctx: &Context, pipelines: Vec<(String, ObjectName)>) {
     for (uid, place) in pipelines {
         ctx.wake_pipeline(&place.namespace, &place.name);
-        for name in ctx.deliveries.directory.notifications_in(&place.namespace).into_keys() {
+        for name in ctx.deliveries.directory.names_in(&place.namespace) {
             ctx.wake_notification(&place.namespace, &name);
         }
         ctx.deliveries.look(Scope::Layers(uid)).await;
@@ -135,21 +163,13 @@ async fn changed(ctx: &Context, namespace: &str, name: &str) {
 
 /// Watches the ConfigMaps and Secrets that notifications need, with the layers over them, and no others.
 pub(super) fn set_wanted(ctx: &Context) {
-    ctx.config_maps.set_wanted(|| {
-        let all = all(ctx);
-        all.iter().flat_map(|n| &n.config_maps).map(ConfigMapKey::object).collect()
-    });
+    let all = || ctx.deliveries.directory.all();
+    ctx.config_maps.set_wanted(|| all().iter().flat_map(|n| &n.config_maps).map(ConfigMapKey::object).collect());
     ctx.secrets.set_wanted(|| {
-        let all = all(ctx);
+        let all = all();
         let sending = all.iter().filter_map(|n| n.sending.as_ref().ok());
         sending.flat_map(crate::config::Sending::secrets).map(|needed| needed.secret()).collect()
     });
-}
-
-fn all(ctx: &Context) -> Vec<Arc<EffectiveNotification>> {
-    let directory = &ctx.deliveries.directory;
-    let layered = directory.layered();
-    directory.notifications().into_values().chain(layered.values().flat_map(|l| l.all().cloned())).collect()
 }
 
 /// Has everything looked at that a notification decides.
@@ -165,12 +185,11 @@ pub async fn secret_changed(ctx: &Context, secret: &SecretName) {
     let refers = |n: &EffectiveNotification| {
         n.sending.as_ref().is_ok_and(|s| s.secrets().iter().any(|needed| needed.secret() == *secret))
     };
-    for (name, notification) in ctx.deliveries.directory.notifications_in(&secret.namespace) {
-        if refers(&notification) {
-            ctx.wake_notification(&secret.namespace, &name);
-            ctx.deliveries.look(Scope::Notification(secret.namespace.clone(), name)).await;
-        }
+    for (namespace, name) in ctx.deliveries.directory.names(refers) {
+        ctx.wake_notification(&namespace, &name);
+        ctx.deliveries.look(Scope::Notification(namespace, name)).await;
     }
+    look_everywhere(ctx, ctx.deliveries.directory.names_everywhere(refers).into_iter().collect()).await;
     look_at_layers(ctx, ctx.layers.with(refers)).await;
 }
 
@@ -250,6 +269,7 @@ fn compute(
     let is_wrong = |n: &Arc<EffectiveNotification>| defined_wrong(n).is_some() || missing_of(ctx, n).is_some();
     let missing = missing_of(ctx, effective);
     let refused = ctx.refused.of(namespace, name);
+    let global = globals::concern(ctx, namespace, name);
     let figures = ctx.deliveries.ledger.figures(&(namespace.to_owned(), name.to_owned()));
     let known = Known {
         name,
@@ -261,6 +281,7 @@ fn compute(
         not_ready: targets.iter().filter(|n| is_wrong(n)).count(),
         missing: missing.as_ref().map(|(reason, words)| (*reason, words.as_str())),
         refused: refused.as_ref().map(|(pipeline, refusal)| (pipeline.as_str(), refusal.detail.as_str())),
+        global: global.as_deref(),
     };
     figures::status(old, &known, now())
 }
@@ -274,18 +295,13 @@ fn warn_if_worse(ctx: &Context, notification: &Notification, old: &NotificationS
     }
 }
 
-/// A reference for Events about a notification that is known by name.
+/// A reference for Events about a notification that is known by name; to the ConfigMap if it is a cluster-wide one.
 #[must_use]
 pub fn object_reference(ctx: &Context, namespace: &str, name: &str) -> Option<ObjectReference> {
-    let uid = ctx.deliveries.directory.notification(namespace, name)?.uid.clone();
-    Some(ObjectReference {
-        api_version: Some(Notification::api_version(&()).into_owned()),
-        kind: Some(Notification::kind(&()).into_owned()),
-        namespace: Some(namespace.to_owned()),
-        name: Some(name.to_owned()),
-        uid: Some(uid),
-        ..ObjectReference::default()
-    })
+    match ctx.understood.get(namespace, name) {
+        Some(notification) => Some(notification.object_ref(&())),
+        None => ctx.globals.held().global().get(name).map(|_| ctx.globals.reference()),
+    }
 }
 
 #[cfg(test)]

@@ -5,10 +5,12 @@
 //! old: its changes are derived again, and the names of the deliveries find what is recorded already.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::time::Duration;
 
-use kube::ResourceExt as _;
+use k8s_openapi::api::core::v1::ObjectReference;
 use kube::runtime::controller::Action;
+use kube::{Resource as _, ResourceExt as _};
 
 use super::cursors::{self, Applying};
 use super::derive::{self, Derived, Wants};
@@ -18,21 +20,18 @@ use super::troubles::{defined_wrong, troubles};
 use super::{Context, notifications};
 use crate::api::delivery::PipelineRef;
 use crate::api::pipeline::InTrouble;
-use crate::api::target::targets;
-use crate::api::{ChangeLog, DeliverySpec, Notification, Pipeline, now};
+use crate::api::target::{TargetInfo, targets};
+use crate::api::{ChangeLog, DeliverySpec, Pipeline, now};
 use crate::config::EffectiveNotification;
 use crate::delivery::directory::subject;
-use crate::delivery::{Applied, JournalError};
-
-/// No call may hang for longer.
-const DEADLINE: Duration = Duration::from_secs(10);
+use crate::delivery::{Applied, JournalError, ToRecord, is_notification_gone};
 
 /// Goes over one pipeline.
 pub async fn run(pipeline: &Pipeline, standing: &mut Standing, ctx: &Context) -> Result<Action, PassError> {
     standing.absorb(pipeline);
     let Some(log) = pipeline.status.as_ref().and_then(|s| s.log.as_ref()) else { return Ok(Action::await_change()) };
     let of = reference(pipeline);
-    let notifications = ctx.deliveries.directory.notifications_of(&of.uid, &of.namespace);
+    let notifications = ctx.deliveries.directory.notifications_of(&of.uid, &of.namespace, pipeline.labels());
     standing.put_troubles(wrong(pipeline, &notifications, ctx));
     match arrange(pipeline, &of, log, &notifications, standing, ctx).await? {
         Saved::Done => {}
@@ -58,9 +57,11 @@ async fn arrange(
         .iter()
         .map(|(name, n)| (name.clone(), Applying { uid: n.uid(), applies: n.selects(labels), own: n.base.is_none() }))
         .collect();
-    let mut plan = cursors::plan(&standing.position.cursors, standing.never_seen(), log, &applying);
+    let unknown = ctx.globals.held().in_force.is_none();
+    let mut plan = cursors::plan(&standing.position.cursors, standing.never_seen(), unknown, log, &applying);
     for name in &plan.suspects {
-        if gone(ctx, &of.namespace, name).await? {
+        let uid = standing.position.cursors.get(name).map_or("", |cursor| cursor.uid.as_str());
+        if is_notification_gone(&ctx.client, &ctx.deliveries.directory, &of.namespace, name, uid).await? {
             plan.cursors.remove(name);
             if let Some(own) = applying.get(name) {
                 plan.cursors.insert(name.clone(), cursors::begin(name, own.uid, false, log));
@@ -82,13 +83,6 @@ async fn arrange(
     standing.begin(of, plan.cursors, serial, ctx).await
 }
 
-async fn gone(ctx: &Context, namespace: &str, name: &str) -> Result<bool, PassError> {
-    let api: kube::Api<Notification> = kube::Api::namespaced(ctx.client.clone(), namespace);
-    let call = tokio::time::timeout(DEADLINE, api.get_metadata_opt(name));
-    let found = call.await.map_err(|_| PassError::Timeout)?.map_err(|e| PassError::Api(Box::new(e)))?;
-    Ok(found.is_none())
-}
-
 /// What is wrong with the notifications that apply to a pipeline.
 fn wrong(pipeline: &Pipeline, notifications: &BTreeMap<String, Applied>, ctx: &Context) -> Vec<InTrouble> {
     let labels = pipeline.labels();
@@ -107,6 +101,8 @@ struct Work {
     unclear: Option<i64>,
     /// Creates were refused the last time: one lane shows whether they still are, so that a slow refusal costs the others little.
     probe: bool,
+    /// Where each lane of it is kept: if that may have been elsewhere before, it is looked for there.
+    homes: u64,
 }
 
 /// Takes the changes above each cursor: derives, records, advances. Gives the time after which a held cursor is tried again.
@@ -143,9 +139,14 @@ async fn take(
         let later = lanes.split_off(if probe { 1 } else { lanes.len() });
         let first_unclear = unclear.values().min().copied();
         let later = later.iter().flatten().map(subject).chain(unclear.into_keys()).collect();
-        work.push(Work { notification: name, lanes, later, unclear: first_unclear, probe });
+        let homes = homes(notification, &infos);
+        work.push(Work { notification: name, lanes, later, unclear: first_unclear, probe, homes });
     }
-    let flat: Vec<_> = work.iter().flat_map(|w| w.lanes.iter().cloned()).collect();
+    let to_record = |w: &Work| {
+        let look_elsewhere = !standing.is_home(&w.notification, w.homes);
+        w.lanes.iter().cloned().map(move |deliveries| ToRecord { deliveries, look_elsewhere }).collect::<Vec<_>>()
+    };
+    let flat: Vec<_> = work.iter().flat_map(to_record).collect();
     #[cfg(feature = "broken")]
     if crate::broken::is(crate::broken::Wrong::CursorBeforeCreate) {
         for one in &work {
@@ -157,6 +158,8 @@ async fn take(
     let mut again = None;
     for work in work {
         let failed: Vec<_> = errors.by_ref().take(work.lanes.len()).collect();
+        let all = work.later.is_empty() && failed.iter().all(Option::is_none);
+        standing.put_home(&work.notification, Some(work.homes).filter(|_| all));
         if !recorded(of, log, &work, &failed, standing, ctx) {
             held.push(work.notification);
         } else if work.probe {
@@ -165,6 +168,15 @@ async fn take(
     }
     let waits: Vec<_> = held.iter().filter_map(|name| hold(of, name, log, notifications, standing, ctx)).collect();
     waits.into_iter().chain(again).min()
+}
+
+/// In which namespaces the deliveries of a notification are kept, by target; as a number that tells one such answer from another.
+fn homes(notification: &Applied, targets: &BTreeMap<String, TargetInfo>) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    for subject in targets.keys() {
+        (subject, notification.of(subject).map(|n| &n.home)).hash(&mut hasher);
+    }
+    hasher.finish()
 }
 
 /// Advances the cursor as far as everything is recorded. `false`: not to the end.
@@ -228,7 +240,7 @@ fn refuse(of: &PipelineRef, name: &str, error: &JournalError, ctx: &Context) {
     let refused = matches!(error, JournalError::Refused(_) | JournalError::Taken(_));
     if ctx.refused.note(of, name, Refusal { refused, detail: detail.clone() }).refused {
         let text = format!("deliveries of pipeline {} cannot be recorded: {detail}", of.name);
-        ctx.warn(&of.namespace, name, "RecordRefused", "Record", &text);
+        ctx.warn(of, name, "RecordRefused", "Record", &text);
         ctx.deliveries.ledger.changed.wake((of.namespace.clone(), name.to_owned()));
     }
 }
@@ -248,9 +260,22 @@ fn hold(
     if passed > 0 {
         standing.advance(name, serial);
         let text = format!("{passed} changes of pipeline {} grew older than maxAge before they could be recorded", of.name);
-        ctx.warn(&of.namespace, name, "ChangesPassed", "Record", &text);
+        ctx.warn(of, name, "ChangesPassed", "Record", &text);
     }
     ctx.refused.retry_in(of, name)
+}
+
+/// A pipeline, for Events.
+#[must_use]
+pub fn regarding(of: &PipelineRef) -> ObjectReference {
+    ObjectReference {
+        api_version: Some(Pipeline::api_version(&()).into_owned()),
+        kind: Some(Pipeline::kind(&()).into_owned()),
+        namespace: Some(of.namespace.clone()),
+        name: Some(of.name.clone()),
+        uid: Some(of.uid.clone()),
+        ..ObjectReference::default()
+    }
 }
 
 /// The pipeline as deliveries name it.

@@ -64,7 +64,7 @@ async fn remove(ctx: &Context, uid: String, namespace: &str) {
 
 async fn changed(ctx: &Context, uid: String, namespace: &str) {
     ctx.deliveries.look(Scope::Pipeline(uid)).await;
-    for name in ctx.deliveries.directory.notifications_in(namespace).into_keys() {
+    for name in ctx.deliveries.directory.names_in(namespace) {
         ctx.wake_notification(namespace, &name);
     }
 }

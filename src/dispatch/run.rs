@@ -15,9 +15,9 @@ use super::context::{Acts, Again, Context, Given};
 use super::follow::{Followed as _, Listed, Watched, follow};
 use super::persist::PersistError;
 use super::standing::PassError;
-use super::{notifications, pass};
+use super::{globals, notifications, pass};
 use crate::api::{Notification, Pipeline};
-use crate::delivery::{Note, Scope};
+use crate::delivery::{ConfirmError, Note, Scope};
 use crate::report::status::StatusError;
 use crate::telemetry::chain;
 
@@ -49,6 +49,8 @@ pub fn start(
         tasks.spawn(watch_pipelines(ctx.clone(), namespace.clone(), again.clone(), listed.clone(), stop.clone()));
         tasks.spawn(watch_notifications(ctx.clone(), namespace, again, listed.clone(), stop.clone()));
     }
+    watches.insert(globals::WATCHED);
+    tasks.spawn(globals::watch(ctx.clone(), listed, stop.clone()));
     let wait = complete(ctx.clone(), lists, watches, ready);
     let (done, ended) = (stop.clone(), stop.clone());
     tasks.spawn(async move {
@@ -124,7 +126,8 @@ async fn pipeline_pass(pipeline: Arc<Pipeline>, ctx: Arc<Context>) -> Result<Act
     let mut standing = ctx.take_standing(&uid, turn);
     let result = ctx.before_the_end(pass::run(&pipeline, &mut standing, &ctx)).await.unwrap_or(Ok(Action::await_change()));
     ctx.put_standing(&uid, standing);
-    visit.note(!matches!(result, Err(PassError::Timeout | PassError::Persist(PersistError::Timeout))));
+    let hung = matches!(result, Err(PassError::Confirm(ConfirmError::Timeout) | PassError::Persist(PersistError::Timeout)));
+    visit.note(!hung);
     if result.is_ok() {
         ctx.succeeded(&uid);
     }
@@ -220,7 +223,7 @@ fn warn(ctx: &Context, note: &Note) {
     let error = status.error.as_deref().unwrap_or_default();
     let text =
         format!("{} of {} (delivery {}): {why}: {error}", spec.type_.as_str(), spec.subject.name, note.record.id.name);
-    ctx.warn(&spec.pipeline_ref.namespace, &spec.notification, reason, action, &text);
+    ctx.warn(&spec.pipeline_ref, &spec.notification, reason, action, &text);
 }
 
 async fn follow_secrets(ctx: Arc<Context>, stop: CancellationToken) -> &'static str {

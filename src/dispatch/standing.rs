@@ -14,6 +14,7 @@ use super::persist::{self, PersistError, Persisted, Stored};
 use crate::api::delivery::PipelineRef;
 use crate::api::pipeline::{Cursor, Dispatched, InTrouble};
 use crate::api::{self, Pipeline};
+use crate::delivery::ConfirmError;
 use crate::telemetry::metrics::{ApiWrite, WriteResult};
 
 /// Cursors are persisted at most so often: changes below them can leave the log, and every change in it costs with each write.
@@ -42,11 +43,8 @@ pub enum PassError {
     #[error("the position could not be kept")]
     Persist(#[from] PersistError),
     /// A live read was not possible.
-    #[error("the API server could not be asked")]
-    Api(#[source] Box<kube::Error>),
-    /// A live read was not answered in time.
-    #[error("the API server did not answer in time")]
-    Timeout,
+    #[error("it could not be read whether a notification is gone")]
+    Confirm(#[from] ConfirmError),
     /// What was to be replaced stands there, and yet it is not replaced: something in the API server is against it.
     #[error("the API server refuses the position in the change log; look for an admission policy on pipelines/status")]
     Refused,
@@ -86,12 +84,28 @@ pub struct Standing {
     /// if a person has deleted what came of it, as one does who makes room under a quota, or if changes are made one, which then
     /// may mean something that they did not mean before.
     above: HashMap<String, Taken>,
+    /// By notification: where its deliveries were kept when all that were asked for had been recorded. Until then, and when that
+    /// has changed, they may have been recorded elsewhere.
+    homes: HashMap<String, u64>,
 }
 
 impl Standing {
     /// Nothing is known yet in this turn.
     pub(super) fn new(turn: u64) -> Self {
         Self { turn, ..Self::default() }
+    }
+
+    /// Whether the deliveries of a notification cannot have been recorded in another namespace than these.
+    pub(super) fn is_home(&self, notification: &str, homes: u64) -> bool {
+        self.homes.get(notification) == Some(&homes)
+    }
+
+    /// All deliveries that were asked for are recorded there; `None`: not all.
+    pub(super) fn put_home(&mut self, notification: &str, homes: Option<u64>) {
+        match homes {
+            Some(homes) => drop(self.homes.insert(notification.to_owned(), homes)),
+            None => drop(self.homes.remove(notification)),
+        }
     }
 
     /// Takes over what the watch brings, unless it is older than our own last write.

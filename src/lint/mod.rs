@@ -116,7 +116,7 @@ pub fn lint(files: &[(String, String)], options: &Options) -> Result<Report, Lin
                     report.findings.push(finding(
                         file,
                         None,
-                        broken.line,
+                        broken.place.line,
                         (String::new(), not_yaml(&broken.problem), Source::Schema),
                     ));
                 }

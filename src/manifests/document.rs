@@ -15,21 +15,36 @@ use super::one_line;
 pub struct Document {
     /// What it says.
     pub value: Value,
-    lines: Lines,
+    places: Places,
 }
 
-/// The line of a value, or of the key before it; and the same of what is in it.
+/// Where something stands; lines and columns begin at 1, and are 0 where they are not known.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Place {
+    /// The line.
+    pub line: u64,
+    /// The column, in characters.
+    pub column: u64,
+}
+
+impl From<serde_saphyr::Location> for Place {
+    fn from(location: serde_saphyr::Location) -> Self {
+        Self { line: location.line(), column: location.column() }
+    }
+}
+
+/// The place of a value, or of the key before it; and the same of what is in it.
 #[derive(Clone, Debug)]
-struct Lines {
-    line: u64,
-    below: HashMap<String, Lines>,
+struct Places {
+    place: Place,
+    below: HashMap<String, Places>,
 }
 
 /// What cannot be read of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Broken {
-    /// Where; 0 where that is not known.
-    pub line: u64,
+    /// Where.
+    pub place: Place,
     /// What is wrong.
     pub problem: String,
 }
@@ -44,7 +59,7 @@ pub fn read(text: &str) -> Vec<Result<Document, Broken>> {
         match document {
             Ok(document) => document.take_apart(&mut all),
             Err(error) => all.push(Err(Broken {
-                line: error.location().map_or(0, |l| l.line()),
+                place: error.location().map(Place::from).unwrap_or_default(),
                 problem: one_line(&error.without_snippet().to_string()),
             })),
         }
@@ -56,12 +71,18 @@ impl Document {
     /// The line of a field, or of the nearest that holds it, if it is not there.
     #[must_use]
     pub fn line(&self, field: &str) -> u64 {
-        let mut at = &self.lines;
+        self.place(field).line
+    }
+
+    /// Where a field stands, or the nearest that holds it, if it is not there.
+    #[must_use]
+    pub fn place(&self, field: &str) -> Place {
+        let mut at = &self.places;
         for step in field::steps(field) {
             let Some(next) = at.below.get(step) else { break };
             at = next;
         }
-        at.line
+        at.place
     }
 
     /// Group and version.
@@ -90,12 +111,12 @@ impl Document {
         if (self.api_version(), self.kind()) != ("v1", "List") {
             return all.push(Ok(self));
         }
-        let mut lines = self.lines.below.remove("items").map(|items| items.below).unwrap_or_default();
+        let mut below = self.places.below.remove("items").map(|items| items.below).unwrap_or_default();
         if let Some(Value::Array(items)) = self.value.get_mut("items").map(Value::take) {
             for (index, value) in items.into_iter().enumerate() {
-                let unknown = Lines { line: self.lines.line, below: HashMap::new() };
-                let lines = lines.remove(&index.to_string()).unwrap_or(unknown);
-                Self { value, lines }.take_apart(all);
+                let unknown = Places { place: self.places.place, below: HashMap::new() };
+                let places = below.remove(&index.to_string()).unwrap_or(unknown);
+                Self { value, places }.take_apart(all);
             }
         }
     }
@@ -104,14 +125,14 @@ impl Document {
 impl<'de> Deserialize<'de> for Document {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let Spanned { value: Node { value, below }, referenced, .. } = Spanned::deserialize(deserializer)?;
-        Ok(Self { value, lines: Lines { line: referenced.line(), below } })
+        Ok(Self { value, places: Places { place: referenced.into(), below } })
     }
 }
 
 /// A value, before its own line is known.
 struct Node {
     value: Value,
-    below: HashMap<String, Lines>,
+    below: HashMap<String, Places>,
 }
 
 impl From<Value> for Node {
@@ -174,8 +195,8 @@ impl<'de> Visitor<'de> for Reader {
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Node, A::Error> {
         let (mut values, mut below) = (Vec::new(), HashMap::new());
-        while let Some(Document { value, lines }) = items.next_element()? {
-            below.insert(values.len().to_string(), lines);
+        while let Some(Document { value, places }) = items.next_element()? {
+            below.insert(values.len().to_string(), places);
             values.push(value);
         }
         Ok(Node { value: Value::Array(values), below })
@@ -184,9 +205,9 @@ impl<'de> Visitor<'de> for Reader {
     fn visit_map<A: MapAccess<'de>>(self, mut fields: A) -> Result<Node, A::Error> {
         let (mut values, mut below) = (Map::new(), HashMap::new());
         while let Some(Spanned { value: name, referenced, .. }) = fields.next_key::<Spanned<String>>()? {
-            let Document { value, mut lines } = fields.next_value()?;
-            lines.line = referenced.line();
-            below.insert(name.clone(), lines);
+            let Document { value, mut places } = fields.next_value()?;
+            places.place = referenced.into();
+            below.insert(name.clone(), places);
             values.insert(name, value);
         }
         Ok(Node { value: Value::Object(values), below })
@@ -263,7 +284,7 @@ items:
     #[test]
     fn what_cannot_be_read_is_told_and_the_rest_is_read() {
         let all = read("a: 1\n---\nb: 1\nb: 2\n---\nc: 1\n---\nd: [\n");
-        let lines: Vec<_> = all.iter().map(|d| d.as_ref().map_or_else(|b| b.line, |_| 0)).collect();
+        let lines: Vec<_> = all.iter().map(|d| d.as_ref().map_or_else(|b| b.place.line, |_| 0)).collect();
         assert_eq!(lines[..3], [0, 4, 0], "{all:?}");
         assert!(lines.len() == 4 && lines[3] >= 8, "{all:?}");
         let Err(twice) = &all[1] else { panic!("{all:?}") };

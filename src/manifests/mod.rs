@@ -1,20 +1,23 @@
 //! Manifests as they stand in files; pure, the files are opened elsewhere.
 //!
-//! In: the text of a file, YAML or JSON, with any number of documents. Out: [`Document`]s, which know the line of each of their
-//! fields ([`read()`]); the schema of our kinds as a manifest must follow it ([`schema()`]) and the fields that it does not know
-//! ([`unknown()`]); what the ConfigMaps hold that lie beside them ([`ConfigMaps`]).
+//! In: the text of a file, YAML or JSON, with any number of documents. Out: [`Document`]s, which know where each of their fields
+//! stands ([`read()`]); the schema of our kinds as a manifest must follow it ([`schema()`]) and what does not fit it
+//! ([`Structure`]); what the ConfigMaps hold that lie beside them ([`ConfigMaps`]); the global configuration ([`global`]).
 //!
 //! A field is written as in `spec.environments[0].name` or `metadata.labels[example.com/team]`.
 
 mod document;
 pub mod field;
 mod fields;
+pub mod global;
 mod schema;
+mod structure;
 mod texts;
 
-pub use document::{Broken, Document, read};
+pub use document::{Broken, Document, Place, read};
 pub use fields::unknown;
 pub use schema::schema;
+pub use structure::{Misfit, NotASchema, Structure};
 pub use texts::ConfigMaps;
 
 /// The first line of what a library says.

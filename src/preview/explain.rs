@@ -9,7 +9,7 @@ use serde_json::{Map, Value};
 use super::PreviewError;
 use crate::api::target::{TargetInfo, targets};
 use crate::api::{Notification, Pipeline};
-use crate::config::layers::{Folded, Layer, Source, fold, names, of_pipeline};
+use crate::config::layers::{Folded, Layer, Source, Spot, fold, names, of_pipeline};
 use crate::config::{Given, PipelineSelector, Text, is_secret, resolve_layers};
 
 const MASK: &str = "******";
@@ -88,11 +88,13 @@ fn of_one(
     target: Option<&str>,
     allow_http: bool,
 ) -> Vec<Explained> {
+    let namespace = pipeline.namespace().unwrap_or_default();
     let mut groups: Vec<Explained> = Vec::new();
     let places =
         pipeline.spec.environments.iter().enumerate().flat_map(|(e, env)| (0..env.targets.len()).map(move |t| (e, t)));
     for ((e, t), info) in places.zip(all).filter(|(_, info)| target.is_none_or(|name| name == info.name)) {
-        let own = of_pipeline(&pipeline.spec, name, e, t, &info.name);
+        let spot = Spot { environment: e, index: t, target: &info.name };
+        let own = of_pipeline(&pipeline.spec, &namespace, name, spot);
         if base.is_none() && own.is_empty() {
             continue;
         }
@@ -124,6 +126,8 @@ fn explained(pipeline: &Pipeline, name: &str, info: &TargetInfo, layers: &[Layer
 fn authors(folded: &Folded, namespace: &str, pipeline: &str, name: &str) -> BTreeMap<String, String> {
     let who = |source: &Source| match source {
         Source::BuiltIn => "default".to_owned(),
+        Source::Defaults => "defaults of the global configuration".to_owned(),
+        Source::Global => format!("notification {name} of the global configuration"),
         Source::Notification => format!("Notification {namespace}/{name}"),
         Source::Pipeline => format!("Pipeline {namespace}/{pipeline}"),
         Source::Environment(environment) => format!("Pipeline {namespace}/{pipeline}, environment {environment}"),

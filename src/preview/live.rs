@@ -14,7 +14,7 @@ use crate::api::delivery::PipelineRef;
 use crate::api::refs::{ClusterAppRef, ConfigMapKey};
 use crate::api::target::{TargetInfo, targets};
 use crate::api::{Notification, Pipeline};
-use crate::config::layers::{Layer, of_pipeline};
+use crate::config::layers::{Layer, Spot, of_pipeline};
 use crate::config::{Text, flatten};
 use crate::render::Scene;
 
@@ -84,7 +84,9 @@ pub fn layered(
     cluster: &str,
 ) -> Result<Notification, PreviewError> {
     let (environment, index, info) = place(pipeline, target, cluster)?;
-    let own = of_pipeline(&pipeline.spec, &notification.name_any(), environment, index, &info.name);
+    let spot = Spot { environment, index, target: &info.name };
+    let namespace = pipeline.namespace().unwrap_or_default();
+    let own = of_pipeline(&pipeline.spec, &namespace, &notification.name_any(), spot);
     if own.is_empty() {
         return Ok(notification.clone());
     }

@@ -157,6 +157,8 @@ label_value! {
         Secrets => "secrets",
         /// ConfigMaps that hold templates.
         ConfigMaps => "config_maps",
+        /// The ConfigMap with the global configuration.
+        GlobalConfig => "global_config",
     }
 }
 
@@ -225,6 +227,7 @@ struct Families {
     removed: Family<RemovalLabels, Counter>,
     redeliveries: Counter,
     unreachable: Gauge,
+    config_valid: Gauge,
     api_writes: Family<WriteLabels, Counter>,
     watch_errors: Family<WatchLabels, Counter>,
     leases: Family<LeaseLabels, Gauge>,
@@ -246,6 +249,7 @@ impl Metrics {
             removed: Family::default(),
             redeliveries: Counter::default(),
             unreachable: Gauge::default(),
+            config_valid: Gauge::default(),
             api_writes: Family::default(),
             watch_errors: Family::default(),
             leases: Family::default(),
@@ -305,6 +309,11 @@ impl Metrics {
         self.families.unreachable.set(i64::try_from(count).unwrap_or(i64::MAX));
     }
 
+    /// Whether the global configuration is in force as it stands.
+    pub fn config_valid(&self, valid: bool) {
+        self.families.config_valid.set(i64::from(valid));
+    }
+
     /// The API server has answered a write, or failed to.
     pub fn api_write(&self, kind: ApiWrite, result: WriteResult) {
         self.families.api_writes.get_or_create(&WriteLabels { kind, result }).inc();
@@ -337,6 +346,8 @@ impl Default for Metrics {
 impl Families {
     /// Makes every series of every family.
     fn begin(&self) {
+        // Nothing is known to be wrong with it.
+        self.config_valid.set(1);
         for &outcome in Outcome::ALL {
             drop(self.deliveries.get_or_create(&OutcomeLabels { outcome }));
         }
@@ -383,6 +394,8 @@ impl Families {
             self.redeliveries.clone(),
         );
         r.register("origins_unreachable", "Receivers' origins to which no connection comes about", self.unreachable.clone());
+        let help = "Whether the global configuration is in force as it stands";
+        r.register("config_valid", help, self.config_valid.clone());
         r.register("api_writes", "Writes to the API server, by kind and result", self.api_writes.clone());
         r.register("lease_held", "Whether this replica holds the Lease and acts", self.leases.clone());
         r.register("watch_errors", "Watches that broke and were begun again", self.watch_errors.clone());

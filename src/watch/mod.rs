@@ -26,6 +26,7 @@ use tokio::time::timeout;
 
 #[cfg(test)]
 pub(crate) use named::follow;
+pub(crate) use named::is_forbidden;
 pub use named::{NamedWatches, Seen};
 
 /// The next part of a list takes no longer.
@@ -75,6 +76,15 @@ where
     K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Send + 'static,
 {
     matching_in_turns(api, watcher::Config::default(), Pauses::Short, turns)
+}
+
+/// The same, of the one object of this name.
+pub fn one_in_turns<K>(api: Api<DeserializeGuard<K>>, name: &str, turns: Receiver<Option<u64>>) -> (Turn, Events<K>)
+where
+    K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Send + 'static,
+{
+    let only = watcher::Config::default().fields(&format!("metadata.name={name}"));
+    matching_in_turns(api, only, Pauses::Short, turns)
 }
 
 /// The same, of the objects that match.

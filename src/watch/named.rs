@@ -143,7 +143,8 @@ pub(crate) async fn follow<K: Resource<DynamicType = ()>>(
     }
 }
 
-fn is_forbidden(error: &watcher::Error) -> bool {
+/// Whether the API server does not let us.
+pub(crate) fn is_forbidden(error: &watcher::Error) -> bool {
     let code = match error {
         watcher::Error::InitialListFailed(kube::Error::Api(status))
         | watcher::Error::WatchStartFailed(kube::Error::Api(status))

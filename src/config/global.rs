@@ -1,0 +1,212 @@
+//! The global configuration as layers: what lies beneath every notification, and the cluster-wide ones. Pure.
+//!
+//! In: [`GlobalConfig`] as it was read, and the namespace in which it stands. Out: [`Global`], which says what lies beneath a
+//! Notification of a namespace for a pipeline, and what an edit has changed.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use globset::{Glob, GlobSet, GlobSetBuilder};
+
+use super::layers::{Layer, Source};
+use super::selector::PipelineSelector;
+use crate::api::Notification;
+use crate::api::global::{GlobalConfig, GlobalNotification};
+
+/// The global configuration, understood.
+#[derive(Clone, Debug, Default)]
+pub struct Global {
+    defaults: Option<Layer>,
+    notifications: BTreeMap<String, Everywhere>,
+}
+
+/// A cluster-wide notification.
+#[derive(Clone, Debug)]
+pub struct Everywhere {
+    /// Which pipelines it is for.
+    pub reach: Reach,
+    layer: Layer,
+    written: GlobalNotification,
+}
+
+/// Which pipelines a cluster-wide notification is for.
+#[derive(Clone, Debug)]
+pub struct Reach {
+    namespaces: Option<GlobSet>,
+    selector: PipelineSelector,
+}
+
+/// What an edit has changed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Edited {
+    /// What lies beneath every notification.
+    Everything,
+    /// These notifications, which may be none.
+    Names(BTreeSet<String>),
+}
+
+impl Edited {
+    /// Whether a notification of this name may be another now.
+    #[must_use]
+    pub fn concerns(&self, name: &str) -> bool {
+        match self {
+            Self::Everything => true,
+            Self::Names(names) => names.contains(name),
+        }
+    }
+}
+
+impl Reach {
+    /// Whether it is for pipelines of this namespace, if they have the right labels.
+    #[must_use]
+    pub fn covers(&self, namespace: &str) -> bool {
+        self.namespaces.as_ref().is_none_or(|globs| globs.is_match(namespace))
+    }
+
+    /// Whether it is for this pipeline.
+    #[must_use]
+    pub fn selects(&self, namespace: &str, labels: &BTreeMap<String, String>) -> bool {
+        self.covers(namespace) && self.selector.selects(labels)
+    }
+}
+
+/// Field and message of what cannot be understood.
+pub type Misfit = (String, String);
+
+impl Global {
+    /// Understands a configuration; `namespace` is that of its ConfigMap, in which its references resolve.
+    pub fn new(config: &GlobalConfig, namespace: &str) -> Result<Self, Misfit> {
+        let layer = |source, settings: &_| Layer::of_settings(source, namespace, settings);
+        let defaults = config.defaults.as_ref().map(|settings| layer(Source::Defaults, settings));
+        let mut notifications = BTreeMap::new();
+        for (index, written) in config.notifications.iter().enumerate() {
+            let everywhere = Everywhere {
+                reach: reach(written).map_err(|(field, message)| (format!("notifications[{index}].{field}"), message))?,
+                layer: Layer::of(Source::Global, namespace, &written.layer),
+                written: written.clone(),
+            };
+            if notifications.insert(written.layer.name.clone(), everywhere).is_some() {
+                let message = format!("{} stands there twice; leave one out", written.layer.name);
+                return Err((format!("notifications[{index}].name"), message));
+            }
+        }
+        Ok(Self { defaults, notifications })
+    }
+
+    /// The cluster-wide notifications, by name.
+    pub fn notifications(&self) -> impl Iterator<Item = (&String, &Everywhere)> {
+        self.notifications.iter()
+    }
+
+    /// One of them.
+    #[must_use]
+    pub fn get(&self, name: &str) -> Option<&Everywhere> {
+        self.notifications.get(name)
+    }
+
+    /// Whether it says something of notifications of this name and namespace.
+    #[must_use]
+    pub fn concerns(&self, name: &str, namespace: &str) -> bool {
+        self.defaults.is_some() || self.get(name).is_some_and(|everywhere| everywhere.reach.covers(namespace))
+    }
+
+    /// What lies beneath all that a pipeline itself says: the defaults, the cluster-wide notification if it is for the pipeline,
+    /// the Notification of its namespace. `everywhere`: whether the second is among them.
+    #[must_use]
+    pub fn beneath(&self, everywhere: Option<&Everywhere>, notification: Option<&Notification>) -> Vec<Layer> {
+        let global = everywhere.map(|everywhere| everywhere.layer.clone());
+        self.defaults.iter().cloned().chain(global).chain(notification.map(Layer::of_notification)).collect()
+    }
+
+    /// What is another in `new`.
+    #[must_use]
+    pub fn edited(&self, new: &Self) -> Edited {
+        if self.defaults != new.defaults {
+            return Edited::Everything;
+        }
+        let names = self.notifications.keys().chain(new.notifications.keys());
+        let written = |global: &Self, name: &str| global.get(name).map(|everywhere| everywhere.written.clone());
+        Edited::Names(names.filter(|name| written(self, name) != written(new, name)).cloned().collect())
+    }
+}
+
+fn reach(written: &GlobalNotification) -> Result<Reach, Misfit> {
+    let selector = PipelineSelector::parse(written.pipeline_selector.as_ref());
+    let selector = selector.map_err(|e| ("pipelineSelector".to_owned(), e.to_string()))?;
+    let Some(globs) = &written.namespaces else { return Ok(Reach { namespaces: None, selector }) };
+    let mut set = GlobSetBuilder::new();
+    for (index, glob) in globs.iter().enumerate() {
+        let compiled = Glob::new(glob).map_err(|e| (format!("namespaces[{index}]"), format!("not a glob: {}", e.kind())))?;
+        set.add(compiled);
+    }
+    let namespaces = set.build().map_err(|e| ("namespaces".to_owned(), format!("too large: {}", e.kind())))?;
+    Ok(Reach { namespaces: Some(namespaces), selector })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn global(config: Value) -> Result<Global, Misfit> {
+        Global::new(&serde_json::from_value(config).unwrap(), "pennant-system")
+    }
+
+    #[test]
+    fn who_is_meant() {
+        let config = json!({"notifications": [
+            {"name": "all"}, {"name": "teams", "namespaces": ["team-?", "x*"]},
+            {"name": "some", "pipelineSelector": {"matchLabels": {"tier": "1"}}},
+        ]});
+        let global = global(config).unwrap();
+        let tier = BTreeMap::from([("tier".to_owned(), "1".to_owned())]);
+        for (name, namespace, labels, is) in [
+            ("all", "any", &BTreeMap::new(), true),
+            ("teams", "team-a", &BTreeMap::new(), true),
+            ("teams", "team-ab", &tier, false),
+            ("teams", "xyz", &tier, true),
+            ("some", "any", &tier, true),
+            ("some", "any", &BTreeMap::new(), false),
+        ] {
+            assert_eq!(global.get(name).unwrap().reach.selects(namespace, labels), is, "{name} {namespace}");
+        }
+        assert!(global.concerns("teams", "team-a") && !global.concerns("teams", "prod") && !global.concerns("none", "a"));
+    }
+
+    #[test]
+    fn what_an_edit_has_changed() {
+        let names = |names: &[&str]| Edited::Names(names.iter().map(ToString::to_string).collect());
+        let two = json!([{"name": "a"}, {"name": "b", "suspend": true}]);
+        let old = json!({"defaults": {"suspend": false}, "notifications": two});
+        for (new, edited) in [
+            (old.clone(), names(&[])),
+            (json!({"defaults": {"suspend": true}, "notifications": two}), Edited::Everything),
+            (json!({"notifications": two}), Edited::Everything),
+            (
+                json!({"defaults": {"suspend": false}, "notifications": [{"name": "b"}, {"name": "c"}]}),
+                names(&["a", "b", "c"]),
+            ),
+            (
+                json!({"defaults": {"suspend": false}, "notifications": [{"name": "b", "suspend": true}, {"name": "a", "namespaces": ["x"]}]}),
+                names(&["a"]),
+            ),
+        ] {
+            assert_eq!(global(old.clone()).unwrap().edited(&global(new.clone()).unwrap()), edited, "{new}");
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_understood_is_named() {
+        for (notification, field) in [
+            (json!({"name": "b", "namespaces": ["a", "[x"]}), "notifications[1].namespaces[1]"),
+            (json!({"name": "a"}), "notifications[1].name"),
+            (
+                json!({"name": "b", "pipelineSelector": {"matchExpressions": [{"key": "a", "operator": "Near"}]}}),
+                "notifications[1].pipelineSelector",
+            ),
+        ] {
+            let (at, _) = global(json!({"notifications": [{"name": "a"}, notification]})).unwrap_err();
+            assert_eq!(at, field);
+        }
+    }
+}

@@ -1,0 +1,263 @@
+//! The global configuration as the dispatcher follows it: one ConfigMap, read strictly; the last good one stays in force.
+//!
+//! In: the ConfigMap as the watch brings it, and word of ConfigMaps that it refers to. Out: the cluster-wide notifications in the
+//! directory, and what an edit has changed, for whoever builds on it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use futures::StreamExt as _;
+use k8s_openapi::api::core::v1::{ConfigMap, ObjectReference};
+use kube::runtime::watcher::Event;
+use kube::{Api, ResourceExt as _};
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+
+use super::follow::{Listed, Watched};
+use super::understood::{Reader, Texts, is_stale};
+use super::{Context, notifications};
+use crate::api::delivery::GLOBAL;
+use crate::api::global::KEY;
+use crate::api::refs::ObjectName;
+use crate::config::{Edited, Global, resolve_layers};
+use crate::delivery::{Everywhere, directory};
+use crate::manifests::global::parse;
+use crate::telemetry::metrics::Watch;
+use crate::watch::{is_forbidden, one_in_turns};
+
+/// So many of what is wrong with a text are told.
+const TOLD: usize = 3;
+
+/// The global configuration, and what its notifications come to.
+pub(super) struct Globals {
+    /// The ConfigMap.
+    pub(super) config_map: ObjectName,
+    held: Mutex<Held>,
+    kept: Mutex<BTreeMap<String, Texts>>,
+}
+
+/// What is in force, and what is wrong with what is not.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Held {
+    /// `None`: nothing has been read since the start that could be.
+    pub(super) in_force: Option<Arc<Global>>,
+    /// Why the ConfigMap as it stands is not in force.
+    pub(super) problem: Option<String>,
+}
+
+impl Held {
+    /// What is in force; nothing, while that is not known.
+    pub(super) fn global(&self) -> Arc<Global> {
+        self.in_force.clone().unwrap_or_default()
+    }
+}
+
+/// What came of reading the ConfigMap.
+pub(super) struct Taken {
+    /// What is another now.
+    pub(super) edited: Edited,
+    /// Something new is wrong with it.
+    pub(super) worse: Option<String>,
+}
+
+impl Globals {
+    /// Nothing has been read yet.
+    pub(super) fn new(config_map: ObjectName) -> Self {
+        Self { config_map, held: Mutex::default(), kept: Mutex::default() }
+    }
+
+    /// What is in force now.
+    pub(super) fn held(&self) -> Held {
+        self.held.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// A reference to the ConfigMap, for Events.
+    pub(super) fn reference(&self) -> ObjectReference {
+        ObjectReference {
+            api_version: Some("v1".to_owned()),
+            kind: Some("ConfigMap".to_owned()),
+            namespace: Some(self.config_map.namespace.clone()),
+            name: Some(self.config_map.name.clone()),
+            ..ObjectReference::default()
+        }
+    }
+
+    /// Whether that is still in force.
+    pub(super) fn holds(&self, held: &Held) -> bool {
+        match (&self.held().in_force, &held.in_force) {
+            (Some(now), Some(then)) => Arc::ptr_eq(now, then),
+            (now, then) => now.is_none() && then.is_none(),
+        }
+    }
+
+    /// Takes the ConfigMap as it is now (`None`: there is none), or why it cannot be read.
+    pub(super) fn take(&self, ctx: &Context, found: Result<Option<&ConfigMap>, String>) -> Taken {
+        let version = found.as_ref().ok().and_then(|object| object.as_ref()?.resource_version());
+        let read = found.and_then(|object| self.read(object));
+        let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = held.clone();
+        match read {
+            Ok(global) => *held = Held { in_force: Some(Arc::new(global)), problem: None },
+            Err(problem) => held.problem = Some(problem),
+        }
+        let now = held.clone();
+        drop(held);
+        ctx.metrics.config_valid(now.problem.is_none());
+        let edited = match (&before.in_force, &now.in_force) {
+            (Some(old), Some(new)) if Arc::ptr_eq(old, new) => Edited::Names(BTreeSet::new()),
+            (Some(old), Some(new)) => old.edited(new),
+            (None, None) => Edited::Names(BTreeSet::new()),
+            _ => Edited::Everything,
+        };
+        let unknown = now.problem.clone().filter(|_| now.in_force.is_none());
+        ctx.deliveries.directory.put_source(directory::Source {
+            config_map: Some(self.config_map.clone()),
+            version,
+            unknown: unknown.map(|problem| format!("ConfigMap {}: {problem}", self.config_map)),
+        });
+        self.understand(ctx, &now.global(), &edited);
+        let worse = now.problem.filter(|problem| before.problem.as_ref() != Some(problem));
+        Taken { edited, worse }
+    }
+
+    /// Understands what a ConfigMap holds.
+    fn read(&self, object: Option<&ConfigMap>) -> Result<Global, String> {
+        let Some(object) = object else { return Ok(Global::default()) };
+        let Some(text) = object.data.as_ref().and_then(|data| data.get(KEY)) else {
+            return Err(format!("there is no key {KEY} in its data; add it, or delete the ConfigMap"));
+        };
+        parse(text, &self.config_map.namespace).map_err(|wrongs| {
+            let told: Vec<_> = wrongs.iter().take(TOLD).map(ToString::to_string).collect();
+            let more = wrongs.len().saturating_sub(TOLD);
+            let more = if more > 0 { format!("; and {more} more") } else { String::new() };
+            format!("{KEY}: {}{more}", told.join("; "))
+        })
+    }
+
+    /// Puts the cluster-wide notifications that an edit concerns into the directory.
+    fn understand(&self, ctx: &Context, global: &Global, edited: &Edited) {
+        let mut kept = self.kept();
+        kept.retain(|name, _| {
+            let stays = global.get(name).is_some();
+            if !stays {
+                ctx.deliveries.directory.put_everywhere(name, None);
+            }
+            stays
+        });
+        for (name, _) in global.notifications().filter(|(name, _)| edited.concerns(name)) {
+            let texts = self.put(ctx, global, name);
+            kept.insert(name.clone(), texts);
+        }
+    }
+
+    /// What a cluster-wide notification comes to goes into the directory.
+    fn put(&self, ctx: &Context, global: &Global, name: &str) -> Texts {
+        let Some(everywhere) = global.get(name) else { return Texts::new() };
+        let reader = Reader::new(ctx);
+        let layers = global.beneath(Some(everywhere), None);
+        let effective = reader.with(|given| resolve_layers(&layers, &self.config_map.namespace, GLOBAL, given));
+        let effective = Everywhere { reach: everywhere.reach.clone(), effective: Arc::new(effective) };
+        ctx.deliveries.directory.put_everywhere(name, Some(effective));
+        reader.read()
+    }
+
+    /// A ConfigMap has changed: understands again what refers to it; gives the names.
+    pub(super) fn read_again(&self, ctx: &Context, config_map: &ObjectName) -> Vec<String> {
+        let global = self.held().global();
+        let mut kept = self.kept();
+        let those = kept.iter().filter(|(_, texts)| is_stale(ctx, texts, config_map));
+        let those: Vec<_> = those.map(|(name, _)| name.clone()).collect();
+        for name in &those {
+            let texts = self.put(ctx, &global, name);
+            kept.insert(name.clone(), texts);
+        }
+        those
+    }
+
+    fn kept(&self) -> MutexGuard<'_, BTreeMap<String, Texts>> {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What this watch is called among those that a turn waits for.
+pub(super) const WATCHED: Watched = (None, "the global configuration");
+
+/// Follows the ConfigMap. `listed` is told of each list, also of one that is refused: without the right to read it, everything
+/// else goes on.
+pub(super) async fn watch(ctx: Arc<Context>, listed: mpsc::Sender<Listed>, stop: CancellationToken) -> &'static str {
+    let of = ctx.globals.config_map.clone();
+    let api = Api::namespaced(ctx.client.clone(), &of.namespace);
+    let (turn, mut events) = one_in_turns::<ConfigMap>(api, &of.name, ctx.lease.turns());
+    let mut found = None;
+    while let Some(Some(event)) = stop.run_until_cancelled(events.next()).await {
+        let is_told = match event {
+            Ok(Event::Init) => {
+                found = None;
+                false
+            }
+            Ok(Event::InitApply(object)) => {
+                found = Some(object);
+                false
+            }
+            Ok(Event::InitDone) => {
+                take(&ctx, Ok(found.take().as_ref())).await;
+                true
+            }
+            Ok(Event::Apply(object)) => {
+                take(&ctx, Ok(Some(&object))).await;
+                false
+            }
+            Ok(Event::Delete(_)) => {
+                take(&ctx, Ok(None)).await;
+                false
+            }
+            Err(error) => {
+                ctx.metrics.watch_error(Watch::GlobalConfig);
+                tracing::warn!(config_map = %of, error = &error as &dyn std::error::Error, "the watch of the global configuration was interrupted; it is taken up again");
+                let is_forbidden = is_forbidden(&error);
+                if is_forbidden {
+                    let right =
+                        format!("it cannot be read; Pennant needs get, list and watch on configmaps in {}", of.namespace);
+                    take(&ctx, Err(right)).await;
+                }
+                is_forbidden
+            }
+        };
+        if is_told {
+            // Nobody listens any more when everything stops.
+            let _ = listed.send((WATCHED, turn.number())).await;
+        }
+    }
+    "the global configuration"
+}
+
+async fn take(ctx: &Context, found: Result<Option<&ConfigMap>, String>) {
+    let was_wrong = ctx.globals.held().problem.is_some();
+    let Taken { edited, worse } = ctx.globals.take(ctx, found);
+    let (of, held) = (&ctx.globals.config_map, ctx.globals.held());
+    if let Some(problem) = worse {
+        let stands = stands(&held);
+        tracing::error!(config_map = %of, %problem, "the global configuration is not taken; {stands}");
+        ctx.events.warn(ctx.globals.reference(), "ConfigInvalid", "Configure", &format!("{problem}; {stands}"));
+    }
+    if was_wrong != held.problem.is_some() {
+        // Those that it concerns say so.
+        for (namespace, name) in ctx.deliveries.directory.notification_names() {
+            ctx.wake_notification(&namespace, &name);
+        }
+    }
+    notifications::global_changed(ctx, &edited).await;
+}
+
+fn stands(held: &Held) -> &'static str {
+    if held.in_force.is_some() { "the last good one stays in force" } else { "it is left out until it can be read" }
+}
+
+/// What is wrong with the global configuration, for a Notification of this name and namespace that it may concern.
+pub(super) fn concern(ctx: &Context, namespace: &str, name: &str) -> Option<String> {
+    let held = ctx.globals.held();
+    let stands = stands(&held);
+    let Held { in_force, problem } = held;
+    let concerns = in_force.as_ref().is_none_or(|global| global.concerns(name, namespace));
+    problem.filter(|_| concerns).map(|problem| format!("ConfigMap {}: {problem}; {stands}", ctx.globals.config_map))
+}

@@ -1,0 +1,135 @@
+//! What a schema asks of an object, and what it does not know.
+
+use std::collections::HashSet;
+
+use jsonschema::error::ValidationErrorKind;
+use jsonschema::paths::LocationSegment;
+use jsonschema::{PatternOptions, ValidationError, Validator};
+use serde_json::Value;
+
+use super::field::{below, entry};
+use super::fields::unknown;
+use crate::config::nearest;
+
+/// Field and message of what does not fit.
+pub type Misfit = (String, String);
+
+/// A schema, ready to be held against objects.
+pub struct Structure {
+    /// As it was given.
+    pub schema: Value,
+    validator: Validator,
+}
+
+/// The schema cannot be used: a bug, which a test would find.
+#[derive(Debug, thiserror::Error)]
+#[error("not a schema: {0}")]
+pub struct NotASchema(String);
+
+impl Structure {
+    /// Compiles a schema.
+    pub fn new(schema: Value) -> Result<Self, NotASchema> {
+        let options = jsonschema::options().with_pattern_options(PatternOptions::regex());
+        let validator = options.build(&schema).map_err(|e| NotASchema(e.to_string()))?;
+        Ok(Self { schema, validator })
+    }
+
+    /// An object as the API server looks at it: fields that are null are taken for fields that are not there.
+    #[must_use]
+    pub fn without_nulls(&self, object: &Value) -> Value {
+        let mut object = object.clone();
+        drop_nulls(&mut object, &self.schema);
+        object
+    }
+
+    /// All that does not fit of an object: fields that are not known in what was `written`, what the schema refuses in `object`,
+    /// which is how that is taken, and entries of lists that stand there twice. Each field is told once.
+    #[must_use]
+    pub fn misfits(&self, written: &Value, object: &Value) -> Vec<Misfit> {
+        let mut all = unknown(written, &self.schema);
+        for (field, message) in self.validator.iter_errors(object).map(|error| structural(&error)) {
+            // What is of the wrong type is of many wrong things.
+            if !all.iter().any(|(before, _)| *before == field) {
+                all.push((field, message));
+            }
+        }
+        twice(object, &self.schema, "", &mut all);
+        all
+    }
+}
+
+fn drop_nulls(value: &mut Value, schema: &Value) {
+    match value {
+        Value::Object(fields) => {
+            let below = |name: &str| {
+                schema.get("properties").and_then(|p| p.get(name)).or_else(|| schema.get("additionalProperties"))
+            };
+            // Where only certain values may stand, null is not among them.
+            fields.retain(|name, value| !value.is_null() || below(name).is_some_and(|schema| schema.get("enum").is_some()));
+            for (name, value) in fields {
+                drop_nulls(value, below(name).unwrap_or(&Value::Null));
+            }
+        }
+        Value::Array(items) => {
+            for item in items {
+                drop_nulls(item, schema.get("items").unwrap_or(&Value::Null));
+            }
+        }
+        _ => {}
+    }
+}
+
+/// Field and message of what the schema refuses.
+fn structural(error: &ValidationError<'_>) -> (String, String) {
+    let path = error.instance_path().segments().fold(String::new(), |path, segment| match segment {
+        LocationSegment::Property(name) => below(&path, &name),
+        LocationSegment::Index(index) => entry(&path, index),
+    });
+    match error.kind() {
+        ValidationErrorKind::Required { property } => {
+            (below(&path, property.as_str().unwrap_or_default()), "is missing: set it".to_owned())
+        }
+        ValidationErrorKind::Enum { options } => (path, one_of(error.instance(), options)),
+        _ if error.instance().is_object() || error.instance().is_array() => (path, error.masked_with("this").to_string()),
+        _ => (path, error.to_string()),
+    }
+}
+
+fn one_of(given: &Value, options: &Value) -> String {
+    let names: Vec<&str> = options.as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+    match given.as_str().and_then(|given| nearest(given, names.iter().copied())) {
+        Some(nearest) => format!("{given} is not known; did you mean {nearest}?"),
+        None => format!("{given} is not one of {}", names.join(", ")),
+    }
+}
+
+/// Entries of lists that the API server takes for maps, with the same keys.
+fn twice(value: &Value, schema: &Value, path: &str, said: &mut Vec<Misfit>) {
+    match value {
+        Value::Object(fields) => {
+            let known = schema.get("properties").and_then(Value::as_object);
+            for (name, value) in fields {
+                if let Some(schema) = known.and_then(|k| k.get(name)) {
+                    twice(value, schema, &below(path, name), said);
+                }
+            }
+        }
+        Value::Array(items) => {
+            let keys = schema.get("x-kubernetes-list-map-keys").and_then(Value::as_array);
+            let mut seen = HashSet::new();
+            for (index, item) in items.iter().enumerate() {
+                let field = entry(path, index);
+                if let Some(keys) = keys {
+                    let key: Vec<_> = keys.iter().filter_map(Value::as_str).map(|k| (k, item.get(k))).collect();
+                    if !seen.insert(format!("{key:?}")) {
+                        let key: Vec<_> = key.iter().filter_map(|(k, v)| Some(format!("{k} {}", (*v)?))).collect();
+                        let message = format!("stands there twice ({}); leave one out", key.join(", "));
+                        said.push((field.clone(), message));
+                    }
+                }
+                twice(item, schema.get("items").unwrap_or(&Value::Null), &field, said);
+            }
+        }
+        _ => {}
+    }
+}
