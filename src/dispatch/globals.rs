@@ -71,9 +71,10 @@ impl Globals {
         self.held.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// A reference to the ConfigMap, for Events.
-    pub(super) fn reference(&self) -> ObjectReference {
+    /// A reference to the ConfigMap, for Events; of this version, so that what is wrong with the next is told apart.
+    pub(super) fn reference(&self, version: Option<String>) -> ObjectReference {
         ObjectReference {
+            resource_version: version,
             api_version: Some("v1".to_owned()),
             kind: Some("ConfigMap".to_owned()),
             namespace: Some(self.config_map.namespace.clone()),
@@ -238,7 +239,8 @@ async fn take(ctx: &Context, found: Result<Option<&ConfigMap>, String>) {
     if let Some(problem) = worse {
         let stands = stands(&held);
         tracing::error!(config_map = %of, %problem, "the global configuration is not taken; {stands}");
-        ctx.events.warn(ctx.globals.reference(), "ConfigInvalid", "Configure", &format!("{problem}; {stands}"));
+        let regarding = ctx.globals.reference(ctx.deliveries.directory.source().version);
+        ctx.events.warn(regarding, "ConfigInvalid", "Configure", &format!("{problem}; {stands}"));
     }
     if was_wrong != held.problem.is_some() {
         // Those that it concerns say so.

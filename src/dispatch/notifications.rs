@@ -300,7 +300,7 @@ fn warn_if_worse(ctx: &Context, notification: &Notification, old: &NotificationS
 pub fn object_reference(ctx: &Context, namespace: &str, name: &str) -> Option<ObjectReference> {
     match ctx.understood.get(namespace, name) {
         Some(notification) => Some(notification.object_ref(&())),
-        None => ctx.globals.held().global().get(name).map(|_| ctx.globals.reference()),
+        None => ctx.globals.held().global().get(name).map(|_| ctx.globals.reference(None)),
     }
 }
 

@@ -26,6 +26,7 @@ mod deleted;
 mod egress;
 mod explained;
 mod faults;
+mod global;
 mod hostile;
 mod isolated;
 mod lanes;

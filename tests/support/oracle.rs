@@ -91,7 +91,7 @@ pub struct Oracle<'a> {
 impl<'a> Oracle<'a> {
     /// For everything that happened in this namespace and at this receiver.
     pub fn new(world: &'a World, receiver: &'a Receiver) -> Self {
-        let namespaces = BTreeSet::from([world.ns.clone()]);
+        let namespaces = world.namespaces().cloned().collect();
         Self { world, receivers: vec![receiver], namespaces, expected: Expected::default() }
     }
 
@@ -145,7 +145,9 @@ impl<'a> Oracle<'a> {
         let mut before = Vec::new();
         loop {
             // First what was received: what is sent has been recorded before, so nothing can be seen without its row.
-            let seen: Vec<_> = self.receivers.iter().flat_map(|r| r.log()).map(|r| seen(&r)).collect();
+            let mut seen: Vec<_> = self.receivers.iter().flat_map(|r| r.log()).map(|r| seen(&r)).collect();
+            // A lane may go from one receiver to another.
+            seen.sort_by_key(|seen| seen.at);
             let mut rows = Vec::new();
             for namespace in &self.namespaces {
                 rows.extend(self.world.deliveries_in(namespace).await.iter().map(row));

@@ -46,6 +46,8 @@ pub struct World {
     /// Where it is from.
     pub kubeconfig: PathBuf,
     fences: AtomicU32,
+    /// Another namespace in which deliveries of its pipelines are kept.
+    beside: Option<String>,
 }
 
 impl World {
@@ -62,9 +64,19 @@ impl World {
             ..Default::default()
         };
         Api::all(client.clone()).create(&PostParams::default(), &namespace).await.expect("a new namespace");
-        let world = Self { ns: ns.to_owned(), client, kubeconfig: kubeconfig.to_owned(), fences: AtomicU32::new(0) };
+        let world = Self { ns: ns.to_owned(), client, kubeconfig: kubeconfig.to_owned(), fences: AtomicU32::new(0), beside: None };
         world.deploy("fence", "0").await;
         world
+    }
+
+    /// The same, if some of its deliveries are kept in the namespace of another.
+    pub async fn beside(ns: &str, other: &Self) -> Self {
+        Self { beside: Some(other.ns.clone()), ..Self::on(&other.kubeconfig, ns).await }
+    }
+
+    /// The namespaces in which deliveries of its pipelines are kept.
+    pub fn namespaces(&self) -> impl Iterator<Item = &String> {
+        std::iter::once(&self.ns).chain(&self.beside)
     }
 
     /// The API of a kind in this namespace.
@@ -229,9 +241,14 @@ impl World {
         .await
     }
 
-    /// All deliveries of this namespace.
+    /// All deliveries of this namespace, and of its pipelines in the one beside it.
     pub async fn deliveries(&self) -> Vec<Delivery> {
-        self.deliveries_in(&self.ns).await
+        let mut all = Vec::new();
+        for namespace in self.namespaces() {
+            let those = self.deliveries_in(namespace).await.into_iter();
+            all.extend(those.filter(|d| *namespace == self.ns || d.spec.pipeline_ref.namespace == self.ns));
+        }
+        all
     }
 
     /// All deliveries of a namespace.

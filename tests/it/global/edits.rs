@@ -1,0 +1,134 @@
+//! Edits of the global configuration while Pennant runs, and while it does not.
+
+use k8s_openapi::api::core::v1::ConfigMap;
+use pennant::api::{Notification, Outcome};
+use serde_json::json;
+
+use super::{MAP, Stage, everywhere, homes, is};
+use crate::support::{Oracle, Receiver, Reply, eventually};
+
+#[tokio::test]
+async fn pending_ones_follow_and_what_is_gone_is_canceled() {
+    let stage = Stage::new("global-edits").await;
+    let Stage { system, team } = &stage;
+    let (old, new) = (Receiver::start(), Receiver::start());
+    for app in ["web", "api"] {
+        old.always(&format!("/audit/{app}"), Reply::status(503));
+    }
+    let two = |audit: &Receiver| json!([everywhere("audit", audit, json!({})), everywhere("other", &new, json!({}))]);
+    stage.configure(&json!({"notifications": two(&old)})).await;
+    team.pipeline("shop", &["dev/web", "prod/api"]).await;
+    let _pennant = stage.start().await;
+    stage.cursor("shop", "audit", "global").await;
+    stage.cursor("shop", "other", "global").await;
+    stage.ship("2").await;
+    old.wait("/audit/web", 1).await;
+    old.wait("/audit/api", 1).await;
+    // Another receiver: what waits goes there.
+    stage.configure(&json!({"notifications": two(&new)})).await;
+    new.wait("/audit/web", 1).await;
+    new.wait("/audit/api", 1).await;
+    team.fence("shop", &["audit", "other"]).await;
+    // Gone, with something pending; the other one goes on.
+    for app in ["web", "api"] {
+        new.always(&format!("/audit/{app}"), Reply::status(503));
+    }
+    stage.ship("3").await;
+    new.wait("/audit/web", 2).await;
+    new.wait("/audit/api", 2).await;
+    stage.configure(&json!({"notifications": [everywhere("other", &new, json!({}))]})).await;
+    eventually("what was pending is canceled", async || {
+        let all = team.deliveries().await;
+        let canceled = all.iter().filter(|d| d.spec.notification == "audit" && is(Outcome::Canceled)(d)).count();
+        if canceled == 2 { Ok(()) } else { Err(canceled.to_string()) }
+    })
+    .await;
+    stage.ship("4").await;
+    team.fence("shop", &["other"]).await;
+    // There again: it begins anew.
+    for app in ["web", "api"] {
+        new.always(&format!("/audit/{app}"), Reply::status(200));
+    }
+    stage.configure(&json!({"notifications": two(&new)})).await;
+    stage.cursor("shop", "audit", "global").await;
+    stage.ship("5").await;
+    team.fence("shop", &["audit", "other"]).await;
+    // Without a ConfigMap there is none.
+    system.delete::<ConfigMap>(MAP).await;
+    eventually("no cursors", async || {
+        let dispatched = team.get_pipeline("shop").await.status.and_then(|s| s.dispatched).unwrap_or_default();
+        if dispatched.cursors.is_empty() { Ok(()) } else { Err(format!("{:?}", dispatched.cursors)) }
+    })
+    .await;
+
+    let mut oracle = Oracle::new(team, &new).and(&old);
+    for target in ["dev/web", "prod/api"] {
+        oracle = oracle.lane(&format!("shop/audit/{target}"), &["Deployed 2", "Deployed 3 [Canceled]", "Deployed 5"]);
+        oracle = oracle.lane(&format!("shop/other/{target}"), &["Deployed 2", "Deployed 3", "Deployed 4", "Deployed 5"]);
+    }
+    oracle.check().await;
+}
+
+#[tokio::test]
+async fn a_notification_over_or_under_another_goes_on_with_its_cursor() {
+    let stage = Stage::new("global-over").await;
+    let Stage { system, team } = &stage;
+    let (ours, theirs) = (Receiver::start(), Receiver::start());
+    let config = json!({"notifications": [everywhere("audit", &ours, json!({}))]});
+    let over = json!({"endpoint": {"url": theirs.url("/audit/{{target.app.name}}")}});
+    stage.configure(&config).await;
+    team.pipeline("shop", &["dev/web", "prod/api"]).await;
+    let mut pennant = stage.start().await;
+    stage.cursor("shop", "audit", "global").await;
+    let mut steps = Vec::new();
+    let mut ship = async |tag: &str| {
+        stage.ship(tag).await;
+        steps.push(format!("Deployed {tag}"));
+    };
+    for app in ["web", "api"] {
+        ours.always(&format!("/audit/{app}"), Reply::status(503));
+    }
+    ship("2").await;
+    ours.wait("/audit/web", 1).await;
+    ours.wait("/audit/api", 1).await;
+    // The team lays its own over it: what waits goes there, and nothing is lost or begun anew.
+    team.notification("audit", &theirs, over.clone()).await;
+    team.fence("shop", &["audit"]).await;
+    ship("3").await;
+    team.fence("shop", &["audit"]).await;
+    assert_eq!(homes(team, "audit").await, [team.ns.clone(), system.ns.clone()]);
+    // What lies beneath goes away, while Pennant is away.
+    pennant.kill9();
+    ship_blind(&stage, "4").await;
+    system.delete::<ConfigMap>(MAP).await;
+    pennant.launch();
+    pennant.wait_ready().await;
+    let uid = team.get_notification("audit").await.metadata.uid.unwrap();
+    stage.cursor("shop", "audit", &uid).await;
+    team.observed_at("shop", "4", &["web", "api"]).await;
+    team.fence("shop", &["audit"]).await;
+    // And comes back; then the team's own goes.
+    stage.configure(&config).await;
+    stage.cursor("shop", "audit", "global").await;
+    for app in ["web", "api"] {
+        ours.always(&format!("/audit/{app}"), Reply::status(200));
+    }
+    ship("5").await;
+    team.fence("shop", &["audit"]).await;
+    team.delete::<Notification>("audit").await;
+    ship("6").await;
+    team.fence("shop", &["audit"]).await;
+    let mut oracle = Oracle::new(team, &ours).and(&theirs).after_a_crash();
+    for target in ["dev/web", "prod/api"] {
+        let steps = ["Deployed 2", "Deployed 3", "Deployed 4", "Deployed 5", "Deployed 6"];
+        oracle = oracle.lane(&format!("shop/audit/{target}"), &steps);
+    }
+    oracle.check().await;
+}
+
+/// Ships while nobody looks.
+async fn ship_blind(stage: &Stage, tag: &str) {
+    for app in ["web", "api"] {
+        stage.team.ship(app, tag).await;
+    }
+}
