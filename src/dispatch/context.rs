@@ -26,7 +26,7 @@ use crate::send::SecretWatches;
 use crate::telemetry::Metrics;
 
 /// No call takes longer.
-const CALL: Duration = Duration::from_secs(10);
+pub(super) const CALL: Duration = Duration::from_secs(10);
 
 /// After the order to stop, a pass may go on for so long.
 const LAST_WORK: Duration = Duration::from_secs(5);
@@ -105,7 +105,7 @@ impl Context {
     pub(super) fn new(given: Given, stop: CancellationToken) -> Self {
         Self {
             config_maps: ConfigMaps::new(given.client.clone(), given.lease.turns(), given.metrics.clone()),
-            globals: Globals::new(given.config_map),
+            globals: Globals::new(given.client.clone(), given.config_map),
             understood: Understood::default(),
             layers: Layers::default(),
             client: given.client,

@@ -9,11 +9,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use futures::StreamExt as _;
 use k8s_openapi::api::core::v1::{ConfigMap, ObjectReference};
 use kube::runtime::watcher::Event;
-use kube::{Api, ResourceExt as _};
+use kube::{Api, Client, ResourceExt as _};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
+use super::context::CALL;
 use super::follow::{Listed, Watched};
+use super::last_good::LastGood;
 use super::understood::{Reader, Texts, is_stale};
 use super::{Context, notifications};
 use crate::api::delivery::GLOBAL;
@@ -22,6 +24,7 @@ use crate::api::refs::ObjectName;
 use crate::config::{Edited, Global, resolve_layers};
 use crate::delivery::{Everywhere, directory};
 use crate::manifests::global::parse;
+use crate::telemetry::chain;
 use crate::telemetry::metrics::Watch;
 use crate::watch::{is_forbidden, one_in_turns};
 
@@ -32,6 +35,7 @@ const TOLD: usize = 3;
 pub(super) struct Globals {
     /// The ConfigMap.
     pub(super) config_map: ObjectName,
+    last_good: LastGood,
     held: Mutex<Held>,
     kept: Mutex<BTreeMap<String, Texts>>,
 }
@@ -62,8 +66,9 @@ pub(super) struct Taken {
 
 impl Globals {
     /// Nothing has been read yet.
-    pub(super) fn new(config_map: ObjectName) -> Self {
-        Self { config_map, held: Mutex::default(), kept: Mutex::default() }
+    pub(super) fn new(client: Client, config_map: ObjectName) -> Self {
+        let last_good = LastGood::new(client, &config_map);
+        Self { config_map, last_good, held: Mutex::default(), kept: Mutex::default() }
     }
 
     /// What is in force now.
@@ -95,17 +100,27 @@ impl Globals {
     pub(super) fn take(&self, ctx: &Context, found: Result<Option<&ConfigMap>, String>) -> Taken {
         let version = found.as_ref().ok().and_then(|object| object.as_ref()?.resource_version());
         let read = found.and_then(|object| self.read(object));
-        let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
-        let before = held.clone();
-        match read {
+        let change = |held: &mut Held| match read {
             Ok(global) => *held = Held { in_force: Some(Arc::new(global)), problem: None },
             Err(problem) => held.problem = Some(problem),
-        }
+        };
+        self.change(ctx, version, change)
+    }
+
+    /// Puts into force what was the last that could be read.
+    pub(super) fn fall_back(&self, ctx: &Context, last_good: Global) -> Taken {
+        let version = ctx.deliveries.directory.source().version;
+        self.change(ctx, version, |held| held.in_force = Some(Arc::new(last_good)))
+    }
+
+    fn change(&self, ctx: &Context, version: Option<String>, change: impl FnOnce(&mut Held)) -> Taken {
+        let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = held.clone();
+        change(&mut held);
         let now = held.clone();
         drop(held);
         ctx.metrics.config_valid(now.problem.is_none());
         let edited = match (&before.in_force, &now.in_force) {
-            (Some(old), Some(new)) if Arc::ptr_eq(old, new) => Edited::Names(BTreeSet::new()),
             (Some(old), Some(new)) => old.edited(new),
             (None, None) => Edited::Names(BTreeSet::new()),
             _ => Edited::Everything,
@@ -124,7 +139,7 @@ impl Globals {
     /// Understands what a ConfigMap holds.
     fn read(&self, object: Option<&ConfigMap>) -> Result<Global, String> {
         let Some(object) = object else { return Ok(Global::default()) };
-        let Some(text) = object.data.as_ref().and_then(|data| data.get(KEY)) else {
+        let Some(text) = text(object) else {
             return Err(format!("there is no key {KEY} in its data; add it, or delete the ConfigMap"));
         };
         parse(text, &self.config_map.namespace).map_err(|wrongs| {
@@ -234,8 +249,18 @@ pub(super) async fn watch(ctx: Arc<Context>, listed: mpsc::Sender<Listed>, stop:
 
 async fn take(ctx: &Context, found: Result<Option<&ConfigMap>, String>) {
     let was_wrong = ctx.globals.held().problem.is_some();
-    let Taken { edited, worse } = ctx.globals.take(ctx, found);
-    let (of, held) = (&ctx.globals.config_map, ctx.globals.held());
+    let text = found.as_ref().ok().map(|object| object.and_then(text).unwrap_or_default().to_owned());
+    let Taken { mut edited, worse } = ctx.globals.take(ctx, found);
+    let of = &ctx.globals.config_map;
+    let held = ctx.globals.held();
+    if held.problem.is_none() {
+        keep(ctx, &text.unwrap_or_default()).await;
+    } else if held.in_force.is_none()
+        && let Some(last_good) = last_good(ctx).await
+    {
+        edited = ctx.globals.fall_back(ctx, last_good).edited;
+    }
+    let held = ctx.globals.held();
     if let Some(problem) = worse {
         let stands = stands(&held);
         tracing::error!(config_map = %of, %problem, "the global configuration is not taken; {stands}");
@@ -249,6 +274,34 @@ async fn take(ctx: &Context, found: Result<Option<&ConfigMap>, String>) {
         }
     }
     notifications::global_changed(ctx, &edited).await;
+}
+
+/// Keeps what is in force now, for the time after a restart.
+async fn keep(ctx: &Context, text: &str) {
+    if ctx.lease.tenure().is_none() || !ctx.lease.may(CALL) {
+        return;
+    }
+    if let Err(error) = ctx.globals.last_good.keep(text).await {
+        let copy = ctx.globals.last_good.place();
+        tracing::warn!(config_map = %copy, error = %chain(&error), "the copy of the global configuration could not be kept; should the configuration be broken at the next start, there is none in force");
+    }
+}
+
+/// What was last in force before this start.
+async fn last_good(ctx: &Context) -> Option<Global> {
+    let copy = ctx.globals.last_good.place();
+    match ctx.globals.last_good.read().await {
+        Ok(text) => parse(&text?, &ctx.globals.config_map.namespace).ok(),
+        Err(error) => {
+            tracing::warn!(config_map = %copy, error = %chain(&error), "the copy of the global configuration could not be read");
+            None
+        }
+    }
+}
+
+/// What a ConfigMap holds for us.
+fn text(object: &ConfigMap) -> Option<&str> {
+    object.data.as_ref()?.get(KEY).map(String::as_str)
 }
 
 fn stands(held: &Held) -> &'static str {

@@ -15,6 +15,7 @@ pub mod derive;
 pub mod figures;
 mod follow;
 mod globals;
+mod last_good;
 mod layers;
 mod notifications;
 mod pass;

@@ -2,11 +2,10 @@
 
 use k8s_openapi::api::core::v1::ConfigMap;
 use pennant::api::conditions::{ConditionStatus, get};
-use serde_json::json;
+use serde_json::{Value, json};
 
-use super::{MAP, Stage, everywhere, is};
-use crate::support::{Oracle, Receiver, eventually};
-use pennant::api::Outcome;
+use super::{MAP, Stage, everywhere};
+use crate::support::{Oracle, Pennant, Receiver, Reply, eventually};
 
 #[tokio::test]
 async fn the_last_good_one_stays_in_force() {
@@ -72,44 +71,79 @@ async fn the_last_good_one_stays_in_force() {
     oracle.check().await;
 }
 
-#[tokio::test]
-async fn what_was_never_read_is_not_gone() {
-    let stage = Stage::new("global-unread").await;
-    let Stage { team, .. } = &stage;
+/// One cluster-wide notification whose receiver takes nothing, and one of the team.
+async fn stuck(ns: &str) -> (Stage, Receiver, Pennant, Value) {
+    let stage = Stage::new(ns).await;
     let receiver = Receiver::start();
-    receiver.always("/audit/web", crate::support::Reply::status(503));
-    receiver.always("/audit/api", crate::support::Reply::status(503));
+    answer(&receiver, 503);
     let good = json!({"notifications": [everywhere("audit", &receiver, json!({}))]});
     stage.configure(&good).await;
-    team.notification("own", &receiver, json!({})).await;
-    team.pipeline("shop", &["dev/web", "prod/api"]).await;
-    let mut pennant = stage.start().await;
+    stage.team.notification("own", &receiver, json!({})).await;
+    stage.team.pipeline("shop", &["dev/web", "prod/api"]).await;
+    let pennant = stage.start().await;
     stage.cursor("shop", "audit", "global").await;
     stage.ship("2").await;
     receiver.wait("/audit/web", 1).await;
     receiver.wait("/audit/api", 1).await;
-    team.fence("shop", &["own"]).await;
-    pennant.kill9();
+    stage.team.fence("shop", &["own"]).await;
+    (stage, receiver, pennant, good)
+}
 
-    // Pennant comes up with what it cannot read: those of teams go on, the others wait.
-    stage.configure_text("notifications: [").await;
-    pennant.launch();
-    pennant.wait_ready().await;
-    stage.warning("ConfigInvalid").await;
-    stage.ship("3").await;
-    team.fence("shop", &["own"]).await;
-    receiver.always("/audit/web", crate::support::Reply::status(200));
-    receiver.always("/audit/api", crate::support::Reply::status(200));
-    stage.ship("4").await;
-    team.fence("shop", &["own"]).await;
-    assert!(team.deliveries().await.iter().all(|d| d.spec.notification == "own" || !is(Outcome::Canceled)(d)));
-    stage.configure(&good).await;
-    team.fence("shop", &["own", "audit"]).await;
-    let mut oracle = Oracle::new(team, &receiver).after_a_crash();
+fn answer(receiver: &Receiver, status: u16) {
+    for app in ["web", "api"] {
+        receiver.always(&format!("/audit/{app}"), Reply::status(status));
+    }
+}
+
+async fn all_arrived(stage: &Stage, receiver: &Receiver) {
+    let mut oracle = Oracle::new(&stage.team, receiver).after_a_crash();
     for name in ["audit", "own"] {
         for target in ["dev/web", "prod/api"] {
             oracle = oracle.lane(&format!("shop/{name}/{target}"), &["Deployed 2", "Deployed 3", "Deployed 4"]);
         }
     }
     oracle.check().await;
+}
+
+#[tokio::test]
+async fn the_last_good_one_stays_in_force_over_a_restart() {
+    let (stage, receiver, mut pennant, _) = stuck("global-restart").await;
+    pennant.kill9();
+    stage.configure_text("notifications: [").await;
+    pennant.launch();
+    pennant.wait_ready().await;
+    let note = stage.warning("ConfigInvalid").await;
+    assert!(note.contains("not YAML") && note.contains("the last good one stays in force"), "{note}");
+    answer(&receiver, 200);
+    stage.ship("3").await;
+    stage.ship("4").await;
+    stage.team.fence("shop", &["own", "audit"]).await;
+    all_arrived(&stage, &receiver).await;
+    // Nothing is written of it without need.
+    let copy = stage.system.api::<ConfigMap>().get("pennant-config-last-good").await.unwrap();
+    assert!(copy.data.unwrap()["config.yaml"].contains("audit"));
+}
+
+#[tokio::test]
+async fn what_was_never_read_is_not_gone() {
+    let (stage, receiver, mut pennant, good) = stuck("global-unread").await;
+    let team = &stage.team;
+    pennant.kill9();
+    // Pennant comes up with what it cannot read, and the copy is gone: those of teams go on, the others wait.
+    stage.configure_text("notifications: [").await;
+    stage.system.delete::<ConfigMap>("pennant-config-last-good").await;
+    pennant.launch();
+    pennant.wait_ready().await;
+    let note = stage.warning("ConfigInvalid").await;
+    assert!(note.contains("left out until it can be read"), "{note}");
+    stage.ship("3").await;
+    team.fence("shop", &["own"]).await;
+    answer(&receiver, 200);
+    stage.ship("4").await;
+    team.fence("shop", &["own"]).await;
+    let waits = team.delivery("Deployed 2", |d| d.spec.notification == "audit").await.status.unwrap();
+    assert_eq!((waits.outcome, waits.reason.as_deref()), (None, Some("GlobalConfigInvalid")));
+    stage.configure(&good).await;
+    team.fence("shop", &["own", "audit"]).await;
+    all_arrived(&stage, &receiver).await;
 }
