@@ -6,6 +6,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, PoisonError, RwLock};
 
+pub use super::answer::{Answer, Gone};
 use super::layered::{Applied, Based, Everywhere, Layered};
 use super::record::LaneKey;
 use crate::api::DeliverySpec;
@@ -38,54 +39,6 @@ pub struct PipelineFacts {
     pub cursors: HashMap<String, String>,
 }
 
-/// What is missing for good.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Gone {
-    /// The pipeline, or it was made again under its name.
-    Pipeline,
-    /// The target, or it was made again under its name.
-    Target,
-    /// The notification, or it was made again under its name.
-    Notification,
-}
-
-impl Gone {
-    /// The reason of a canceled delivery.
-    #[must_use]
-    pub const fn reason(self) -> &'static str {
-        match self {
-            Self::Pipeline => "PipelineGone",
-            Self::Target => "TargetGone",
-            Self::Notification => "NotificationGone",
-        }
-    }
-}
-
-/// Whether a delivery may be sent now.
-#[derive(Clone, Debug)]
-pub enum Answer {
-    /// The watches have not brought everything yet.
-    NotYet,
-    /// Yes, so.
-    Send(Arc<EffectiveNotification>, Arc<PipelineFacts>),
-    /// Not as things are.
-    Wait {
-        /// For people and machines.
-        reason: &'static str,
-        /// What to do about it.
-        message: String,
-        /// For how long, if it is not a person's wish.
-        until: Option<Retry>,
-    },
-    /// Never. `sure`: by what the objects say of themselves; else by absence, which a live read must confirm.
-    Gone {
-        /// What is.
-        what: Gone,
-        /// Whether no live read is needed.
-        sure: bool,
-    },
-}
-
 /// What is known of the ConfigMap with the global configuration.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Source {
@@ -112,6 +65,8 @@ struct Known {
 
 type Labels = BTreeMap<String, String>;
 
+static NO_LABELS: Labels = Labels::new();
+
 impl Known {
     fn notification(&self, namespace: &str, name: &str) -> Option<&Based> {
         self.notifications.get(namespace)?.get(name)
@@ -131,8 +86,7 @@ impl Known {
         if let Some(layered) = self.layered.get(pipeline).and_then(|layered| layered.get(name)) {
             return layered.of(subject);
         }
-        static NONE: Labels = Labels::new();
-        self.base(namespace, name, self.pipelines.get(pipeline).map_or(&NONE, |facts| &facts.labels))
+        self.base(namespace, name, self.pipelines.get(pipeline).map_or(&NO_LABELS, |facts| &facts.labels))
     }
 }
 

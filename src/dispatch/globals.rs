@@ -291,7 +291,8 @@ async fn keep(ctx: &Context, text: &str) {
 async fn last_good(ctx: &Context) -> Option<Global> {
     let copy = ctx.globals.last_good.place();
     match ctx.globals.last_good.read().await {
-        Ok(text) => parse(&text?, &ctx.globals.config_map.namespace).ok(),
+        Ok(text) if text.is_empty() => None,
+        Ok(text) => parse(&text, &ctx.globals.config_map.namespace).ok(),
         Err(error) => {
             tracing::warn!(config_map = %copy, error = %chain(&error), "the copy of the global configuration could not be read");
             None

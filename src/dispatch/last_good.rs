@@ -34,8 +34,8 @@ pub(super) enum CopyError {
 pub(super) struct LastGood {
     client: Client,
     place: ObjectName,
-    /// What stands there, if that is known.
-    known: Mutex<Option<Option<String>>>,
+    /// What stands there, if that is known; nothing is an empty text.
+    known: Mutex<Option<String>>,
 }
 
 impl LastGood {
@@ -50,10 +50,10 @@ impl LastGood {
         &self.place
     }
 
-    /// What it says; `None`: there is none.
-    pub(super) async fn read(&self) -> Result<Option<String>, CopyError> {
+    /// What it says; empty if there is none.
+    pub(super) async fn read(&self) -> Result<String, CopyError> {
         let found = timeout(DEADLINE, self.api().get_opt(&self.place.name)).await.map_err(|_| CopyError::Timeout)??;
-        let text = found.and_then(|object| object.data?.remove(KEY));
+        let text = found.and_then(|object| object.data?.remove(KEY)).unwrap_or_default();
         self.put(Some(text.clone()));
         Ok(text)
     }
@@ -65,7 +65,7 @@ impl LastGood {
             Some(stands) => stands,
             None => self.read().await?,
         };
-        if stands.as_deref().unwrap_or_default() == text {
+        if stands == text {
             return Ok(());
         }
         // Should the answer be lost, it is read next time.
@@ -81,7 +81,7 @@ impl LastGood {
         let params = PatchParams::apply("pennant").force();
         let patch = Patch::Apply(&object);
         timeout(DEADLINE, self.api().patch(&self.place.name, &params, &patch)).await.map_err(|_| CopyError::Timeout)??;
-        self.put(Some(Some(text.to_owned())));
+        self.put(Some(text.to_owned()));
         Ok(())
     }
 
@@ -89,7 +89,7 @@ impl LastGood {
         Api::namespaced(self.client.clone(), &self.place.namespace)
     }
 
-    fn put(&self, known: Option<Option<String>>) {
+    fn put(&self, known: Option<String>) {
         *self.known.lock().unwrap_or_else(PoisonError::into_inner) = known;
     }
 }

@@ -40,8 +40,8 @@ pub fn parse(text: &str, namespace: &str) -> Result<Global, Vec<Wrong>> {
     let mut documents = read(text).into_iter();
     let document = match (documents.next(), documents.next()) {
         (None, _) => return Ok(Global::default()),
-        (Some(document), None) => document.map_err(|broken| vec![not_yaml(broken)])?,
-        (Some(Err(broken)), _) | (_, Some(Err(broken))) => return Err(vec![not_yaml(broken)]),
+        (Some(document), None) => document.map_err(|broken| vec![not_yaml(&broken)])?,
+        (Some(Err(broken)), _) | (_, Some(Err(broken))) => return Err(vec![not_yaml(&broken)]),
         (Some(_), Some(Ok(second))) => {
             let message = "a second document; the global configuration is one".to_owned();
             return Err(vec![Wrong { place: second.place(""), field: String::new(), message }]);
@@ -70,7 +70,7 @@ fn wrong(document: &Document, (field, message): (String, String)) -> Wrong {
     Wrong { place: document.place(&field), field, message }
 }
 
-fn not_yaml(broken: Broken) -> Wrong {
+fn not_yaml(broken: &Broken) -> Wrong {
     Wrong { place: broken.place, field: String::new(), message: format!("not YAML: {}", broken.problem) }
 }
 

@@ -1,16 +1,18 @@
-//! The metric families, and the handle through which the rooms feed them.
+//! The metric families, and the handle through which the rooms feed them. What their labels may say is in [`super::labels`].
 
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use prometheus_client::encoding::{EncodeLabelSet, EncodeLabelValue, LabelValueEncoder};
+use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::{Registry, Unit};
+
+pub use super::labels::{ApiWrite, AttemptClass, LaneState, Lease, Outcome, Removal, Watch, WriteResult};
 
 /// The media type of [`Metrics::encode`].
 pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -19,158 +21,6 @@ pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; cha
 const REQUEST_SECONDS: [f64; 13] = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0, 15.0, 60.0];
 /// Upper bounds in seconds from a change to the first attempt to tell of it, which can wait for those before it.
 const FIRST_ATTEMPT_SECONDS: [f64; 13] = [0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0, 15.0, 60.0, 300.0, 1800.0, 7200.0];
-
-/// A closed set of label values: an enum whose variants have one word each.
-macro_rules! label_value {
-    ($(#[$doc:meta])* $name:ident { $($(#[$variant_doc:meta])* $variant:ident => $word:literal),+ $(,)? }) => {
-        $(#[$doc])*
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-        pub enum $name {
-            $($(#[$variant_doc])* $variant),+
-        }
-
-        impl $name {
-            /// All values.
-            pub const ALL: &[Self] = &[$(Self::$variant),+];
-
-            /// The value of the label.
-            #[must_use]
-            pub const fn as_str(self) -> &'static str {
-                match self { $(Self::$variant => $word),+ }
-            }
-        }
-
-        impl EncodeLabelValue for $name {
-            fn encode(&self, encoder: &mut LabelValueEncoder<'_>) -> Result<(), fmt::Error> {
-                EncodeLabelValue::encode(&self.as_str(), encoder)
-            }
-        }
-    };
-}
-
-label_value! {
-    /// How a delivery ended.
-    Outcome {
-        /// The receiver answered 2xx.
-        Delivered => "Delivered",
-        /// Given up.
-        Parked => "Parked",
-        /// What it was about is gone.
-        Canceled => "Canceled",
-        /// A later one was sent in its place.
-        Superseded => "Superseded",
-    }
-}
-
-label_value! {
-    /// Why a settled delivery is no longer kept.
-    Removal {
-        /// There are enough newer ones in its lane.
-        PerLane => "per_lane",
-        /// It is old.
-        MaxAge => "max_age",
-        /// There are too many in the whole cluster.
-        Cap => "cap",
-    }
-}
-
-label_value! {
-    /// What came of an attempt.
-    AttemptClass {
-        /// The answer was 2xx.
-        Success => "2xx",
-        /// The answer was 3xx, which is not followed.
-        Redirect => "3xx",
-        /// The answer was 4xx.
-        Refused => "4xx",
-        /// The answer was 5xx, or a status that HTTP does not define.
-        ServerError => "5xx",
-        /// No answer: name, connection, TLS or time limit.
-        Network => "network",
-        /// No request was made.
-        NotSent => "not_sent",
-    }
-}
-
-label_value! {
-    /// What a lane does.
-    LaneState {
-        /// Its head can be sent.
-        Ready => "ready",
-        /// Its head is being sent.
-        InFlight => "in_flight",
-        /// Its head waits for its next attempt.
-        Waiting => "waiting",
-        /// Its head waits for something to be mended.
-        Blocked => "blocked",
-        /// Its head can be sent when the notification's rate allows.
-        RateLimited => "rate_limited",
-        /// Its head can be sent when its receiver can be reached.
-        Unreachable => "unreachable",
-    }
-}
-
-label_value! {
-    /// What is written to the API server.
-    ApiWrite {
-        /// `Pipeline.status` but for `dispatched`.
-        PipelineStatus => "pipeline_status",
-        /// `Pipeline.status.dispatched`.
-        Dispatched => "dispatched",
-        /// A new Delivery.
-        DeliveryCreate => "delivery_create",
-        /// What became of a Delivery.
-        DeliveryStatus => "delivery_status",
-        /// A Delivery that was kept long enough.
-        DeliveryDelete => "delivery_delete",
-        /// `Notification.status`.
-        NotificationStatus => "notification_status",
-        /// An Event.
-        Event => "event",
-    }
-}
-
-label_value! {
-    /// What the API server said to a write.
-    WriteResult {
-        /// Done.
-        Ok => "ok",
-        /// Somebody else was first.
-        Conflict => "conflict",
-        /// Refused, or no answer.
-        Error => "error",
-    }
-}
-
-label_value! {
-    /// What is watched.
-    Watch {
-        /// Pipelines.
-        Pipelines => "pipelines",
-        /// Notifications.
-        Notifications => "notifications",
-        /// Deliveries.
-        Deliveries => "deliveries",
-        /// Application objects.
-        ApplicationObjects => "application_objects",
-        /// Secrets that are referred to.
-        Secrets => "secrets",
-        /// ConfigMaps that hold templates.
-        ConfigMaps => "config_maps",
-        /// The ConfigMap with the global configuration.
-        GlobalConfig => "global_config",
-    }
-}
-
-label_value! {
-    /// Which Lease.
-    Lease {
-        /// That of the pipeline controller.
-        Pipeline => "pennant-pipeline",
-        /// That of the dispatcher.
-        Dispatch => "pennant-dispatch",
-    }
-}
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct OutcomeLabels {

@@ -8,6 +8,7 @@
 //! Labels come from closed sets (enums), so that the number of series is known when the program is written.
 
 mod chain;
+pub mod labels;
 pub mod logging;
 pub mod metrics;
 

@@ -24,7 +24,13 @@ async fn the_last_good_one_stays_in_force() {
     // Misspelt, in the third line.
     stage.configure_text("notifications:\n  - name: audit\n    endpont: {url: \"https://example.com\"}\n").await;
     let note = stage.warning("ConfigInvalid").await;
-    for word in ["config.yaml", "line 3, column 5", "notifications[0].endpont", "did you mean endpoint?", "last good one stays in force"] {
+    for word in [
+        "config.yaml",
+        "line 3, column 5",
+        "notifications[0].endpont",
+        "did you mean endpoint?",
+        "last good one stays in force",
+    ] {
         assert!(note.contains(word), "{note}");
     }
     eventually("the metric", async || {
