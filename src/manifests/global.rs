@@ -124,7 +124,7 @@ notifications:
                 "notifications:\n  - name: a\n    endpoint: {ulr: x, url: 5}\n    triggers: [{type: Deploy}]\n",
                 &[
                     "line 3, column 16: notifications[0].endpoint.ulr: there is no such field; did you mean url?",
-                    "line 3, column 24: notifications[0].endpoint.url: 5 is not of type \"string\"",
+                    "line 3, column 24: notifications[0].endpoint.url: this is not of type \"string\"",
                     "line 4, column 17: notifications[0].triggers[0].type: \"Deploy\" is not known; did you mean Deployed?",
                 ],
             ),
@@ -146,6 +146,9 @@ notifications:
                 assert_eq!(found, expected);
             }
         }
+        let long = "tok".repeat(2000);
+        let secret = errors(&format!("defaults:\n  endpoint:\n    headers: {{Authorization: {long}}}\n"));
+        assert!(secret[0].contains("defaults.endpoint.headers") && !secret[0].contains("tok"), "{secret:?}");
         let broken = errors("defaults: {\n");
         assert!(broken[0].starts_with("line ") && broken[0].contains("not YAML"), "{broken:?}");
         let twice = errors("defaults: {}\ndefaults: {}\n");

@@ -7,7 +7,7 @@ use jsonschema::paths::LocationSegment;
 use jsonschema::{PatternOptions, ValidationError, Validator};
 use serde_json::Value;
 
-use super::field::{below, entry};
+use super::field::{below, entry, steps};
 use super::fields::unknown;
 use crate::config::nearest;
 
@@ -90,9 +90,17 @@ fn structural(error: &ValidationError<'_>) -> (String, String) {
             (below(&path, property.as_str().unwrap_or_default()), "is missing: set it".to_owned())
         }
         ValidationErrorKind::Enum { options } => (path, one_of(error.instance(), options)),
-        _ if error.instance().is_object() || error.instance().is_array() => (path, error.masked_with("this").to_string()),
+        _ if error.instance().is_object() || error.instance().is_array() || may_be_secret(&path) => {
+            let message = error.masked_with("this").to_string();
+            (path, message)
+        }
         _ => (path, error.to_string()),
     }
+}
+
+/// Whether credentials may stand there, as people do write them: what is wrong with them is told without them.
+fn may_be_secret(field: &str) -> bool {
+    steps(field).any(|step| ["url", "headers", "parameters", "body"].contains(&step))
 }
 
 fn one_of(given: &Value, options: &Value) -> String {

@@ -195,11 +195,12 @@ async fn what_it_counts_has_names_and_labels_that_stay() {
     assert_eq!(after["pennant_deliveries_total{outcome=\"Delivered\"}"], 2.0);
 }
 
-const FAMILIES: [(&str, &str); 14] = [
+const FAMILIES: [(&str, &str); 15] = [
     ("pennant_api_writes", "counter"),
     ("pennant_attempts", "counter"),
     ("pennant_build", "info"),
     ("pennant_change_to_first_attempt_seconds", "histogram"),
+    ("pennant_config_valid", "gauge"),
     ("pennant_deliveries", "counter"),
     ("pennant_deliveries_kept", "gauge"),
     ("pennant_deliveries_pending", "gauge"),

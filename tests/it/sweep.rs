@@ -18,7 +18,7 @@ use tokio_rustls::TlsAcceptor;
 
 use crate::support::pennant::{Options, command};
 use crate::support::tls::{Authority, Pair, params};
-use crate::support::{Oracle, Pennant, Receiver, World};
+use crate::support::{Oracle, Pennant, Receiver, World, eventually, world};
 
 /// What is put into Secrets, and must not be seen anywhere else. Hosts are secret where the whole URL is.
 const VALUES: [&str; 16] = [
@@ -172,7 +172,18 @@ async fn notifications(
     notify(world, ours, "control", json!({"url": open, "auth": basic("control")})).await;
     notify(world, ours, "spoilt", json!({"url": open, "auth": token("spoilt")})).await;
     notify(world, ours, "no-hmac", json!({"url": open, "signing": signing("no-hmac")})).await;
+    // The controller's own namespace is this one, too.
+    let mut everywhere = world::notification("everywhere", &open, json!({}))["spec"].take();
+    let own = json!({"name": "everywhere", "endpoint": {
+        "headers": {"Authorization": format!("Bearer {}", VALUES[12])}, "signing": signing("hmac"),
+    }});
+    json_patch::merge(&mut everywhere, &own);
+    let config = json!({"notifications": [everywhere]}).to_string();
+    let map = json!({"metadata": {"name": "pennant-config"}, "data": {"config.yaml": config}});
+    world.create::<k8s_openapi::api::core::v1::ConfigMap>(map).await;
+    world.notification("everywhere", ours, json!({"endpoint": {"url": null}, "template": null})).await;
     vec![
+        ("everywhere", "ReceiverError"),
         ("url", "ReceiverError"),
         ("token", "ReceiverError"),
         ("header", "ConnectionFailed"),
@@ -217,6 +228,8 @@ async fn seen(world: &World, names: &[(&str, &str)]) -> Vec<(String, String)> {
     let ns = world.ns.as_str();
     let mut told = vec![vec!["audit", "-n", ns, "-o", "json"]];
     told.extend(names.iter().map(|(name, _)| vec!["render", name, "-n", ns, "-o", "json", "--allow-http"]));
+    told.push(vec!["explain", "shop", "-n", ns, "--controller-namespace", ns, "-o", "json", "--allow-http"]);
+    told.push(vec!["explain", "shop", "-n", ns, "--controller-namespace", ns, "--allow-http"]);
     for args in told {
         let output = command(world, &args).await;
         let text = [output.stdout, output.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).concat();
@@ -260,9 +273,15 @@ async fn no_secret_is_seen_anywhere_however_loud_the_log() {
     let trusted = ("SSL_CERT_FILE", bundle.display().to_string());
     let options = Options { env: vec![loud.clone(), trusted.clone()], ..Options::of(&world) };
     let mut pennant = Pennant::with(&world, options).await;
-    for (name, _) in &notifications {
+    for (name, _) in notifications.iter().filter(|(name, _)| *name != "everywhere") {
         world.cursor("shop", name).await;
     }
+    eventually("the cursor of everywhere", async || {
+        let dispatched = world.get_pipeline("shop").await.status.and_then(|s| s.dispatched).unwrap_or_default();
+        let begun = dispatched.cursors.iter().any(|c| c.notification == "everywhere" && c.uid == "global");
+        if begun { Ok(()) } else { Err(format!("{:?}", dispatched.cursors)) }
+    })
+    .await;
     world.ship("web", "2").await;
     all_have(&world, "Deployed 2", &notifications).await;
     world.warning("control", "DeliveryWaits").await;
