@@ -175,7 +175,7 @@ impl Engine {
             Command::Look(scope) => {
                 let keys: Vec<_> = self.lanes.keys().filter(|key| scope.covers(key)).cloned().collect();
                 // Another URL or template may be what the receiver wanted; a label of the pipeline hardly is.
-                let retry = matches!(scope, Scope::Notification(..) | Scope::Names(_) | Scope::Layers(_));
+                let retry = !matches!(scope, Scope::All | Scope::Pipeline(_));
                 for key in keys {
                     self.changed(&key, retry);
                 }

@@ -63,6 +63,8 @@ const QUEUE: usize = 1024;
 pub enum Scope {
     /// All of them.
     All,
+    /// All of them, because what notifications mean has changed.
+    Meanings,
     /// Those of one pipeline, by uid.
     Pipeline(String),
     /// The same, because its layers over notifications have changed.
@@ -76,7 +78,7 @@ pub enum Scope {
 impl Scope {
     fn covers(&self, key: &LaneKey) -> bool {
         match self {
-            Self::All => true,
+            Self::All | Self::Meanings => true,
             Self::Pipeline(uid) | Self::Layers(uid) => key.pipeline == *uid,
             Self::Notification(namespace, name) => key.notification == *name && key.namespace == *namespace,
             Self::Names(names) => names.contains(&key.notification),

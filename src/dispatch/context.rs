@@ -18,7 +18,7 @@ use super::standing::Standing;
 use super::understood::Understood;
 use crate::api::delivery::PipelineRef;
 use crate::api::refs::ObjectName;
-use crate::delivery::{Deliveries, Wakes};
+use crate::delivery::{Deliveries, PipelineFacts, Wakes};
 use crate::gate::Gate;
 use crate::lease::Lease;
 use crate::report::events::Events;
@@ -180,10 +180,12 @@ impl Context {
         }
     }
 
-    /// Has all pipelines looked at: the global configuration may be about each.
-    pub(super) fn wake_all_pipelines(&self) {
+    /// Has all pipelines looked at of which this is so.
+    pub(super) fn wake_pipelines(&self, wanted: impl Fn(&PipelineFacts) -> bool) {
         for (_, pipeline) in self.deliveries.directory.pipelines_but(|_| false) {
-            self.wake_pipeline(&pipeline.namespace, &pipeline.name);
+            if wanted(&pipeline) {
+                self.wake_pipeline(&pipeline.namespace, &pipeline.name);
+            }
         }
     }
 

@@ -248,7 +248,7 @@ pub(super) async fn watch(ctx: Arc<Context>, listed: mpsc::Sender<Listed>, stop:
 }
 
 async fn take(ctx: &Context, found: Result<Option<&ConfigMap>, String>) {
-    let was_wrong = ctx.globals.held().problem.is_some();
+    let before = ctx.globals.held();
     let text = found.as_ref().ok().map(|object| object.and_then(text).unwrap_or_default().to_owned());
     let Taken { mut edited, worse } = ctx.globals.take(ctx, found);
     let of = &ctx.globals.config_map;
@@ -267,13 +267,13 @@ async fn take(ctx: &Context, found: Result<Option<&ConfigMap>, String>) {
         let regarding = ctx.globals.reference(ctx.deliveries.directory.source().version);
         ctx.events.warn(regarding, "ConfigInvalid", "Configure", &format!("{problem}; {stands}"));
     }
-    if was_wrong != held.problem.is_some() {
+    if before.problem.is_some() != held.problem.is_some() {
         // Those that it concerns say so.
         for (namespace, name) in ctx.deliveries.directory.notification_names() {
             ctx.wake_notification(&namespace, &name);
         }
     }
-    notifications::global_changed(ctx, &edited).await;
+    notifications::global_changed(ctx, &before.global(), &edited).await;
 }
 
 /// Keeps what is in force now, for the time after a restart.

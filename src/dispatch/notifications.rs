@@ -22,7 +22,7 @@ use crate::api::conditions::{ConditionStatus, READY, get};
 use crate::api::credentials::SecretName;
 use crate::api::refs::{ConfigMapKey, ObjectName};
 use crate::api::{self, Notification, NotificationStatus, now};
-use crate::config::{Edited, EffectiveNotification, PipelineSelector};
+use crate::config::{Edited, EffectiveNotification, Global, PipelineSelector};
 use crate::delivery::Scope;
 use crate::report::status::{self, StatusError};
 use crate::send::NotSent;
@@ -115,8 +115,8 @@ pub async fn config_map_changed(ctx: &Context, config_map: &ObjectName) {
     look_at_layers(ctx, layered).await;
 }
 
-/// The global configuration has changed: what lies over it is understood again.
-pub async fn global_changed(ctx: &Context, edited: &Edited) {
+/// The global configuration has changed from what it was `before`: what lies over it is understood again.
+pub async fn global_changed(ctx: &Context, before: &Global, edited: &Edited) {
     if *edited == Edited::Names(BTreeSet::new()) {
         return;
     }
@@ -127,10 +127,13 @@ pub async fn global_changed(ctx: &Context, edited: &Edited) {
         ctx.wake_notification(&namespace, &name);
     }
     match edited {
-        Edited::Names(names) => look_everywhere(ctx, names.clone()).await,
+        Edited::Names(names) => {
+            wake_meant(ctx, before, names);
+            look_everywhere(ctx, names.clone()).await;
+        }
         Edited::Everything => {
-            ctx.wake_all_pipelines();
-            ctx.deliveries.look(Scope::All).await;
+            ctx.wake_pipelines(|_| true);
+            ctx.deliveries.look(Scope::Meanings).await;
         }
     }
     look_at_layers(ctx, layered).await;
@@ -141,8 +144,14 @@ async fn look_everywhere(ctx: &Context, names: BTreeSet<String>) {
     if names.is_empty() {
         return;
     }
-    ctx.wake_all_pipelines();
+    wake_meant(ctx, &ctx.globals.held().global(), &names);
     ctx.deliveries.look(Scope::Names(names)).await;
+}
+
+/// Has the pipelines looked at for which any cluster-wide notification of these names is.
+fn wake_meant(ctx: &Context, global: &Global, names: &BTreeSet<String>) {
+    let reaches: Vec<_> = names.iter().filter_map(|name| global.get(name)).map(|everywhere| &everywhere.reach).collect();
+    ctx.wake_pipelines(|p| reaches.iter().any(|reach| reach.selects(&p.namespace, &p.labels)));
 }
 
 /// Has everything looked at that the layers of these pipelines decide.
