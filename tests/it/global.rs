@@ -4,6 +4,7 @@
 mod broken;
 mod edits;
 mod kept;
+mod lives;
 
 use k8s_openapi::api::core::v1::ConfigMap;
 use k8s_openapi::api::events::v1::Event;
