@@ -182,6 +182,11 @@ pub fn fold(layers: &[Layer], mut see: impl FnMut(&Folded)) -> Result<Folded, Pr
     for (index, layer) in layers.iter().enumerate() {
         folded.sources.push((layer.source.clone(), layer.namespace.clone()));
         for pointer in &layer.remove {
+            if pointer.split('/').nth(1) == Some("pipelineSelector") {
+                let message =
+                    format!("{pointer:?} in {}: which pipelines it is for cannot be taken away; leave it out", layer.source);
+                return Err(Problem::invalid("remove", message));
+            }
             folded.take_away(pointer).ok_or_else(|| {
                 let message =
                     format!("{pointer:?} in {} is not a JSON Pointer such as /endpoint/headers/X-Team", layer.source);
