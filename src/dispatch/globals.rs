@@ -273,7 +273,7 @@ async fn take(ctx: &Context, found: Result<Option<&ConfigMap>, String>) {
             ctx.wake_notification(&namespace, &name);
         }
     }
-    notifications::global_changed(ctx, &before.global(), &edited).await;
+    notifications::global_changed(ctx, &before, &edited).await;
 }
 
 /// Keeps what is in force now, for the time after a restart.

@@ -16,7 +16,7 @@ use kube::{Resource as _, ResourceExt as _};
 use super::Context;
 use super::figures::{self, Known};
 use super::follow::Followed;
-use super::globals;
+use super::globals::{self, Held};
 use super::troubles::{Wrong, defined_wrong};
 use crate::api::conditions::{ConditionStatus, READY, get};
 use crate::api::credentials::SecretName;
@@ -115,8 +115,8 @@ pub async fn config_map_changed(ctx: &Context, config_map: &ObjectName) {
     look_at_layers(ctx, layered).await;
 }
 
-/// The global configuration has changed from what it was `before`: what lies over it is understood again.
-pub async fn global_changed(ctx: &Context, before: &Global, edited: &Edited) {
+/// The global configuration has changed from what was held `before`: what lies over it is understood again.
+pub(super) async fn global_changed(ctx: &Context, before: &Held, edited: &Edited) {
     if *edited == Edited::Names(BTreeSet::new()) {
         return;
     }
@@ -128,12 +128,14 @@ pub async fn global_changed(ctx: &Context, before: &Global, edited: &Edited) {
     }
     match edited {
         Edited::Names(names) => {
-            wake_meant(ctx, before, names);
+            wake_meant(ctx, &before.global(), names);
             look_everywhere(ctx, names.clone()).await;
         }
         Edited::Everything => {
             ctx.wake_pipelines(|_| true);
-            ctx.deliveries.look(Scope::Meanings).await;
+            // Read for the first time, it is no news: what waits for its next attempt waits on.
+            let first = before.in_force.is_none() && before.problem.is_none();
+            ctx.deliveries.look(if first { Scope::All } else { Scope::Meanings }).await;
         }
     }
     look_at_layers(ctx, layered).await;
