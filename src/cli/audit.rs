@@ -6,6 +6,7 @@ use std::pin::pin;
 use clap::{Args, ValueEnum};
 use futures::{Stream, StreamExt as _};
 
+use super::shared::Place;
 use crate::api::{Time, now};
 use crate::audit::{AuditError, Filter, Row, Wanted, changes, rows};
 use crate::telemetry::chain;
@@ -33,15 +34,11 @@ pub(super) struct AuditArgs {
     /// How it is printed.
     #[arg(short, long, default_value = "table")]
     output: Output,
-    /// The namespace [default: that of the kubeconfig].
-    #[arg(short, long, conflicts_with = "all_namespaces")]
-    namespace: Option<String>,
+    #[command(flatten)]
+    place: Place,
     /// All namespaces.
-    #[arg(short = 'A', long)]
+    #[arg(short = 'A', long, conflicts_with = "namespace")]
     all_namespaces: bool,
-    /// The context of the kubeconfig to use.
-    #[arg(long, env = "PENNANT_CONTEXT")]
-    context: Option<String>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -69,8 +66,8 @@ pub(super) fn span(text: &str) -> Result<jiff::SignedDuration, String> {
 
 /// Prints the deliveries that are asked for.
 pub(super) async fn audit(args: AuditArgs) -> anyhow::Result<()> {
-    let client = crate::app::client(args.context.as_deref()).await?;
-    let own = args.namespace.clone().unwrap_or_else(|| client.default_namespace().to_owned());
+    let client = args.place.client().await?;
+    let own = args.place.namespace(&client);
     let namespace = Some(own.as_str()).filter(|_| !args.all_namespaces);
     let since = args.since.map(|span| now().checked_sub(span)).transpose()?;
     let filter = Filter { pipeline: args.pipeline, notification: args.notification, state: args.outcome, since };

@@ -4,7 +4,8 @@ use std::io::Write as _;
 
 use clap::{Args, ValueEnum};
 
-use crate::preview::{explain as explain_all, live};
+use super::shared::{Installation, Place};
+use crate::preview::{Asked, Known, explain as explain_all, live};
 
 #[derive(Debug, Args)]
 pub(super) struct ExplainArgs {
@@ -18,18 +19,10 @@ pub(super) struct ExplainArgs {
     /// How it is printed.
     #[arg(short, long, default_value = "yaml")]
     output: Output,
-    /// The namespace of the Pipeline [default: that of the kubeconfig].
-    #[arg(short, long)]
-    namespace: Option<String>,
-    /// What the local cluster is called in the names of targets.
-    #[arg(long, env = "PENNANT_CLUSTER_NAME", default_value = "in-cluster")]
-    cluster_name: String,
-    /// Allow http to any host, as `pennant run --allow-http` does.
-    #[arg(long, env = "PENNANT_ALLOW_HTTP")]
-    allow_http: bool,
-    /// The context of the kubeconfig to use.
-    #[arg(long, env = "PENNANT_CONTEXT")]
-    context: Option<String>,
+    #[command(flatten)]
+    place: Place,
+    #[command(flatten)]
+    installation: Installation,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -40,14 +33,21 @@ enum Output {
     Json,
 }
 
-/// Reads the pipeline and the Notifications of its namespace, and nothing else: no Secrets.
+/// Reads the pipeline, the Notifications of its namespace and the global configuration, and nothing else: no Secrets.
 pub(super) async fn explain(args: ExplainArgs) -> anyhow::Result<()> {
-    let client = crate::app::client(args.context.as_deref()).await?;
-    let namespace = args.namespace.unwrap_or_else(|| client.default_namespace().to_owned());
+    let ExplainArgs { place, installation, .. } = &args;
+    let client = place.client().await?;
+    let namespace = place.namespace(&client);
     let pipeline = live::pipeline(&client, &namespace, &args.pipeline).await?;
-    let notifications = live::notifications(&client, &namespace).await?;
-    let (name, target) = (args.notification.as_deref(), args.target.as_deref());
-    let all = explain_all(&pipeline, &notifications, name, target, &args.cluster_name, args.allow_http)?;
+    let known = Known {
+        notifications: &live::notifications(&client, &namespace).await?,
+        global: &installation.global(&client).await?,
+        config_map: &installation.config_map(),
+        cluster: &installation.cluster_name,
+        allow_http: installation.allow_http,
+    };
+    let asked = Asked { notification: args.notification.as_deref(), target: args.target.as_deref() };
+    let all = explain_all(&pipeline, &known, asked)?;
     let mut out = std::io::stdout().lock();
     match args.output {
         Output::Json => writeln!(out, "{}", serde_json::to_string_pretty(&all)?)?,

@@ -8,6 +8,7 @@ use anyhow::Context as _;
 use clap::{Args, ValueEnum};
 
 use super::files::read;
+use super::shared::Installation;
 use crate::lint::{Options, Report, lint as check};
 
 #[derive(Debug, Args)]
@@ -21,12 +22,8 @@ pub(super) struct LintArgs {
     /// The namespace of objects that name none.
     #[arg(short, long, default_value = "default")]
     namespace: String,
-    /// What the local cluster is called in the names of targets.
-    #[arg(long, env = "PENNANT_CLUSTER_NAME", default_value = "in-cluster")]
-    cluster_name: String,
-    /// Allow http to any host, as `pennant run --allow-http` does.
-    #[arg(long, env = "PENNANT_ALLOW_HTTP")]
-    allow_http: bool,
+    #[command(flatten)]
+    installation: Installation,
     /// Refuse targets outside the pipeline's own namespace, as `pennant run --no-cross-namespace-refs` does.
     #[arg(long, env = "PENNANT_NO_CROSS_NAMESPACE_REFS")]
     no_cross_namespace_refs: bool,
@@ -51,8 +48,9 @@ pub(super) fn lint(args: LintArgs) -> anyhow::Result<()> {
     }
     let options = Options {
         namespace: args.namespace,
-        cluster_name: args.cluster_name,
-        allow_http: args.allow_http,
+        config_map: args.installation.config_map(),
+        cluster_name: args.installation.cluster_name,
+        allow_http: args.installation.allow_http,
         cross_namespace_refs: !args.no_cross_namespace_refs,
     };
     let report = check(&files, &options)?;

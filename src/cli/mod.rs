@@ -10,6 +10,7 @@ mod lint;
 mod proxy;
 mod redeliver;
 mod render;
+mod shared;
 mod templates;
 
 use std::io::Write as _;
@@ -37,7 +38,7 @@ enum Command {
     /// Print the custom resource definitions as YAML.
     Crds,
     /// Check manifests without a cluster: schema, rules, templates, triggers.
-    Lint(lint::LintArgs),
+    Lint(Box<lint::LintArgs>),
     /// Show what a Notification would send, with secrets masked.
     Render(Box<render::RenderArgs>),
     /// Show what holds for a pipeline's targets, with the layer that wrote each field.
@@ -119,7 +120,7 @@ impl Cli {
         let result = match self.command {
             Command::Run(args) => run(*args),
             Command::Crds => crds(),
-            Command::Lint(args) => lint::lint(args),
+            Command::Lint(args) => lint::lint(*args),
             Command::Render(args) => on_one_thread(render::render(*args)),
             Command::Explain(args) => on_one_thread(explain::explain(*args)),
             Command::Templates(args) => templates::templates(&args),
@@ -203,6 +204,31 @@ mod tests {
             &["run", "--log-format", "xml"],
             &["fly"],
         ] {
+            assert!(Cli::try_parse_from(std::iter::once(&"pennant").chain(bad)).is_err(), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn what_commands_share_has_the_same_variables() {
+        let mut command = Cli::command();
+        let shared = [
+            ("cluster_name", "PENNANT_CLUSTER_NAME"),
+            ("allow_http", "PENNANT_ALLOW_HTTP"),
+            ("config_map", "PENNANT_CONFIG_MAP"),
+            ("controller_namespace", "PENNANT_CONTROLLER_NAMESPACE"),
+            ("context", "PENNANT_CONTEXT"),
+        ];
+        for (name, without) in
+            [("run", &["controller_namespace"][..]), ("explain", &[]), ("render", &[]), ("lint", &["context"])]
+        {
+            let command = command.find_subcommand_mut(name).unwrap();
+            for (argument, variable) in shared.iter().filter(|(argument, _)| !without.contains(argument)) {
+                let found = command.get_arguments().find(|a| a.get_id() == argument).and_then(clap::Arg::get_env);
+                assert_eq!(found.and_then(|v| v.to_str()), Some(*variable), "{name}");
+            }
+        }
+        for bad in [&["audit", "-A", "-n", "a"][..], &["redeliver", "--parked", "-A", "-n", "a"], &["redeliver", "-A", "a"]]
+        {
             assert!(Cli::try_parse_from(std::iter::once(&"pennant").chain(bad)).is_err(), "{bad:?}");
         }
     }

@@ -6,6 +6,7 @@ use clap::Args;
 use futures::{StreamExt as _, TryStreamExt as _, stream};
 
 use super::audit::span;
+use super::shared::Place;
 use crate::api::{Outcome, now};
 use crate::audit::{Filter, Wanted, redeliver as mark, rows};
 use crate::telemetry::chain;
@@ -16,7 +17,8 @@ const PARALLEL: usize = 8;
 #[derive(Debug, Args)]
 pub(super) struct RedeliverArgs {
     /// Names of deliveries, as `pennant audit` and `kubectl get deliveries` show them.
-    #[arg(required_unless_present = "parked", conflicts_with = "parked")]
+    #[arg(required_unless_present = "parked")]
+    #[arg(conflicts_with_all = ["parked", "pipeline", "notification", "since", "all_namespaces"])]
     names: Vec<String>,
     /// All that are parked.
     #[arg(long)]
@@ -33,21 +35,17 @@ pub(super) struct RedeliverArgs {
     /// Change nothing, only say what would be sent again.
     #[arg(long)]
     dry_run: bool,
-    /// The namespace [default: that of the kubeconfig].
-    #[arg(short, long, conflicts_with = "all_namespaces")]
-    namespace: Option<String>,
+    #[command(flatten)]
+    place: Place,
     /// All namespaces.
-    #[arg(short = 'A', long, requires = "parked")]
+    #[arg(short = 'A', long, requires = "parked", conflicts_with = "namespace")]
     all_namespaces: bool,
-    /// The context of the kubeconfig to use.
-    #[arg(long, env = "PENNANT_CONTEXT")]
-    context: Option<String>,
 }
 
 /// Marks what is asked for, says so of each, and fails if one could not be marked.
 pub(super) async fn redeliver(args: RedeliverArgs) -> anyhow::Result<()> {
-    let client = crate::app::client(args.context.as_deref()).await?;
-    let own = args.namespace.clone().unwrap_or_else(|| client.default_namespace().to_owned());
+    let client = args.place.client().await?;
+    let own = args.place.namespace(&client);
     let those: Vec<(String, String)> = if args.parked {
         let since = args.since.map(|span| now().checked_sub(span)).transpose()?;
         let state = Some(Wanted::Settled(Outcome::Parked));

@@ -5,22 +5,24 @@ use std::io::Write as _;
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
-use kube::ResourceExt;
+use kube::{Client, ResourceExt};
 use url::Url;
 
 use super::files::read;
-use crate::api::refs::ConfigMapKey;
+use super::shared::{Installation, Place};
+use crate::api::refs::{ConfigMapKey, ObjectName};
 use crate::api::{Notification, Pipeline, TransitionType};
-use crate::config::{Given, Text};
-use crate::preview::{Manifests, Preview, live, post, previews};
+use crate::config::{Given, Global, Text};
+use crate::preview::{Laid, Manifests, Preview, PreviewError, live, post, previews};
 use crate::render::Scene;
 
 #[derive(Debug, Args)]
 pub(super) struct RenderArgs {
-    /// The Notification; without a file it is read from the cluster.
+    /// The notification; without a file it is read from the cluster. One that is not a Notification takes --pipeline.
     #[arg(value_name = "NAME", required_unless_present = "files")]
     name: Option<String>,
-    /// A file with Notifications, and ConfigMaps that hold their templates; `-` is stdin; may be repeated.
+    /// A file with Notifications, and ConfigMaps that hold their templates; `-` is stdin; may be repeated. Without a pipeline no
+    /// cluster is asked, and what has no namespace is in `default`.
     #[arg(short = 'f', long = "filename", value_name = "FILE")]
     files: Vec<PathBuf>,
     /// A Pipeline of the cluster to speak of; without one, of a sample.
@@ -38,19 +40,10 @@ pub(super) struct RenderArgs {
     /// How it is printed.
     #[arg(short, long, default_value = "text")]
     output: Output,
-    /// The namespace of the Notification and the Pipeline [default: that of the kubeconfig; `default` for files
-    /// without a pipeline].
-    #[arg(short, long)]
-    namespace: Option<String>,
-    /// What the local cluster is called in the names of targets.
-    #[arg(long, env = "PENNANT_CLUSTER_NAME", default_value = "in-cluster")]
-    cluster_name: String,
-    /// Allow http to any host, as `pennant run --allow-http` does.
-    #[arg(long, env = "PENNANT_ALLOW_HTTP")]
-    allow_http: bool,
-    /// The context of the kubeconfig to use.
-    #[arg(long, env = "PENNANT_CONTEXT")]
-    context: Option<String>,
+    #[command(flatten)]
+    place: Place,
+    #[command(flatten)]
+    installation: Installation,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -73,77 +66,110 @@ fn receiver(text: &str) -> Result<Url, String> {
 
 /// Shows, and sends where that is asked for. The error of what a receiver of one's own refuses is told at the end.
 pub(super) async fn render(args: RenderArgs) -> anyhow::Result<()> {
-    let (mut notifications, mut texts) = notifications(&args).await?;
-    let pipeline = pipeline(&args, notifications.first()).await?;
-    if let Some(pipeline) = &pipeline {
-        for notification in &mut notifications {
-            *notification = live::layered(notification, pipeline, args.target.as_deref(), &args.cluster_name)?;
-        }
-        // The layers may refer to ConfigMaps of their own, which are in the cluster as the pipeline is.
-        let layered = live::texts(&client(&args).await?, &notifications).await?;
-        for (key, text) in layered {
-            texts.entry(key).or_insert(text);
-        }
-    }
-    let given = Given { allow_http: args.allow_http, text: &|key| texts.get(key).cloned().unwrap_or(Text::NoConfigMap) };
-    let mut all = Vec::new();
-    for notification in &notifications {
+    // Files without a pipeline are shown without a cluster.
+    let client = if args.pipeline.is_some() || args.files.is_empty() { Some(args.place.client().await?) } else { None };
+    let namespace = match &client {
+        Some(client) => args.place.namespace(client),
+        None => args.place.namespace.clone().unwrap_or_else(|| "default".to_owned()),
+    };
+    let files = manifests(&args, &namespace)?;
+    let (all, pipeline) = laid(&args, &files, client.as_ref(), &namespace).await?;
+    let texts = texts(&files, client.as_ref(), &all).await?;
+    let text = |key: &ConfigMapKey| texts.get(key).cloned().unwrap_or(Text::NoConfigMap);
+    let given = Given { allow_http: args.installation.allow_http, text: &text };
+    let mut shown = Vec::new();
+    for notification in &all {
         let scene = match &pipeline {
-            Some(pipeline) => live::scene(pipeline, args.target.as_deref(), &args.cluster_name, notification)?,
-            None => Scene::sample((notification.name_any(), notification.namespace().unwrap_or_default())),
+            Some(pipeline) => {
+                live::scene(pipeline, args.target.as_deref(), &args.installation.cluster_name, &notification.name)?
+            }
+            None => Scene::sample((notification.name.clone(), notification.namespace.clone())),
         };
-        all.extend(previews(notification, &args.triggers, &given, &scene)?);
+        shown.extend(previews(notification, &args.triggers, &given, &scene)?);
     }
-    anyhow::ensure!(!all.is_empty(), "nothing is reported: the Notification has no triggers; name one with --trigger");
-    print(&all, args.output)?;
+    anyhow::ensure!(!shown.is_empty(), "nothing is reported: the Notification has no triggers; name one with --trigger");
+    print(&shown, args.output)?;
     match &args.send_to {
-        Some(url) => send(&all, url).await,
+        Some(url) => send(&shown, url).await,
         None => Ok(()),
     }
 }
 
-type Texts = HashMap<ConfigMapKey, Text>;
-
-/// The Notifications, and what the ConfigMaps hold that they refer to: out of the files, or out of the cluster.
-async fn notifications(args: &RenderArgs) -> anyhow::Result<(Vec<Notification>, Texts)> {
-    if let (Some(name), []) = (&args.name, args.files.as_slice()) {
-        let client = client(args).await?;
-        let notification = live::notification(&client, &namespace(args, Some(&client)), name).await?;
-        let texts = live::texts(&client, std::slice::from_ref(&notification)).await?;
-        return Ok((vec![notification], texts));
-    }
-    // Without a pipeline no cluster is asked for anything, not even its namespace.
-    let client = if args.pipeline.is_some() { Some(client(args).await?) } else { None };
+fn manifests(args: &RenderArgs, namespace: &str) -> anyhow::Result<Manifests> {
     let mut manifests = Manifests::default();
     for file in &args.files {
-        manifests.add(&file.display().to_string(), &read(file)?, &namespace(args, client.as_ref()))?;
+        manifests.add(&file.display().to_string(), &read(file)?, namespace)?;
     }
-    let notifications: Vec<_> = manifests.named(args.name.as_deref())?.into_iter().cloned().collect();
-    let texts = manifests.texts(&notifications);
-    for (key, _) in texts.iter().filter(|(_, text)| **text == Text::NoConfigMap) {
+    Ok(manifests)
+}
+
+/// What is to be shown, and the pipeline to speak of. The global configuration is that of the cluster, if one is asked.
+async fn laid(
+    args: &RenderArgs,
+    files: &Manifests,
+    client: Option<&Client>,
+    namespace: &str,
+) -> anyhow::Result<(Vec<Laid>, Option<Pipeline>)> {
+    let Some(client) = client else {
+        let all = files.named(args.name.as_deref())?;
+        return Ok((all.into_iter().map(|n| Laid::alone(&Global::default(), n)).collect(), None));
+    };
+    let global = args.installation.global(client).await?;
+    let notifications: Vec<Notification> = match &args.name {
+        Some(name) if args.files.is_empty() => live::notification(client, namespace, name).await?.into_iter().collect(),
+        name => files.named(name.as_deref())?.into_iter().cloned().collect(),
+    };
+    let Some(pipeline) = &args.pipeline else {
+        let name = args.name.clone().unwrap_or_default();
+        return match notifications.first() {
+            Some(notification) => Ok((vec![Laid::alone(&global, notification)], None)),
+            None if global.get(&name).is_some() => Err(PreviewError::OnlyEverywhere(name).into()),
+            None => Err(PreviewError::NotFound(ObjectName { namespace: namespace.to_owned(), name }).into()),
+        };
+    };
+    // It is in the namespace of the Notification.
+    let of = notifications.first().and_then(ResourceExt::namespace).filter(|_| args.place.namespace.is_none());
+    let pipeline = live::pipeline(client, of.as_deref().unwrap_or(namespace), pipeline).await?;
+    Ok((on_pipeline(args, &global, &notifications, &pipeline)?, Some(pipeline)))
+}
+
+/// The one that is named, or all that apply to the pipeline.
+fn on_pipeline(
+    args: &RenderArgs,
+    global: &Global,
+    notifications: &[Notification],
+    pipeline: &Pipeline,
+) -> anyhow::Result<Vec<Laid>> {
+    let (target, cluster) = (args.target.as_deref(), args.installation.cluster_name.as_str());
+    let on = |name: &str, notification| Laid::on(global, (name, notification), pipeline, target, cluster);
+    if let Some(name) = &args.name {
+        return Ok(vec![on(name, notifications.first())?]);
+    }
+    let mut all = Vec::new();
+    for notification in notifications {
+        match on(&notification.name_any(), Some(notification)) {
+            Ok(laid) => all.push(laid),
+            Err(error @ PreviewError::NoSuchNotification { .. }) => writeln!(std::io::stderr(), "pennant: {error}")?,
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(all)
+}
+
+/// What the ConfigMaps hold that these refer to: those of the files, and those of the cluster.
+async fn texts(files: &Manifests, client: Option<&Client>, all: &[Laid]) -> anyhow::Result<HashMap<ConfigMapKey, Text>> {
+    let keys = all.iter().flat_map(Laid::config_maps).map(|key| (files.text(&key), key));
+    let (elsewhere, here): (Vec<_>, Vec<_>) = keys.partition(|(text, _)| *text == Text::NoConfigMap);
+    let elsewhere = elsewhere.into_iter().map(|(_, key)| key);
+    let mut texts: HashMap<_, _> = here.into_iter().map(|(text, key)| (key, text)).collect();
+    if let Some(client) = client {
+        texts.extend(live::texts(client, elsewhere).await?);
+        return Ok(texts);
+    }
+    for key in elsewhere {
         writeln!(std::io::stderr(), "pennant: ConfigMap {} is not among the files; add its manifest with -f", key.object())?;
     }
-    Ok((notifications, texts))
-}
-
-/// The pipeline to speak of, in the namespace of the Notification.
-async fn pipeline(args: &RenderArgs, notification: Option<&Notification>) -> anyhow::Result<Option<Pipeline>> {
-    let Some(name) = &args.pipeline else { return Ok(None) };
-    let client = client(args).await?;
-    let namespace = match notification.and_then(ResourceExt::namespace) {
-        Some(namespace) if args.namespace.is_none() => namespace,
-        _ => namespace(args, Some(&client)),
-    };
-    Ok(Some(live::pipeline(&client, &namespace, name).await?))
-}
-
-async fn client(args: &RenderArgs) -> anyhow::Result<kube::Client> {
-    Ok(crate::app::client(args.context.as_deref()).await?)
-}
-
-fn namespace(args: &RenderArgs, client: Option<&kube::Client>) -> String {
-    let given = args.namespace.clone();
-    given.unwrap_or_else(|| client.map_or("default", |client| client.default_namespace()).to_owned())
+    Ok(texts)
 }
 
 fn print(all: &[Preview], output: Output) -> anyhow::Result<()> {

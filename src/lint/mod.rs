@@ -4,31 +4,42 @@
 //! would refuse (the schema and its rules, fields that it does not know, names), and what the controllers would say afterwards
 //! in a condition.
 //!
-//! `definition` knows the schema, `rules` its CEL, `metadata` the names, `controller` what comes after the API server. Objects
-//! of other groups are passed over; ConfigMaps among them give templates. What else is to be checked, the global configuration
-//! say, becomes a step beside `objects`.
+//! `definition` knows the schema, `rules` its CEL, `metadata` the names; `controller` and `layers` what comes after the API server,
+//! `global` the global configuration among the files, and `pipelines` what pipelines lay over the rest. Objects of other groups are
+//! passed over; ConfigMaps among them give templates.
 
 mod controller;
 mod definition;
+mod global;
+mod layers;
 mod metadata;
+mod pipelines;
 mod rules;
+mod sheet;
 #[cfg(test)]
 mod tests;
 
+use std::collections::HashSet;
 use std::fmt;
 
 use serde::Serialize;
 
-use crate::api::{GROUP, VERSION};
+use crate::api::refs::ObjectName;
+use crate::api::{GROUP, Notification, Pipeline, VERSION};
 use crate::config::nearest;
 use crate::manifests::{ConfigMaps, Document, read};
 use definition::Definitions;
+use pipelines::{Files, Notifications};
+use sheet::Sheet;
 
 /// How Pennant is run where the manifests go.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// The namespace of what names none.
     pub namespace: String,
+    /// The ConfigMap of the global configuration. One that names no namespace is in that of what names none; a file that is no
+    /// object is in this one.
+    pub config_map: ObjectName,
     /// What the local cluster is called.
     pub cluster_name: String,
     /// `http` is allowed to any host.
@@ -104,59 +115,116 @@ impl fmt::Display for Finding {
     }
 }
 
+/// A document, and where it stands.
+#[derive(Debug)]
+struct Written<'a> {
+    file: &'a str,
+    /// The whole file.
+    text: &'a str,
+    document: Document,
+}
+
+impl Report {
+    /// Adds findings of layers, which may have been found with others over them before.
+    fn add(&mut self, findings: Vec<Finding>) {
+        if findings.is_empty() {
+            return;
+        }
+        let key = |f: &Finding| (f.file.clone(), f.line, f.kind.clone(), f.name.clone(), f.field.clone());
+        let told: HashSet<_> = self.findings.iter().map(key).collect();
+        self.findings.extend(findings.into_iter().filter(|finding| !told.contains(&key(finding))));
+    }
+}
+
 /// Checks files: pairs of a name and what stands in it.
 pub fn lint(files: &[(String, String)], options: &Options) -> Result<Report, LintError> {
     let mut report = Report::default();
-    let mut documents = Vec::new();
+    let mut all = Vec::new();
     for (file, text) in files {
         for document in read(text) {
             match document {
-                Ok(document) => documents.push((file, document)),
-                Err(broken) => {
-                    report.findings.push(finding(
-                        file,
-                        None,
-                        broken.place.line,
-                        (String::new(), not_yaml(&broken.problem), Source::Schema),
-                    ));
-                }
+                Ok(document) => all.push(Written { file, text, document }),
+                Err(broken) => report.findings.push(not_yaml(file, broken.place.line, &broken.problem)),
             }
         }
     }
-    objects(&documents, options, &mut report)?;
+    let texts = texts(&all, &options.namespace);
+    let found = global::find(&all, options, &mut report);
+    if let Some(found) = &found {
+        found.check(options, &texts, &mut report);
+    }
+    let global = found.as_ref().and_then(|found| found.global.clone()).unwrap_or_default();
+    let notifications = notifications(&all, options);
+    let known = Files { notifications: &notifications, global: &global, found: found.as_ref(), texts: &texts, options };
+    objects(&all, known, &mut report)?;
     let place = |finding: &Finding| files.iter().position(|(file, _)| *file == finding.file);
     report.findings.sort_by_cached_key(|finding| (place(finding), finding.line));
     Ok(report)
 }
 
 /// Pipelines and Notifications.
-fn objects(documents: &[(&String, Document)], options: &Options, report: &mut Report) -> Result<(), LintError> {
+fn objects(all: &[Written<'_>], files: Files<'_>, report: &mut Report) -> Result<(), LintError> {
     let definitions = Definitions::new()?;
-    let texts = texts(documents, &options.namespace);
-    for (file, document) in documents {
+    let mut pipelines = Vec::new();
+    for written in all {
+        let document = &written.document;
         if document.api_version().split('/').next() != Some(GROUP) {
             continue;
         }
         report.objects += 1;
-        let said = match (misplaced(document), definitions.of(document.kind())) {
+        let sheet = Sheet::of(written);
+        let (said, object) = match (misplaced(document), definitions.of(document.kind())) {
             (None, Some(definition)) => {
                 let object = definition.as_taken(&document.value);
-                let mut said = definition.check(document, &object);
-                let more = controller::check(document.kind(), &object, options, &texts, &said, &mut report.notes);
-                said.extend(more);
-                said
+                (definition.check(document, &object), Some(object))
             }
-            (said, _) => Vec::from_iter(said),
+            (said, _) => (Vec::from_iter(said), None),
         };
-        let findings = said.into_iter().map(|said| finding(file, Some(document), document.line(&said.0), said));
-        report.findings.extend(findings);
+        match object {
+            Some(object) if document.kind() == "Pipeline" => pipelines.push((sheet, object, said)),
+            Some(object) => {
+                let more = controller::notification(&object, sheet, &said, files, &mut report.notes);
+                report.findings.extend(said.into_iter().map(|said| finding(&sheet, said)));
+                report.add(more);
+            }
+            None => report.findings.extend(said.into_iter().map(|said| finding(&sheet, said))),
+        }
+    }
+    // What they lay over others is told after what is wrong with those by themselves.
+    for (sheet, object, mut said) in pipelines {
+        match controller::parse::<Pipeline>(&object, &files.options.namespace) {
+            Ok(pipeline) => {
+                said.extend(controller::pipeline(&pipeline, files.options));
+                let fields: Vec<_> = said.iter().map(|(field, ..)| field.clone()).collect();
+                pipelines::check(&pipeline, sheet, &fields, files, report);
+            }
+            // What does not fit the type does not fit the schema either, and that has been said.
+            Err(_) if !said.is_empty() => {}
+            Err(misfit) => said.push(misfit),
+        }
+        report.findings.extend(said.into_iter().map(|said| finding(&sheet, said)));
     }
     Ok(())
 }
 
-fn texts(documents: &[(&String, Document)], namespace: &str) -> ConfigMaps {
+/// Those that may lie beneath what a pipeline says. Of several of one name the last is the one that is applied.
+fn notifications<'a>(all: &'a [Written<'a>], options: &Options) -> Notifications<'a> {
+    let is_ours = |written: &&Written<'_>| {
+        let document = &written.document;
+        document.kind() == "Notification" && document.api_version() == format!("{GROUP}/{VERSION}")
+    };
+    let place = |written: &'a Written<'a>| {
+        let namespace = written.document.value["metadata"]["namespace"].as_str().unwrap_or(&options.namespace);
+        let parsed = controller::parse::<Notification>(&written.document.value, &options.namespace).ok();
+        ((namespace.to_owned(), written.document.name().to_owned()), (Sheet::of(written), parsed))
+    };
+    all.iter().filter(is_ours).map(place).collect()
+}
+
+fn texts(all: &[Written<'_>], namespace: &str) -> ConfigMaps {
     let mut texts = ConfigMaps::default();
-    for (_, document) in documents.iter().filter(|(_, d)| (d.api_version(), d.kind()) == ("v1", "ConfigMap")) {
+    let documents = all.iter().map(|written| &written.document);
+    for document in documents.filter(|d| (d.api_version(), d.kind()) == ("v1", "ConfigMap")) {
         // One that the API server would not understand holds nothing.
         if let Ok(object) = serde_json::from_value(document.value.clone()) {
             texts.insert(object, namespace);
@@ -182,11 +250,11 @@ fn misplaced(document: &Document) -> Option<Said> {
     Some(("kind".to_owned(), message, Source::Schema))
 }
 
-fn not_yaml(problem: &str) -> String {
-    format!("not YAML: {problem}")
+fn not_yaml(file: &str, line: u64, problem: &str) -> Finding {
+    let sheet = Sheet { file, kind: "", name: "", document: None, lines: sheet::Lines::OfFile };
+    sheet.finding_at(line, String::new(), format!("not YAML: {problem}"), Source::Schema)
 }
 
-fn finding(file: &str, document: Option<&Document>, line: u64, (field, message, source): Said) -> Finding {
-    let word = |word: fn(&Document) -> &str| document.map_or_else(String::new, |d| word(d).to_owned());
-    Finding { file: file.to_owned(), line, kind: word(Document::kind), name: word(Document::name), field, message, source }
+fn finding(sheet: &Sheet<'_>, (field, message, source): Said) -> Finding {
+    sheet.finding(field, message, source)
 }

@@ -37,30 +37,39 @@ impl fmt::Display for Wrong {
 
 /// Reads it; an empty text says nothing, which is no error. `namespace` is that of its ConfigMap.
 pub fn parse(text: &str, namespace: &str) -> Result<Global, Vec<Wrong>> {
+    document(text)?.map_or_else(|| Ok(Global::default()), |document| understand(&document, namespace))
+}
+
+/// The one document of a text, if there is any.
+pub fn document(text: &str) -> Result<Option<Document>, Vec<Wrong>> {
     let mut documents = read(text).into_iter();
-    let document = match (documents.next(), documents.next()) {
-        (None, _) => return Ok(Global::default()),
-        (Some(document), None) => document.map_err(|broken| vec![not_yaml(&broken)])?,
-        (Some(Err(broken)), _) | (_, Some(Err(broken))) => return Err(vec![not_yaml(&broken)]),
+    match (documents.next(), documents.next()) {
+        (None, _) => Ok(None),
+        (Some(document), None) => document.map(Some).map_err(|broken| vec![not_yaml(&broken)]),
+        (Some(Err(broken)), _) | (_, Some(Err(broken))) => Err(vec![not_yaml(&broken)]),
         (Some(_), Some(Ok(second))) => {
             let message = "a second document; the global configuration is one".to_owned();
-            return Err(vec![Wrong { place: second.place(""), field: String::new(), message }]);
+            Err(vec![Wrong { place: second.place(""), field: String::new(), message }])
         }
-    };
+    }
+}
+
+/// Understands a document; one that is null says nothing.
+pub fn understand(document: &Document, namespace: &str) -> Result<Global, Vec<Wrong>> {
     if document.value.is_null() {
         return Ok(Global::default());
     }
     let object = STRUCTURE.without_nulls(&document.value);
     let misfits = STRUCTURE.misfits(&document.value, &object);
     if !misfits.is_empty() {
-        let mut all: Vec<_> = misfits.into_iter().map(|misfit| wrong(&document, misfit)).collect();
+        let mut all: Vec<_> = misfits.into_iter().map(|misfit| wrong(document, misfit)).collect();
         all.sort_by_key(|wrong| wrong.place);
         return Err(all);
     }
-    understand(object, namespace).map_err(|misfit| vec![wrong(&document, misfit)])
+    typed(object, namespace).map_err(|misfit| vec![wrong(document, misfit)])
 }
 
-fn understand(object: Value, namespace: &str) -> Result<Global, (String, String)> {
+fn typed(object: Value, namespace: &str) -> Result<Global, (String, String)> {
     let config: GlobalConfig =
         serde_path_to_error::deserialize(object).map_err(|e| (e.path().to_string(), one_line(&e.inner().to_string())))?;
     Global::new(&config, namespace)

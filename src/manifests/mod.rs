@@ -2,18 +2,22 @@
 //!
 //! In: the text of a file, YAML or JSON, with any number of documents. Out: [`Document`]s, which know where each of their fields
 //! stands ([`read()`]); the schema of our kinds as a manifest must follow it ([`schema()`]) and what does not fit it
-//! ([`Structure`]); what the ConfigMaps hold that lie beside them ([`ConfigMaps`]); the global configuration ([`global`]).
+//! ([`Structure`]); what the ConfigMaps hold that lie beside them ([`ConfigMaps`]); the global configuration ([`global`]), and what
+//! lies beneath a pipeline with it ([`beneath()`]).
 //!
 //! A field is written as in `spec.environments[0].name` or `metadata.labels[example.com/team]`.
 
+mod beneath;
 mod document;
 pub mod field;
 mod fields;
 pub mod global;
+pub mod literal;
 mod schema;
 mod structure;
 mod texts;
 
+pub use beneath::{beneath, has_notification, understood};
 pub use document::{Broken, Document, Place, read};
 pub use fields::unknown;
 pub use schema::schema;

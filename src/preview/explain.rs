@@ -1,4 +1,7 @@
 //! The effective notifications of a pipeline, with who wrote each field. Pure.
+//!
+//! In: the pipeline, and what may lie beneath its layers ([`Known`]). Out: for each notification and each group of targets with the
+//! same layers, what holds there ([`Explained`]).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,10 +10,12 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 
 use super::PreviewError;
+use crate::api::refs::ObjectName;
 use crate::api::target::{TargetInfo, targets};
 use crate::api::{Notification, Pipeline};
 use crate::config::layers::{Folded, Layer, Source, Spot, fold, names, of_pipeline};
-use crate::config::{Given, PipelineSelector, Text, is_secret, resolve_layers};
+use crate::config::{Given, Global, Text, is_secret};
+use crate::manifests::{beneath, has_notification, understood};
 
 const MASK: &str = "******";
 
@@ -39,101 +44,115 @@ pub struct Wrong {
     pub message: String,
 }
 
-/// Explains the notifications of a pipeline: all or one, for all targets or one.
-pub fn explain(
-    pipeline: &Pipeline,
-    notifications: &[Notification],
-    name: Option<&str>,
-    target: Option<&str>,
-    cluster: &str,
-    allow_http: bool,
-) -> Result<Vec<Explained>, PreviewError> {
-    let all = targets(&pipeline.spec, cluster);
-    if target.is_some_and(|name| all.iter().all(|t| t.name != name)) {
+/// What may lie beneath a pipeline's layers, and how Pennant is run.
+#[derive(Clone, Copy, Debug)]
+pub struct Known<'a> {
+    /// The global configuration.
+    pub global: &'a Global,
+    /// Its ConfigMap.
+    pub config_map: &'a ObjectName,
+    /// The Notifications of the pipeline's namespace.
+    pub notifications: &'a [Notification],
+    /// What the local cluster is called.
+    pub cluster: &'a str,
+    /// `http` is allowed to any host.
+    pub allow_http: bool,
+}
+
+/// What is to be explained of a pipeline; `None`: all.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Asked<'a> {
+    /// This notification.
+    pub notification: Option<&'a str>,
+    /// This target.
+    pub target: Option<&'a str>,
+}
+
+/// Explains the notifications of a pipeline.
+pub fn explain(pipeline: &Pipeline, known: &Known<'_>, asked: Asked<'_>) -> Result<Vec<Explained>, PreviewError> {
+    let all = targets(&pipeline.spec, known.cluster);
+    if let Some(target) = asked.target.filter(|name| all.iter().all(|t| t.name != *name)) {
         let known = all.iter().map(|t| t.name.as_str()).collect::<Vec<_>>().join(", ");
-        return Err(PreviewError::NoTarget {
-            pipeline: pipeline.name_any(),
-            target: target.unwrap_or_default().into(),
-            known,
-        });
+        return Err(PreviewError::NoTarget { pipeline: pipeline.name_any(), target: target.to_owned(), known });
     }
-    // One that does not select the pipeline is not told of it, whatever the pipeline says of it.
-    let selects = |n: &Notification| {
-        let selector = PipelineSelector::parse(n.spec.pipeline_selector.as_ref());
-        selector.is_ok_and(|selector| selector.selects(pipeline.labels()))
-    };
-    let bases: BTreeMap<_, _> = notifications.iter().map(|n| (n.name_any(), n)).collect();
-    let mut wanted: BTreeSet<_> = bases.keys().cloned().chain(names(&pipeline.spec)).collect();
-    wanted.retain(|known| name.is_none_or(|name| name == known) && bases.get(known).is_none_or(|n| selects(n)));
-    if wanted.is_empty() && name.is_some() {
-        return Err(PreviewError::NoSuchNotification {
-            pipeline: pipeline.name_any(),
-            name: name.unwrap_or_default().into(),
-        });
-    }
+    let bases: BTreeMap<_, _> = known.notifications.iter().map(|n| (n.name_any(), n)).collect();
+    let own = names(&pipeline.spec);
+    let everywhere = known.global.notifications().map(|(name, _)| name);
+    let names: BTreeSet<&String> = own.iter().chain(bases.keys()).chain(everywhere).collect();
     let mut explained = Vec::new();
-    for name in wanted {
-        let base = bases.get(&name).copied();
-        explained.extend(of_one(pipeline, base, &name, &all, target, allow_http));
+    for name in names.into_iter().filter(|known| asked.notification.is_none_or(|name| name == *known)) {
+        // One that does not select the pipeline is not told of it, whatever the pipeline says of it.
+        let Some(beneath) = beneath(known.global, pipeline, name, bases.get(name).copied()) else { continue };
+        explained.extend(Whole { pipeline, known, name, beneath }.groups(&all, asked.target));
     }
-    Ok(explained)
-}
-
-/// One notification: targets with the same layers together.
-fn of_one(
-    pipeline: &Pipeline,
-    base: Option<&Notification>,
-    name: &str,
-    all: &[TargetInfo],
-    target: Option<&str>,
-    allow_http: bool,
-) -> Vec<Explained> {
-    let namespace = pipeline.namespace().unwrap_or_default();
-    let mut groups: Vec<Explained> = Vec::new();
-    let places =
-        pipeline.spec.environments.iter().enumerate().flat_map(|(e, env)| (0..env.targets.len()).map(move |t| (e, t)));
-    for ((e, t), info) in places.zip(all).filter(|(_, info)| target.is_none_or(|name| name == info.name)) {
-        let spot = Spot { environment: e, index: t, target: &info.name };
-        let own = of_pipeline(&pipeline.spec, &namespace, name, spot);
-        if base.is_none() && own.is_empty() {
-            continue;
+    match asked.notification {
+        Some(name) if explained.is_empty() => {
+            Err(PreviewError::NoSuchNotification { pipeline: pipeline.name_any(), name: name.to_owned() })
         }
-        let layers: Vec<_> = base.map(Layer::of_notification).into_iter().chain(own).collect();
-        let one = explained(pipeline, name, info, &layers, allow_http);
-        match groups.iter_mut().find(|g| g.spec == one.spec && g.fields == one.fields && g.problem == one.problem) {
-            Some(group) => group.targets.extend(one.targets),
-            None => groups.push(one),
-        }
+        _ => Ok(explained),
     }
-    groups
 }
 
-fn explained(pipeline: &Pipeline, name: &str, info: &TargetInfo, layers: &[Layer], allow_http: bool) -> Explained {
-    let namespace = pipeline.namespace().unwrap_or_default();
-    let given = Given { allow_http, text: &|_| Text::Unknown };
-    let effective = resolve_layers(layers, &namespace, "", &given);
-    let problem = effective.intake.err().or(effective.sending.err()).filter(|problem| !problem.is_unknown());
-    let problem = problem.map(|p| Wrong { reason: p.reason().to_owned(), message: p.to_string() });
-    let whole: Vec<_> = std::iter::once(Layer::built_in()).chain(layers.iter().cloned()).collect();
-    // What cannot be folded is told as the problem.
-    let folded = fold(&whole, |_| {}).unwrap_or_default();
-    let fields = authors(&folded, &namespace, &pipeline.name_any(), name);
-    let mut spec = folded.value;
-    mask(&mut spec);
-    Explained { notification: name.to_owned(), targets: vec![info.name.clone()], spec, fields, problem }
+/// One notification, for all targets.
+struct Whole<'a> {
+    pipeline: &'a Pipeline,
+    known: &'a Known<'a>,
+    name: &'a str,
+    beneath: Vec<Layer>,
 }
 
-fn authors(folded: &Folded, namespace: &str, pipeline: &str, name: &str) -> BTreeMap<String, String> {
-    let who = |source: &Source| match source {
-        Source::BuiltIn => "default".to_owned(),
-        Source::Defaults => "defaults of the global configuration".to_owned(),
-        Source::Global => format!("notification {name} of the global configuration"),
-        Source::Notification => format!("Notification {namespace}/{name}"),
-        Source::Pipeline => format!("Pipeline {namespace}/{pipeline}"),
-        Source::Environment(environment) => format!("Pipeline {namespace}/{pipeline}, environment {environment}"),
-        Source::Target(target) => format!("Pipeline {namespace}/{pipeline}, target {target}"),
-    };
-    folded.authors().map(|(pointer, source)| (pointer.to_owned(), who(source))).collect()
+impl Whole<'_> {
+    /// Targets with the same layers together.
+    fn groups(&self, all: &[TargetInfo], target: Option<&str>) -> Vec<Explained> {
+        let Self { pipeline, name, .. } = self;
+        let namespace = pipeline.namespace().unwrap_or_default();
+        let mut groups: Vec<Explained> = Vec::new();
+        let places =
+            pipeline.spec.environments.iter().enumerate().flat_map(|(e, env)| (0..env.targets.len()).map(move |t| (e, t)));
+        for ((e, t), info) in places.zip(all).filter(|(_, info)| target.is_none_or(|name| name == info.name)) {
+            let spot = Spot { environment: e, index: t, target: &info.name };
+            let own = of_pipeline(&pipeline.spec, &namespace, name, spot);
+            let layers = [self.beneath.as_slice(), &own].concat();
+            if !has_notification(&layers) {
+                continue;
+            }
+            let one = self.explained(info, &layers);
+            match groups.iter_mut().find(|g| g.spec == one.spec && g.fields == one.fields && g.problem == one.problem) {
+                Some(group) => group.targets.extend(one.targets),
+                None => groups.push(one),
+            }
+        }
+        groups
+    }
+
+    fn explained(&self, info: &TargetInfo, layers: &[Layer]) -> Explained {
+        let namespace = self.pipeline.namespace().unwrap_or_default();
+        let given = Given { allow_http: self.known.allow_http, text: &|_| Text::Unknown };
+        let effective = understood(layers, &namespace, &given);
+        let problem = effective.intake.err().or(effective.sending.err()).filter(|problem| !problem.is_unknown());
+        let problem = problem.map(|p| Wrong { reason: p.reason().to_owned(), message: p.to_string() });
+        let whole: Vec<_> = std::iter::once(Layer::built_in()).chain(layers.iter().cloned()).collect();
+        // What cannot be folded is told as the problem.
+        let folded = fold(&whole, |_| {}).unwrap_or_default();
+        let fields = self.authors(&folded, &namespace);
+        let mut spec = folded.value;
+        mask(&mut spec);
+        Explained { notification: self.name.to_owned(), targets: vec![info.name.clone()], spec, fields, problem }
+    }
+
+    fn authors(&self, folded: &Folded, namespace: &str) -> BTreeMap<String, String> {
+        let (name, pipeline, config_map) = (self.name, self.pipeline.name_any(), self.known.config_map);
+        let who = |source: &Source| match source {
+            Source::BuiltIn => "default".to_owned(),
+            Source::Defaults => format!("ConfigMap {config_map}, defaults"),
+            Source::Global => format!("ConfigMap {config_map}, notification {name}"),
+            Source::Notification => format!("Notification {namespace}/{name}"),
+            Source::Pipeline => format!("Pipeline {namespace}/{pipeline}"),
+            Source::Environment(environment) => format!("Pipeline {namespace}/{pipeline}, environment {environment}"),
+            Source::Target(target) => format!("Pipeline {namespace}/{pipeline}, target {target}"),
+        };
+        folded.authors().map(|(pointer, source)| (pointer.to_owned(), who(source))).collect()
+    }
 }
 
 /// Masks literal values whose names say that they may be credentials. Others are references, which are not.
@@ -234,8 +253,22 @@ mod tests {
         .unwrap()
     }
 
+    fn with(global: &str, name: Option<&str>, target: Option<&str>) -> Result<Vec<Explained>, PreviewError> {
+        let global = crate::manifests::global::parse(global, "pennant-system").unwrap();
+        let config_map = ObjectName { namespace: "pennant-system".to_owned(), name: "pennant-config".to_owned() };
+        let notifications = [notification()];
+        let known = Known {
+            global: &global,
+            config_map: &config_map,
+            notifications: &notifications,
+            cluster: "c",
+            allow_http: false,
+        };
+        explain(&pipeline(), &known, Asked { notification: name, target })
+    }
+
     fn all(name: Option<&str>, target: Option<&str>) -> Result<Vec<Explained>, PreviewError> {
-        explain(&pipeline(), &[notification()], name, target, "c", false)
+        with("", name, target)
     }
 
     #[test]
@@ -251,6 +284,34 @@ mod tests {
         assert_eq!(all[1].fields["/endpoint/url"], "Pipeline team-a/shop, target prod/c/z");
         assert_eq!(all[1].fields["/endpoint/headers/X-Team"], "Pipeline team-a/shop");
         assert_eq!(all[1].fields["/endpoint/timeout"], "default");
+    }
+
+    #[test]
+    fn what_is_global_lies_beneath() {
+        let global = "
+defaults: {endpoint: {timeout: 7s}, delivery: {retry: {maxAge: 12h}}}
+notifications:
+- name: deploys
+  namespaces: [team-*]
+  endpoint: {headers: {X-From: all}, timeout: 9s}
+- name: audit
+  triggers: [{type: Failed}]
+  endpoint: {url: https://audit.example.com/in}
+  template: {builtin: cloudevents}
+- name: elsewhere
+  namespaces: [team-b]
+";
+        let all = with(global, None, None).unwrap();
+        let names: Vec<_> = all.iter().map(|e| (e.notification.as_str(), e.targets.len())).collect();
+        assert_eq!(names, [("audit", 3), ("deploys", 2), ("deploys", 1), ("own", 1)]);
+        let (audit, deploys) = (&all[0], &all[1]);
+        assert_eq!(audit.problem, None);
+        assert_eq!(audit.fields["/endpoint/url"], "ConfigMap pennant-system/pennant-config, notification audit");
+        assert_eq!(audit.fields["/endpoint/timeout"], "ConfigMap pennant-system/pennant-config, defaults");
+        assert_eq!(deploys.fields["/endpoint/timeout"], "ConfigMap pennant-system/pennant-config, notification deploys");
+        assert_eq!(deploys.fields["/delivery/retry/maxAge"], "ConfigMap pennant-system/pennant-config, defaults");
+        assert_eq!(deploys.fields["/endpoint/url"], "Notification team-a/deploys");
+        assert!(with(global, Some("elsewhere"), None).is_err());
     }
 
     #[test]

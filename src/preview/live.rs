@@ -1,31 +1,73 @@
-//! Notifications and pipelines as a cluster has them.
+//! Notifications, pipelines and the global configuration as a cluster has them.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::ListParams;
 use kube::{Api, Client, Resource, ResourceExt as _};
-use serde::de::DeserializeOwned;
 
 use super::PreviewError;
+use super::laid::place;
 use crate::api::delivery::PipelineRef;
-use crate::api::refs::{ClusterAppRef, ConfigMapKey};
-use crate::api::target::{TargetInfo, targets};
+use crate::api::global::KEY;
+use crate::api::refs::{ClusterAppRef, ConfigMapKey, ObjectName};
+use crate::api::target::TargetInfo;
 use crate::api::{Notification, Pipeline};
-use crate::config::layers::{Layer, Spot, of_pipeline};
-use crate::config::{Text, flatten};
+use crate::config::{Global, Text};
+use crate::manifests::global::{Wrong, parse};
 use crate::render::Scene;
 
-/// A Notification.
-pub async fn notification(client: &Client, namespace: &str, name: &str) -> Result<Notification, PreviewError> {
-    get(client, namespace, name).await
+/// So many of what is wrong with the global configuration are told.
+const TOLD: usize = 3;
+
+/// Why the global configuration cannot be taken as it stands.
+#[derive(Debug, thiserror::Error)]
+pub enum NotTaken {
+    /// Without the right to read it.
+    #[error("it may not be read; it takes get on configmaps in {0}")]
+    Forbidden(String),
+    /// Its ConfigMap holds something else.
+    #[error("there is no key {KEY} in its data; the controller holds on to the last good one")]
+    NoKey,
+    /// It cannot be understood.
+    #[error("{KEY}: {}; the controller holds on to the last good one", first(.0))]
+    Wrong(Vec<Wrong>),
+}
+
+fn first(wrongs: &[Wrong]) -> String {
+    let told: Vec<_> = wrongs.iter().take(TOLD).map(ToString::to_string).collect();
+    let more = wrongs.len().saturating_sub(TOLD);
+    let more = if more > 0 { format!("; and {more} more") } else { String::new() };
+    format!("{}{more}", told.join("; "))
+}
+
+/// The global configuration in a ConfigMap; nothing, if there is none. The inner error is no reason to show nothing.
+pub async fn global(client: &Client, of: &ObjectName) -> Result<Result<Global, NotTaken>, PreviewError> {
+    let api: Api<ConfigMap> = Api::namespaced(client.clone(), &of.namespace);
+    match api.get_opt(&of.name).await {
+        Ok(object) => Ok(taken(object, &of.namespace)),
+        Err(kube::Error::Api(status)) if status.code == 403 => Ok(Err(NotTaken::Forbidden(of.namespace.clone()))),
+        Err(e) => Err(PreviewError::Read { what: format!("ConfigMap {of}"), source: Box::new(e) }),
+    }
+}
+
+fn taken(object: Option<ConfigMap>, namespace: &str) -> Result<Global, NotTaken> {
+    let Some(object) = object else { return Ok(Global::default()) };
+    let text = object.data.unwrap_or_default().remove(KEY).ok_or(NotTaken::NoKey)?;
+    parse(&text, namespace).map_err(NotTaken::Wrong)
+}
+
+/// A Notification, if it is there.
+pub async fn notification(client: &Client, namespace: &str, name: &str) -> Result<Option<Notification>, PreviewError> {
+    let api: Api<Notification> = Api::namespaced(client.clone(), namespace);
+    api.get_opt(name).await.map_err(|e| unread::<Notification>(namespace, name, e))
 }
 
 /// A Pipeline.
 pub async fn pipeline(client: &Client, namespace: &str, name: &str) -> Result<Pipeline, PreviewError> {
-    get(client, namespace, name).await
+    let api: Api<Pipeline> = Api::namespaced(client.clone(), namespace);
+    api.get(name).await.map_err(|e| unread::<Pipeline>(namespace, name, e))
 }
 
 /// All Notifications of a namespace.
@@ -36,22 +78,19 @@ pub async fn notifications(client: &Client, namespace: &str) -> Result<Vec<Notif
     Ok(list.items)
 }
 
-async fn get<K>(client: &Client, namespace: &str, name: &str) -> Result<K, PreviewError>
-where
-    K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + DeserializeOwned + std::fmt::Debug,
-{
-    let api: Api<K> = Api::namespaced(client.clone(), namespace);
-    let what = format!("{} {namespace}/{name}", K::kind(&()));
-    api.get(name).await.map_err(|e| PreviewError::Read { what, source: Box::new(e) })
+fn unread<K: Resource<DynamicType = ()>>(namespace: &str, name: &str, error: kube::Error) -> PreviewError {
+    PreviewError::Read { what: format!("{} {namespace}/{name}", K::kind(&())), source: Box::new(error) }
 }
 
-/// What the ConfigMaps hold that these notifications refer to.
-pub async fn texts(client: &Client, all: &[Notification]) -> Result<HashMap<ConfigMapKey, Text>, PreviewError> {
+/// What these keys of ConfigMaps hold.
+pub async fn texts(
+    client: &Client,
+    keys: impl IntoIterator<Item = ConfigMapKey>,
+) -> Result<HashMap<ConfigMapKey, Text>, PreviewError> {
     let mut texts = HashMap::new();
-    for key in all.iter().flat_map(crate::config::config_maps) {
+    for key in keys {
         let api: Api<ConfigMap> = Api::namespaced(client.clone(), &key.namespace);
-        let what = format!("ConfigMap {}", key.object());
-        let object = api.get_opt(&key.name).await.map_err(|e| PreviewError::Read { what, source: Box::new(e) })?;
+        let object = api.get_opt(&key.name).await.map_err(|e| unread::<ConfigMap>(&key.namespace, &key.name, e))?;
         let text = match object.map(|object| object.data.unwrap_or_default().remove(&key.key)) {
             None => Text::NoConfigMap,
             Some(None) => Text::NoKey,
@@ -62,48 +101,10 @@ pub async fn texts(client: &Client, all: &[Notification]) -> Result<HashMap<Conf
     Ok(texts)
 }
 
-/// Which environment and which target of the spec this is, the first if none is named.
-fn place(pipeline: &Pipeline, target: Option<&str>, cluster: &str) -> Result<(usize, usize, TargetInfo), PreviewError> {
-    let all = targets(&pipeline.spec, cluster);
-    let environments = pipeline.spec.environments.iter().enumerate();
-    let places = environments.flat_map(|(e, environment)| (0..environment.targets.len()).map(move |t| (e, t)));
-    let known = all.iter().map(|t| t.name.as_str()).collect::<Vec<_>>().join(", ");
-    let found = places.zip(all).find(|(_, info)| target.is_none_or(|name| info.name == name));
-    found.map(|((e, t), info)| (e, t, info)).ok_or_else(|| PreviewError::NoTarget {
-        pipeline: pipeline.name_any(),
-        target: target.unwrap_or("at all").to_owned(),
-        known,
-    })
-}
-
-/// A notification with what a pipeline and its target lay over it.
-pub fn layered(
-    notification: &Notification,
-    pipeline: &Pipeline,
-    target: Option<&str>,
-    cluster: &str,
-) -> Result<Notification, PreviewError> {
-    let (environment, index, info) = place(pipeline, target, cluster)?;
-    let spot = Spot { environment, index, target: &info.name };
-    let namespace = pipeline.namespace().unwrap_or_default();
-    let own = of_pipeline(&pipeline.spec, &namespace, &notification.name_any(), spot);
-    if own.is_empty() {
-        return Ok(notification.clone());
-    }
-    let layers: Vec<_> = std::iter::once(Layer::of_notification(notification)).chain(own).collect();
-    let problem = |problem| PreviewError::Notification { name: notification.name_any(), problem };
-    Ok(Notification { spec: flatten(&layers).map_err(problem)?, ..notification.clone() })
-}
-
 /// A scene of a pipeline's target, the first if none is named: its own names, labels and revisions.
-pub fn scene(
-    pipeline: &Pipeline,
-    target: Option<&str>,
-    cluster: &str,
-    notification: &Notification,
-) -> Result<Scene, PreviewError> {
+pub fn scene(pipeline: &Pipeline, target: Option<&str>, cluster: &str, notification: &str) -> Result<Scene, PreviewError> {
     let (_, _, found) = place(pipeline, target, cluster)?;
-    let mut scene = Scene::sample((notification.name_any(), notification.namespace().unwrap_or_default()));
+    let mut scene = Scene::sample((notification.to_owned(), pipeline.namespace().unwrap_or_default()));
     scene.pipeline = PipelineRef {
         namespace: pipeline.namespace().unwrap_or_default(),
         name: pipeline.name_any(),
@@ -133,7 +134,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::api::{NotificationSpec, TransitionType};
+    use crate::api::TransitionType;
 
     fn shop() -> Pipeline {
         serde_json::from_value(json!({
@@ -152,15 +153,28 @@ mod tests {
 
     #[test]
     fn a_scene_has_the_names_and_revisions_of_its_target() {
-        let notification = Notification::new("n", NotificationSpec::default());
-        let data = |target| scene(&shop(), target, "c", &notification).unwrap().transition(TransitionType::Failed);
+        let data = |target| scene(&shop(), target, "c", "n").unwrap().transition(TransitionType::Failed);
         let prod = data(Some("prod/c/y"));
         assert_eq!((prod.revision.as_str(), prod.running_revision.as_str(), prod.environment.as_str()), ("2", "1", "prod"));
         assert_eq!((prod.pipeline.labels["team"].as_str(), prod.target.app.kind.as_str()), ("b", "Deployment"));
         let dev = data(None);
         assert_eq!(dev.environment, "dev");
         assert!(dev.revision.starts_with("main@sha1:"), "nothing has been seen there: {}", dev.revision);
-        let error = scene(&shop(), Some("prod/c/z"), "c", &notification).unwrap_err().to_string();
+        let error = scene(&shop(), Some("prod/c/z"), "c", "n").unwrap_err().to_string();
         assert!(error.contains("prod/c/z") && error.contains("dev/c/x, prod/c/y"), "{error}");
+    }
+
+    #[test]
+    fn a_global_configuration_is_taken_or_it_is_said_why_not() {
+        let held = |text: &str| -> Option<ConfigMap> {
+            Some(serde_json::from_value(json!({"metadata": {"name": "c"}, "data": {"config.yaml": text}})).unwrap())
+        };
+        assert!(taken(None, "n").is_ok());
+        assert!(taken(held("notifications: [{name: a}]"), "n").unwrap().get("a").is_some());
+        let error = taken(Some(ConfigMap::default()), "n").unwrap_err().to_string();
+        assert!(error.starts_with("there is no key config.yaml"), "{error}");
+        let error = taken(held("a: 1\nb: 1\nc: 1\nd: 1\n"), "n").unwrap_err().to_string();
+        assert!(error.starts_with("config.yaml: line 1, column 1: a: there is no such field"), "{error}");
+        assert!(error.contains("and 1 more; the controller holds on to the last good one"), "{error}");
     }
 }

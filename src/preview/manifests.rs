@@ -1,7 +1,5 @@
 //! Manifests in files: what is of use here, held against the definitions of its kind.
 
-use std::collections::HashMap;
-
 use kube::{Resource as _, ResourceExt as _};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -54,11 +52,10 @@ impl Manifests {
         Ok(found)
     }
 
-    /// What the ConfigMaps hold that these refer to, as far as they are here.
+    /// What a key of a ConfigMap holds, as far as it is here.
     #[must_use]
-    pub fn texts(&self, notifications: &[Notification]) -> HashMap<ConfigMapKey, Text> {
-        let keys = notifications.iter().flat_map(crate::config::config_maps);
-        keys.map(|key| (key.clone(), self.config_maps.text(&key))).collect()
+    pub fn text(&self, key: &ConfigMapKey) -> Text {
+        self.config_maps.text(key)
     }
 }
 
@@ -119,9 +116,9 @@ metadata: {name: s}
             name: name.into(),
             key: key.into(),
         };
-        assert_eq!(manifests.config_maps.text(&key("team-b", "texts", "body")), Text::Found("{}".into()));
-        assert_eq!(manifests.config_maps.text(&key("team-b", "texts", "other")), Text::NoKey);
-        assert_eq!(manifests.config_maps.text(&key("team-a", "texts", "body")), Text::NoConfigMap);
+        assert_eq!(manifests.text(&key("team-b", "texts", "body")), Text::Found("{}".into()));
+        assert_eq!(manifests.text(&key("team-b", "texts", "other")), Text::NoKey);
+        assert_eq!(manifests.text(&key("team-a", "texts", "body")), Text::NoConfigMap);
     }
 
     #[test]

@@ -1,11 +1,13 @@
 //! What would be sent, without a delivery: for people who write notifications.
 //!
-//! In: Notifications and the ConfigMaps that hold their templates, out of files ([`Manifests`]) or a cluster ([`live`]); a
-//! [`Scene`](crate::render::Scene) to speak of. Out: [`Preview`]s, with everything that is or may be a credential masked; a
-//! request to a receiver of one's own ([`post()`]); a built-in template as a Notification to start from ([`starter()`]) or as a page
-//! of the documentation ([`page()`]); the effective notifications of a pipeline, with who wrote each field ([`explain()`]).
+//! In: Notifications and the ConfigMaps that hold their templates, out of files ([`Manifests`]) or a cluster ([`live`]), laid over
+//! the global configuration ([`Laid`]); a [`Scene`](crate::render::Scene) to speak of. Out: [`Preview`]s, with everything that is or
+//! may be a credential masked; a request to a receiver of one's own ([`post()`]); a built-in template as a Notification to start from
+//! ([`starter()`]) or as a page of the documentation ([`page()`]); the effective notifications of a pipeline, with who wrote each
+//! field ([`explain()`]).
 
 mod explain;
+mod laid;
 pub mod live;
 mod manifests;
 mod page;
@@ -13,13 +15,15 @@ mod post;
 mod request;
 mod starter;
 
-pub use explain::{Explained, explain};
+pub use explain::{Asked, Explained, Known, explain};
+pub use laid::Laid;
 pub use manifests::Manifests;
 pub use page::page;
 pub use post::{Posted, post};
 pub use request::{Preview, previews};
 pub use starter::starter;
 
+use crate::api::refs::ObjectName;
 use crate::config::Problem;
 
 /// Why there is nothing to show. Each names file or object, field and remedy.
@@ -68,7 +72,7 @@ pub enum PreviewError {
     },
     /// No notification of this name applies to a pipeline.
     #[error(
-        "no notification {name} applies to Pipeline {pipeline}: there is no such Notification in its namespace that selects it, and it has no layer of this name"
+        "no notification {name} applies to Pipeline {pipeline}: no Notification of its namespace and no cluster-wide one of this name selects it, or it has no layer of this name there"
     )]
     NoSuchNotification {
         /// Name of the pipeline.
@@ -76,6 +80,14 @@ pub enum PreviewError {
         /// What was asked for.
         name: String,
     },
+    /// The cluster has no Notification of this namespace and name.
+    #[error("Notification {0} not found")]
+    NotFound(ObjectName),
+    /// A name that only the global configuration has, without a pipeline.
+    #[error(
+        "{0} is a cluster-wide notification, and there is no Notification of this name; name a pipeline with --pipeline"
+    )]
+    OnlyEverywhere(String),
     /// The API server did not give an object.
     #[error("{what} cannot be read")]
     Read {

@@ -4,8 +4,8 @@ use std::fmt::Write as _;
 
 use super::request::Preview;
 use super::starter::example;
-use super::{PreviewError, previews};
-use crate::config::Given;
+use super::{Laid, PreviewError, previews};
+use crate::config::{Given, Global};
 use crate::render::{BuiltinTemplate, CredentialsKind, Declared, Limit, Scene};
 
 /// The page, Markdown.
@@ -83,7 +83,7 @@ fn sent(template: &BuiltinTemplate) -> Result<String, PreviewError> {
     let scene = Scene::sample((template.name.as_str().to_owned(), "team-a".to_owned()));
     let mut text = String::new();
     for notification in manifests.named(None)? {
-        let all = previews(notification, &[], &Given::nothing(), &scene)?;
+        let all = previews(&Laid::alone(&Global::default(), notification), &[], &Given::nothing(), &scene)?;
         let failed = all.iter().find(|p| p.trigger == crate::api::TransitionType::Failed);
         let shown: Vec<&Preview> = all.iter().take(1).chain(failed).collect();
         for (index, preview) in shown.iter().enumerate() {

@@ -2,15 +2,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use kube::ResourceExt as _;
 use serde::Serialize;
 use serde_json::Value;
 use url::Url;
 
-use super::PreviewError;
+use super::{Laid, PreviewError};
+use crate::api::TransitionType;
 use crate::api::credentials::AuthRef;
-use crate::api::{Notification, TransitionType};
-use crate::config::{Address, Given, Sending, resolve};
+use crate::config::{Address, Given, Sending};
 use crate::render::{Data, Scene};
 
 /// Stands for what is secret.
@@ -39,20 +38,17 @@ pub struct Preview {
 
 /// What a notification would send of a scene: for these transitions, or for those that it reports.
 pub fn previews(
-    notification: &Notification,
+    notification: &Laid,
     wanted: &[TransitionType],
     given: &Given<'_>,
     scene: &Scene,
 ) -> Result<Vec<Preview>, PreviewError> {
-    let name = notification.name_any();
+    let name = &notification.name;
     let wrong = |problem| PreviewError::Notification { name: name.clone(), problem };
-    let effective = resolve(notification, given);
-    effective.intake.map_err(wrong)?;
-    let sending = effective.sending.map_err(wrong)?;
-    let reported: Vec<_> = notification.spec.triggers.iter().flatten().map(|t| t.type_).collect();
+    let (sending, reported) = notification.understood(given).map_err(wrong)?;
     let chosen = if wanted.is_empty() { &reported } else { wanted };
     let in_order = TransitionType::ALL.into_iter().filter(|type_| chosen.contains(type_));
-    in_order.map(|type_| preview(&name, &sending, &scene.transition(type_)).map_err(wrong)).collect()
+    in_order.map(|type_| preview(name, &sending, &scene.transition(type_)).map_err(wrong)).collect()
 }
 
 fn preview(name: &str, sending: &Sending, data: &Data) -> Result<Preview, crate::config::Problem> {
@@ -141,13 +137,14 @@ impl Preview {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::Global;
 
-    fn notification(spec: &Value) -> Notification {
+    fn notification(spec: &Value) -> Laid {
         let object = serde_json::json!({
             "apiVersion": "pennant.dev/v1alpha1", "kind": "Notification",
             "metadata": {"name": "deploys", "namespace": "team-a"}, "spec": spec,
         });
-        serde_json::from_value(object).unwrap()
+        Laid::alone(&Global::default(), &serde_json::from_value(object).unwrap())
     }
 
     fn sample() -> Scene {
@@ -199,8 +196,8 @@ mod tests {
             let all = manifests.named(None).unwrap();
             assert!(all.len() >= least, "{} were found", all.len());
             for notification in all {
-                let shown = previews(notification, &[], &Given::nothing(), &sample());
-                assert!(shown.is_ok(), "{}: {}", notification.name_any(), shown.unwrap_err());
+                let shown = previews(&Laid::alone(&Global::default(), notification), &[], &Given::nothing(), &sample());
+                assert!(shown.is_ok(), "{}", shown.unwrap_err());
             }
         }
     }

@@ -136,8 +136,8 @@ mod tests {
     use super::*;
     use crate::api::TransitionType;
     use crate::api::notification::Builtin;
-    use crate::config::Given;
-    use crate::preview::{Manifests, Preview, previews};
+    use crate::config::{Given, Global};
+    use crate::preview::{Laid, Manifests, Preview, previews};
     use crate::render::{Scene, builtin};
 
     fn shown(yaml: &str) -> Vec<Preview> {
@@ -145,7 +145,8 @@ mod tests {
         manifests.add("starter", yaml, "team-a").unwrap_or_else(|e| panic!("{e}\n{yaml}"));
         let notification = manifests.named(None).unwrap()[0];
         let scene = Scene::sample((notification.name_any(), "team-a".to_owned()));
-        previews(notification, &TransitionType::ALL, &Given::nothing(), &scene).unwrap_or_else(|e| panic!("{e}\n{yaml}"))
+        previews(&Laid::alone(&Global::default(), notification), &TransitionType::ALL, &Given::nothing(), &scene)
+            .unwrap_or_else(|e| panic!("{e}\n{yaml}"))
     }
 
     #[test]

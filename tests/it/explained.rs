@@ -1,10 +1,11 @@
 //! `pennant explain`: what holds for a target, and who said so.
 
+use k8s_openapi::api::core::v1::ConfigMap;
 use pennant::api::Pipeline;
 use serde_json::{Value, json};
 
 use crate::support::pennant::command;
-use crate::support::{Receiver, World};
+use crate::support::{Fault, Proxy, Receiver, World};
 
 #[tokio::test]
 async fn each_field_is_told_with_its_layer() {
@@ -50,4 +51,62 @@ async fn each_field_is_told_with_its_layer() {
         let told = String::from_utf8_lossy(&failed.stderr).into_owned();
         assert!(failed.status.code() == Some(1) && told.contains(words), "{told}");
     }
+}
+
+const GLOBAL: &str = "
+defaults: {endpoint: {connectTimeout: 3s}}
+notifications:
+- name: audit
+  namespaces: [explained-t*]
+  triggers: [{type: Deployed}]
+  endpoint: {url: https://audit.example.com/in}
+  template: {builtin: cloudevents}
+- name: elsewhere
+  namespaces: [prod]
+";
+
+#[tokio::test]
+async fn what_is_global_lies_beneath_as_far_as_it_can_be_read() {
+    let platform = World::new("explained-global").await;
+    let mut world = World::new("explained-team").await;
+    world.pipeline("shop", &["dev/web"]).await;
+    world.notification("hook", &Receiver::start(), json!({})).await;
+    let explain = async |world: &World, more: &[&str]| {
+        let args = ["explain", "shop", "-n", "explained-team", "--allow-http", "--controller-namespace", "explained-global"];
+        let shown = command(world, &[&args[..], more].concat()).await;
+        assert!(shown.status.success(), "{}", String::from_utf8_lossy(&shown.stderr));
+        let all: Value = serde_json::from_slice(&shown.stdout).expect("JSON");
+        (all, String::from_utf8(shown.stderr).expect("text"))
+    };
+    let names = |all: &Value| -> Vec<String> {
+        all.as_array().unwrap().iter().map(|one| one["notification"].as_str().unwrap().to_owned()).collect()
+    };
+
+    let (all, said) = explain(&world, &["-o", "json"]).await;
+    assert_eq!((names(&all), said.as_str()), (vec!["hook".to_owned()], ""), "none is an empty one");
+
+    let data = json!({"metadata": {"name": "pennant-config"}, "data": {"config.yaml": GLOBAL}});
+    platform.create::<ConfigMap>(data).await;
+    let (all, said) = explain(&world, &["-o", "json"]).await;
+    assert_eq!((names(&all), said.as_str()), (vec!["audit".to_owned(), "hook".to_owned()], ""));
+    assert_eq!(all[0]["fields"]["/endpoint/url"], "ConfigMap explained-global/pennant-config, notification audit");
+    for one in all.as_array().unwrap() {
+        assert_eq!(one["fields"]["/endpoint/connectTimeout"], "ConfigMap explained-global/pennant-config, defaults");
+        assert!(one.get("problem").is_none(), "{one}");
+    }
+    let (all, _) = explain(&world, &["-o", "json", "--config-map", "another"]).await;
+    assert_eq!(names(&all), ["hook"]);
+
+    let wrong = json!({"data": {"config.yaml": "defualts: {}\n"}});
+    platform.patch::<ConfigMap>("pennant-config", wrong).await;
+    let (all, said) = explain(&world, &["-o", "json"]).await;
+    assert_eq!(names(&all), ["hook"]);
+    assert!(said.contains("config.yaml: line 1, column 1: defualts") && said.contains("the last good one"), "{said}");
+
+    let proxy = Proxy::start(&world.kubeconfig, "explained-team").await;
+    proxy.rule(|call| call.concerns("configmaps"), Fault::Refuse(403));
+    world.kubeconfig.clone_from(&proxy.kubeconfig);
+    let (all, said) = explain(&world, &["-o", "json"]).await;
+    assert_eq!(names(&all), ["hook"]);
+    assert!(said.contains("ConfigMap explained-global/pennant-config: it may not be read"), "{said}");
 }

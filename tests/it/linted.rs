@@ -5,6 +5,7 @@ use std::io::Write as _;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
+use pennant::api::refs::ObjectName;
 use pennant::lint::{Options, Source, lint};
 use serde_json::{Value, json};
 
@@ -202,18 +203,22 @@ fn controllers() -> Vec<Case> {
 fn options() -> Options {
     Options {
         namespace: "linted".to_owned(),
+        config_map: ObjectName { namespace: "pennant-system".to_owned(), name: "pennant-config".to_owned() },
         cluster_name: "in-cluster".to_owned(),
         allow_http: false,
         cross_namespace_refs: true,
     }
 }
 
-/// What lint says of each case.
+/// What lint says of each case. Pipelines are looked at apart from the Notifications, which would lie beneath their layers.
 fn verdicts(cases: &[Case]) -> BTreeMap<&'static str, Vec<String>> {
-    let files: Vec<_> = cases.iter().map(|(what, object)| ((*what).to_owned(), object.to_string())).collect();
-    let report = lint(&files, &options()).unwrap();
-    let said =
-        |what: &str| report.findings.iter().filter(|f| f.file == what).map(|f| format!("{f} ({:?})", f.source)).collect();
+    let (pipelines, others): (Vec<_>, Vec<_>) = cases.iter().partition(|(_, object)| object["kind"] == "Pipeline");
+    let findings = [pipelines, others].map(|cases| {
+        let files: Vec<_> = cases.iter().map(|(what, object)| ((*what).to_owned(), object.to_string())).collect();
+        lint(&files, &options()).unwrap().findings
+    });
+    let findings = findings.concat();
+    let said = |what: &str| findings.iter().filter(|f| f.file == what).map(|f| format!("{f} ({:?})", f.source)).collect();
     cases.iter().map(|(what, _)| (*what, said(what))).collect()
 }
 
@@ -393,4 +398,23 @@ fn the_command_is_fit_for_a_hook() {
         assert_eq!((output.status.code(), output.stdout.is_empty()), (Some(code), true), "{args:?}");
         assert!(words(&output.stderr).contains(said), "{}", words(&output.stderr));
     }
+}
+
+#[test]
+fn the_global_configuration_is_checked_with_what_lies_over_it() {
+    let global = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "ours", "namespace": "ops"},
+        "data": {"config.yaml": "defaults:\n  endpoint: {url: 'https://example.com/in'}\nnotifications:\n- name: audit\n"}});
+    let mut over = notification(json!({"template": {"inline": {"body": "{}"}}}));
+    over["spec"]["endpoint"] = Value::Null;
+    let all = format!("{global}\n---\n{over}\n");
+    let with = run(&["-", "--config-map", "ours"], &all);
+    let told = words(&with.stdout);
+    let expected = "<stdin>:1: ConfigMap ours: notifications[0].triggers: is missing: set it\n";
+    assert!(with.status.code() == Some(1) && told.starts_with(expected), "{told}");
+    assert!(!told.contains("Notification"), "its endpoint comes from the defaults: {told}");
+    assert!(words(&with.stderr).ends_with(" 2 objects checked\n"), "{}", words(&with.stderr));
+
+    let without = run(&["-"], &all);
+    let expected = "<stdin>:3: Notification n: spec.endpoint: is missing: set it\n";
+    assert_eq!((without.status.code(), words(&without.stdout).as_str()), (Some(1), expected));
 }

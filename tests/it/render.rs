@@ -1,9 +1,11 @@
 //! `pennant render` against a cluster: what it shows is what is sent.
 
+use k8s_openapi::api::core::v1::ConfigMap;
+use pennant::api::Pipeline;
 use serde_json::{Value, json};
 
-use crate::support::pennant::command;
-use crate::support::{Pennant, Receiver, World};
+use crate::support::pennant::{Options, command};
+use crate::support::{Pennant, Receiver, World, eventually};
 
 fn stdout(output: &std::process::Output) -> Value {
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
@@ -46,6 +48,49 @@ async fn what_is_shown_of_a_live_pipeline_is_what_is_sent() {
     assert_eq!((mine.json()["type"].as_str(), mine.json()["revision"].as_str()), (Some("Failed"), Some("2")));
     assert!(!mine.headers.contains_key("authorization"), "{:?}", mine.headers);
     assert_eq!(receiver.to("/hook/web").len(), 1, "nothing else was sent");
+}
+
+#[tokio::test]
+async fn what_is_shown_over_the_global_configuration_is_what_is_sent() {
+    let (platform, team) = (World::new("shown-global").await, World::new("shown-team").await);
+    let receiver = Receiver::start();
+    team.deploy("web", "1").await;
+    team.pipeline("shop", &["dev/web"]).await;
+    let layers =
+        json!({"spec": {"notifications": [{"name": "audit", "endpoint": {"headers": {"X-Team": "{{target.namespace}}"}}}]}});
+    team.patch::<Pipeline>("shop", layers).await;
+    // The template is in the namespace of the global configuration.
+    let body = r#"{"of": "{{notification.namespace}}", "revision": "{{revision}}", "target": "{{target.name}}"}"#;
+    platform.create::<ConfigMap>(json!({"metadata": {"name": "texts"}, "data": {"body": body}})).await;
+    let global = format!(
+        "defaults: {{template: {{configMapKeyRef: {{name: texts, key: body, contentType: application/json}}}}}}\n\
+         notifications: [{{name: audit, triggers: [{{type: Deployed}}], endpoint: {{url: \"{}\"}}}}]\n",
+        receiver.url("/audit/{{target.app.name}}")
+    );
+    platform.create::<ConfigMap>(json!({"metadata": {"name": "pennant-config"}, "data": {"config.yaml": global}})).await;
+    let _pennant = Pennant::with(&platform, Options { watch: vec![team.ns.clone()], ..Options::of(&platform) }).await;
+    team.settled().await;
+    eventually("the cursor of audit", async || {
+        let dispatched = team.get_pipeline("shop").await.status.unwrap_or_default().dispatched.unwrap_or_default();
+        let begun = dispatched.cursors.iter().any(|cursor| cursor.notification == "audit");
+        begun.then_some(()).ok_or_else(|| format!("{:?}", dispatched.cursors))
+    })
+    .await;
+    team.ship("web", "2").await;
+    let sent = receiver.wait("/audit/web", 1).await;
+
+    let of = ["render", "audit", "-n", "shown-team", "--controller-namespace", "shown-global", "--allow-http", "-o", "json"];
+    let pipeline = ["--pipeline", "shop", "--target", "dev/in-cluster/shown-team/web"];
+    let shown = stdout(&command(&team, &[&of[..], &pipeline].concat()).await);
+    assert_eq!((shown.as_array().map(Vec::len), shown[0]["trigger"].as_str()), (Some(1), Some("Deployed")));
+    assert_eq!(shown[0]["url"], receiver.url("/audit/web"));
+    assert_eq!(shown[0]["body"].as_str().unwrap().as_bytes(), sent[0].body);
+    assert_eq!((shown[0]["headers"]["x-team"].as_str(), sent[0].header("x-team")), (Some("shown-team"), "shown-team"));
+
+    // By itself it speaks of no pipeline.
+    let alone = command(&team, &of).await;
+    let said = String::from_utf8_lossy(&alone.stderr).into_owned();
+    assert!(alone.status.code() == Some(1) && said.contains("--pipeline"), "{said}");
 }
 
 #[tokio::test]

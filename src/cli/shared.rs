@@ -1,0 +1,67 @@
+//! Arguments that several commands have, and what they stand for.
+
+use std::io::Write as _;
+
+use clap::Args;
+use kube::Client;
+
+use crate::api::refs::ObjectName;
+use crate::config::Global;
+use crate::preview::live;
+
+/// Where in a cluster a command looks.
+#[derive(Debug, Args)]
+pub(super) struct Place {
+    /// The namespace [default: that of the kubeconfig].
+    #[arg(short, long)]
+    pub(super) namespace: Option<String>,
+    /// The context of the kubeconfig to use.
+    #[arg(long, env = "PENNANT_CONTEXT")]
+    context: Option<String>,
+}
+
+impl Place {
+    pub(super) async fn client(&self) -> anyhow::Result<Client> {
+        Ok(crate::app::client(self.context.as_deref()).await?)
+    }
+
+    pub(super) fn namespace(&self, client: &Client) -> String {
+        self.namespace.clone().unwrap_or_else(|| client.default_namespace().to_owned())
+    }
+}
+
+/// How Pennant is installed where a command looks.
+#[derive(Debug, Args)]
+pub(super) struct Installation {
+    /// What the local cluster is called in the names of targets.
+    #[arg(long, env = "PENNANT_CLUSTER_NAME", default_value = "in-cluster")]
+    pub(super) cluster_name: String,
+    /// Allow http to any host, as `pennant run --allow-http` does.
+    #[arg(long, env = "PENNANT_ALLOW_HTTP")]
+    pub(super) allow_http: bool,
+    /// The ConfigMap of the global configuration, as `pennant run --config-map` says.
+    #[arg(long, env = "PENNANT_CONFIG_MAP", default_value = "pennant-config", value_name = "NAME")]
+    config_map: String,
+    /// The namespace that the controller lives in, in which that ConfigMap is.
+    #[arg(long, env = "PENNANT_CONTROLLER_NAMESPACE", default_value = "pennant-system", value_name = "NAMESPACE")]
+    controller_namespace: String,
+}
+
+impl Installation {
+    /// The ConfigMap of the global configuration.
+    pub(super) fn config_map(&self) -> ObjectName {
+        ObjectName { namespace: self.controller_namespace.clone(), name: self.config_map.clone() }
+    }
+
+    /// The global configuration. Where it cannot be taken, that is said, and the command goes on without it.
+    pub(super) async fn global(&self, client: &Client) -> anyhow::Result<Global> {
+        let of = self.config_map();
+        match live::global(client, &of).await? {
+            Ok(global) => Ok(global),
+            Err(why) => {
+                writeln!(std::io::stderr(), "pennant: ConfigMap {of}: {why}; what follows is without it")?;
+                Ok(Global::default())
+            }
+        }
+    }
+}

@@ -1,0 +1,199 @@
+//! What the dispatcher would say of layers: those of a Notification, of the global configuration, or of a pipeline.
+//!
+//! In: layers, each with where it stands. Out: findings, each where the field stands that is to be mended. What is blamed is taken
+//! away and the rest is looked at again, so that all problems are told at once.
+
+use std::cell::RefCell;
+
+use serde_json::{Map, Value, json};
+
+use super::sheet::Sheet;
+use super::{Finding, Options, Source};
+use crate::api::refs::ConfigMapKey;
+use crate::config::layers::{Folded, Layer, Source as Author, fold};
+use crate::config::{Given, Problem, Text};
+use crate::manifests::field::{below, is_within, steps};
+use crate::manifests::{ConfigMaps, understood};
+
+/// What may come from a ConfigMap that is not among the files, and cannot be stood in for.
+const AUTHORITIES: &str = "spec.endpoint.tls.caFrom";
+/// So many times something is taken away.
+const MOST: usize = 20;
+
+/// A layer, and where it stands.
+#[derive(Clone, Debug)]
+pub(super) struct Laid<'a> {
+    pub(super) layer: Layer,
+    pub(super) sheet: Sheet<'a>,
+    /// The field of the object that it is.
+    pub(super) field: String,
+}
+
+/// The layers of one notification, least specific first; at least one has to be there for anything to be said.
+#[derive(Clone, Debug)]
+pub(super) struct Stack<'a> {
+    pub(super) layers: Vec<Laid<'a>>,
+    /// Of whom it speaks.
+    pub(super) namespace: String,
+    /// What is missing may come from elsewhere.
+    pub(super) partial: bool,
+}
+
+/// What is wrong, as if it were a Notification.
+struct Blame {
+    /// Who wrote it; `None`: nobody did.
+    author: Option<Author>,
+    field: String,
+    message: String,
+    is_missing: bool,
+}
+
+impl Stack<'_> {
+    /// What is wrong; `gone`: fields that are not to be spoken of.
+    pub(super) fn check(
+        &self,
+        options: &Options,
+        texts: &ConfigMaps,
+        mut gone: Vec<String>,
+        notes: &mut Vec<String>,
+    ) -> Vec<Finding> {
+        let mut layers: Vec<_> = self.layers.iter().map(|laid| laid.layer.clone()).collect();
+        let mut found = Vec::new();
+        let notes = RefCell::new(notes);
+        for _ in 0..MOST {
+            let folded = fold(&layers, |_| {}).unwrap_or_default();
+            let text = |key: &ConfigMapKey| held(key, &folded, texts, &mut notes.borrow_mut());
+            let given = Given { allow_http: options.allow_http, text: &text };
+            let effective = understood(&layers, &self.namespace, &given);
+            let problems: Vec<_> = [effective.intake.err(), effective.sending.err()].into_iter().flatten().collect();
+            if problems.iter().any(Problem::is_unknown) && !gone.iter().any(|gone| gone == AUTHORITIES) {
+                gone.push(take_away(layers.iter_mut().map(|layer| &mut layer.value), AUTHORITIES));
+                continue;
+            }
+            let mut fresh: Vec<_> = problems.into_iter().map(|problem| Blame::of(problem, &folded)).collect();
+            fresh.retain(|blame| !gone.iter().any(|gone| is_within(&blame.field, gone)));
+            if fresh.is_empty() {
+                break;
+            }
+            for blame in fresh {
+                gone.push(take_away(layers.iter_mut().map(|layer| &mut layer.value), &blame.field));
+                found.extend(self.finding(blame));
+            }
+        }
+        found
+    }
+
+    /// Where a problem is to be mended: in the layer that wrote the field, or else in the most specific.
+    fn finding(&self, blame: Blame) -> Option<Finding> {
+        if self.partial && blame.is_missing {
+            return None;
+        }
+        let wrote = |author: &Author| self.layers.iter().find(|laid| laid.layer.source == *author);
+        let laid = blame.author.as_ref().and_then(wrote).or(self.layers.last())?;
+        let field = format!("{}{}", laid.field, blame.field.strip_prefix("spec").unwrap_or_default());
+        Some(laid.sheet.finding(field, blame.message, Source::Controller))
+    }
+}
+
+/// What a key of a ConfigMap holds. One that is not among the files may be in the cluster: it is noted, and a template that fits
+/// stands in for it.
+fn held(key: &ConfigMapKey, folded: &Folded, texts: &ConfigMaps, notes: &mut Vec<String>) -> Text {
+    let text = texts.text(key);
+    if text != Text::NoConfigMap {
+        return text;
+    }
+    let note = format!("ConfigMap {} is not among the files; what it holds was not checked", key.object());
+    if !notes.contains(&note) {
+        notes.push(note);
+    }
+    let template = folded.value.get("template").map(|template| &template["configMapKeyRef"]);
+    let is_template = template.is_some_and(|t| t["name"] == key.name.as_str() && t["key"] == key.key.as_str());
+    if is_template { Text::Found("{}".into()) } else { Text::Unknown }
+}
+
+impl Blame {
+    fn of(problem: Problem, folded: &Folded) -> Self {
+        let problem = match problem {
+            Problem::Layer { problem, .. } => *problem,
+            problem => problem,
+        };
+        let (field, message) = blamed(&problem.to_string());
+        let is_missing = matches!(problem, Problem::Incomplete { .. } | Problem::ParametersMissing(_));
+        if let Problem::CredentialOrigin(message) = problem {
+            // What leads them elsewhere is what has to bring its own.
+            let leads = ["/endpoint/url", "/endpoint/urlFrom", "/endpoint/tls"];
+            let author = leads.iter().filter_map(|at| folded.author(at)).max().cloned();
+            return Self { author, field: credential(&field), message, is_missing };
+        }
+        let author = if is_missing { None } else { folded.author(&pointer(&field)).cloned() };
+        Self { author, field, message, is_missing }
+    }
+}
+
+/// The whole of a credential, which is nothing without its reference.
+fn credential(field: &str) -> String {
+    let whole = ["spec.endpoint.auth", "spec.endpoint.signing", "spec.endpoint.tls.clientCertificate"];
+    whole.into_iter().find(|whole| is_within(field, whole)).unwrap_or(field).to_owned()
+}
+
+/// A field of a Notification as a JSON Pointer into its spec.
+fn pointer(field: &str) -> String {
+    steps(field).skip(1).flat_map(|step| ["/".to_owned(), step.replace('~', "~0").replace('/', "~1")]).collect()
+}
+
+/// Field and message of a problem, which begins with its field if it has one.
+fn blamed(problem: &str) -> (String, String) {
+    let end = problem.find([' ', ',', ':']).unwrap_or(problem.len());
+    let (field, message) = problem.split_at(end);
+    if field == "spec" || field.starts_with("spec.") {
+        let message = message.trim_start_matches([':', ',', ' ']);
+        (field.to_owned(), message.to_owned())
+    } else {
+        let field = match field {
+            "ConfigMap" => "spec.template.configMapKeyRef",
+            "missing" => "spec.template.parameters",
+            _ => "spec",
+        };
+        (field.to_owned(), problem.to_owned())
+    }
+}
+
+/// Takes a field of `spec` away from all layers, or puts something harmless in its place; of a list, all of it. Returns what is
+/// gone.
+pub(super) fn take_away<'v>(specs: impl Iterator<Item = &'v mut Map<String, Value>>, field: &str) -> String {
+    let mut specs: Vec<_> = specs.collect();
+    let has_url = specs.iter().any(|spec| spec.get("endpoint").is_some_and(|endpoint| endpoint.get("url").is_some()));
+    let url = json!({"endpoint": {"url": "https://example.com/"}});
+    let path: Vec<&str> = steps(field).take_while(|step| step.parse::<usize>().is_err()).collect();
+    let (away, instead) = match path.get(1..).unwrap_or_default() {
+        ["endpoint", "url"] => (vec!["endpoint", "url"], Some(url)),
+        ["endpoint"] => (vec!["endpoint", "urlFrom"], Some(url).filter(|_| !has_url)),
+        ["template"] | ["template", "builtin" | "inline" | "configMapKeyRef", ..] => {
+            (vec!["template"], Some(json!({"template": {"inline": {"body": "{}"}}})))
+        }
+        path => (path.to_vec(), None),
+    };
+    for spec in &mut specs {
+        remove(spec, &away);
+    }
+    if let (Some(first), Some(instead)) = (specs.first_mut(), instead) {
+        let mut whole = Value::Object(std::mem::take(*first));
+        json_patch::merge(&mut whole, &instead);
+        if let Value::Object(fields) = whole {
+            **first = fields;
+        }
+    }
+    path.iter().fold(String::new(), |path, step| below(&path, step))
+}
+
+pub(super) fn remove(fields: &mut Map<String, Value>, path: &[&str]) {
+    match path {
+        [] => {}
+        [name] => drop(fields.remove(*name)),
+        [name, rest @ ..] => {
+            if let Some(Value::Object(inner)) = fields.get_mut(*name) {
+                remove(inner, rest);
+            }
+        }
+    }
+}

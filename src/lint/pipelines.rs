@@ -1,0 +1,137 @@
+//! What a pipeline's own layers come to, over what lies beneath them among the files.
+
+use std::collections::BTreeMap;
+
+use kube::ResourceExt as _;
+
+use super::global::Found;
+use super::layers::{Laid, Stack};
+use super::sheet::Sheet;
+use super::{Finding, Options, Report};
+use crate::api::notification::NotificationLayer;
+use crate::api::target::targets;
+use crate::api::{Notification, Pipeline};
+use crate::config::Global;
+use crate::config::layers::{Layer, Source as Author, Spot, fold, names, of_pipeline};
+use crate::manifests::field::{below, entry, is_within};
+use crate::manifests::{ConfigMaps, beneath, has_notification};
+
+/// The Notifications of the files, by namespace and name; `None`: one that cannot be read.
+pub(super) type Notifications<'a> = BTreeMap<(String, String), (Sheet<'a>, Option<Notification>)>;
+
+/// What is among the files besides the pipeline.
+#[derive(Clone, Copy)]
+pub(super) struct Files<'a> {
+    pub(super) notifications: &'a Notifications<'a>,
+    /// The global configuration; nothing, where it is not known.
+    pub(super) global: &'a Global,
+    /// Where it stands.
+    pub(super) found: Option<&'a Found<'a>>,
+    pub(super) texts: &'a ConfigMaps,
+    pub(super) options: &'a Options,
+}
+
+impl Files<'_> {
+    /// The global configuration is there and cannot be understood: what is missing may be in it.
+    pub(super) fn are_partial(&self) -> bool {
+        self.found.is_some_and(|found| found.global.is_none())
+    }
+}
+
+/// Checks the layers of a pipeline; `said` is where something is wrong with its fields already.
+pub(super) fn check(pipeline: &Pipeline, sheet: Sheet<'_>, said: &[String], files: Files<'_>, report: &mut Report) {
+    let namespace = pipeline.namespace().unwrap_or_default();
+    for name in names(&pipeline.spec) {
+        let (known, notification) = match files.notifications.get(&(namespace.clone(), name.clone())) {
+            Some((sheet, notification)) => (Some(*sheet), notification.as_ref()),
+            None => (None, None),
+        };
+        let unchecked = |why: &str| {
+            format!("Pipeline {namespace}/{}: what it says of {name} was not checked: {why}", pipeline.name_any())
+        };
+        if known.is_some() && notification.is_none() {
+            report.notes.push(unchecked("the Notification cannot be read"));
+            continue;
+        }
+        let Some(beneath) = beneath(files.global, pipeline, &name, notification) else {
+            report.notes.push(unchecked("the Notification does not select it"));
+            continue;
+        };
+        let beneath: Vec<_> = beneath.into_iter().filter_map(|layer| laid(layer, &name, known, files.found)).collect();
+        let is_known = has_notification(&beneath.iter().map(|laid| laid.layer.clone()).collect::<Vec<_>>());
+        let mut left_out = false;
+        for (target, own) in different(pipeline, &name, sheet, files.options) {
+            if own.iter().any(|laid| said.iter().any(|field| is_within(field, &laid.field))) {
+                continue;
+            }
+            let layers = [beneath.clone(), own].concat();
+            if !is_known && !is_whole(&layers) {
+                left_out = true;
+                continue;
+            }
+            let stack = Stack { layers, namespace: namespace.clone(), partial: files.are_partial() };
+            let findings = stack.check(files.options, files.texts, Vec::new(), &mut report.notes);
+            let of = format!("{target} of Pipeline {namespace}/{}", pipeline.name_any());
+            report.add(findings.into_iter().map(|finding| told(finding, sheet, &target, &of)).collect());
+        }
+        if left_out {
+            report.notes.push(unchecked(&format!("Notification {namespace}/{name} is not among the files")));
+        }
+    }
+}
+
+/// For whom it is wrong, which the field alone does not say.
+fn told(finding: Finding, sheet: Sheet<'_>, target: &str, of: &str) -> Finding {
+    let is_own = (finding.kind.as_str(), finding.name.as_str()) == (sheet.kind, sheet.name);
+    let message = format!("{} (for {})", finding.message, if is_own { target } else { of });
+    Finding { message, ..finding }
+}
+
+/// Where a layer that is not the pipeline's stands.
+fn laid<'a>(layer: Layer, name: &str, known: Option<Sheet<'a>>, found: Option<&'a Found<'a>>) -> Option<Laid<'a>> {
+    match layer.source {
+        Author::Notification => known.map(|sheet| Laid { layer, sheet, field: "spec".to_owned() }),
+        _ => found.map(|found| found.laid(name, layer)),
+    }
+}
+
+/// The layers of the pipeline for its targets, each once, with the first target that has them.
+fn different<'a>(pipeline: &Pipeline, name: &str, sheet: Sheet<'a>, options: &Options) -> Vec<(String, Vec<Laid<'a>>)> {
+    let namespace = pipeline.namespace().unwrap_or_default();
+    let spec = &pipeline.spec;
+    let infos = targets(spec, &options.cluster_name);
+    let places = spec.environments.iter().enumerate().flat_map(|(e, env)| (0..env.targets.len()).map(move |t| (e, t)));
+    let mut seen: Vec<Vec<Layer>> = Vec::new();
+    let mut all = Vec::new();
+    for ((e, t), info) in places.zip(&infos) {
+        let own = of_pipeline(spec, &namespace, name, Spot { environment: e, index: t, target: &info.name });
+        // What says nothing of its own is what lies beneath.
+        if own.is_empty() || seen.contains(&own) {
+            continue;
+        }
+        seen.push(own.clone());
+        let laid = |layer: Layer| Laid { field: field(pipeline, &layer.source, name, (e, t)), layer, sheet };
+        all.push((info.name.clone(), own.into_iter().map(laid).collect()));
+    }
+    all
+}
+
+/// The field of the pipeline that a layer is.
+fn field(pipeline: &Pipeline, author: &Author, name: &str, (e, t): (usize, usize)) -> String {
+    let environment = &pipeline.spec.environments[e];
+    let outer = entry("spec.environments", e);
+    let (holder, layers): (_, &[NotificationLayer]) = match author {
+        Author::Environment(_) => (outer, &environment.notifications),
+        Author::Target(_) => (entry(&below(&outer, "targets"), t), &environment.targets[t].notifications),
+        _ => ("spec".to_owned(), &pipeline.spec.notifications),
+    };
+    let index = layers.iter().position(|layer| layer.name == name).unwrap_or_default();
+    entry(&below(&holder, "notifications"), index)
+}
+
+/// Whether nothing is missing, so that it may well be a notification of its own.
+fn is_whole(layers: &[Laid<'_>]) -> bool {
+    let layers: Vec<_> = layers.iter().map(|laid| laid.layer.clone()).collect();
+    let folded = fold(&layers, |_| {}).unwrap_or_default();
+    ["endpoint", "triggers", "template"].iter().all(|field| folded.value.contains_key(*field))
+}

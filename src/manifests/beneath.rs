@@ -1,0 +1,85 @@
+//! What lies beneath all that a pipeline itself says of a notification, by the objects as people have them, and what it comes to.
+//!
+//! In: the global configuration, a pipeline, and the Notification of its namespace. Out: the layers that the controller would lay
+//! the pipeline's own over; and how it would understand the whole.
+
+use kube::ResourceExt as _;
+
+use crate::api::{Notification, Pipeline};
+use crate::config::layers::{Layer, Source};
+use crate::config::{EffectiveNotification, Given, Global, PipelineSelector, resolve, resolve_layers};
+
+/// What lies beneath, least specific first. `notification` is the one of this name in the pipeline's namespace. `None`: the
+/// pipeline is not told of it, whatever its own layers say.
+#[must_use]
+pub fn beneath(global: &Global, pipeline: &Pipeline, name: &str, notification: Option<&Notification>) -> Option<Vec<Layer>> {
+    let (namespace, labels) = (pipeline.namespace().unwrap_or_default(), pipeline.labels());
+    let everywhere = global.get(name).filter(|everywhere| everywhere.reach.selects(&namespace, labels));
+    // One whose selector cannot be understood is taken to select, and its problem is told.
+    let selects = |n: &&Notification| {
+        let selector = PipelineSelector::parse(n.spec.pipeline_selector.as_ref());
+        selector.map_or(true, |selector| selector.selects(labels))
+    };
+    let applies = notification.filter(selects);
+    // One that does not speak of this pipeline does not lie over the cluster-wide one.
+    let is_untold = everywhere.is_none() && notification.is_some() && applies.is_none();
+    (!is_untold).then(|| global.beneath(everywhere, applies))
+}
+
+/// Whether there is a notification among these layers, and not only what lies beneath every one.
+#[must_use]
+pub fn has_notification(layers: &[Layer]) -> bool {
+    layers.iter().any(|layer| layer.source > Source::Defaults)
+}
+
+/// What layers come to for pipelines of this namespace, as the controller understands it: a Notification with nothing beneath and
+/// nothing over it by itself.
+#[must_use]
+pub fn understood(layers: &[Layer], namespace: &str, given: &Given<'_>) -> EffectiveNotification {
+    if let [Layer { source: Source::Notification, namespace: own, value, .. }] = layers
+        && let Ok(spec) = serde_json::from_value(value.clone().into())
+    {
+        let mut notification = Notification::new("", spec);
+        notification.metadata.namespace = Some(own.clone());
+        return resolve(&notification, given);
+    }
+    resolve_layers(layers, namespace, "", given)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::manifests::global::parse;
+
+    #[test]
+    fn who_speaks_of_a_pipeline() {
+        let global = "defaults: {suspend: false}\nnotifications:\n- name: audit\n  namespaces: [team-a]\n- name: b\n  namespaces: [x]\n";
+        let global = parse(global, "pennant-system").unwrap();
+        let pipeline: Pipeline = serde_json::from_value(json!({
+            "apiVersion": "pennant.dev/v1alpha1", "kind": "Pipeline",
+            "metadata": {"name": "shop", "namespace": "team-a", "labels": {"team": "a"}},
+            "spec": {"appRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}, "environments": []},
+        }))
+        .unwrap();
+        let of = |name: &str, labels: Option<&str>| {
+            let notification = labels.map(|team| -> Notification {
+                serde_json::from_value(json!({
+                    "apiVersion": "pennant.dev/v1alpha1", "kind": "Notification",
+                    "metadata": {"name": name, "namespace": "team-a"}, "spec": {"pipelineSelector": {"matchLabels": {"team": team}}},
+                }))
+                .unwrap()
+            });
+            let layers = beneath(&global, &pipeline, name, notification.as_ref())?;
+            Some((has_notification(&layers), layers.into_iter().map(|layer| layer.source).collect::<Vec<_>>()))
+        };
+        let (defaults, global, own) = (Source::Defaults, Source::Global, Source::Notification);
+        assert_eq!(of("audit", None), Some((true, vec![defaults.clone(), global.clone()])));
+        assert_eq!(of("audit", Some("a")), Some((true, vec![defaults.clone(), global.clone(), own.clone()])));
+        assert_eq!(of("audit", Some("b")), Some((true, vec![defaults.clone(), global])));
+        assert_eq!(of("b", Some("a")), Some((true, vec![defaults.clone(), own])));
+        assert_eq!(of("b", Some("b")), None);
+        assert_eq!(of("b", None), Some((false, vec![defaults])));
+    }
+}
