@@ -60,7 +60,7 @@ fuzz: $(FUZZ) ## Try any template with any values, and any URL, for a minute; SE
 BENCH := $(if $(ONLY),--only $(ONLY)) $(if $(ROUNDS),--rounds $(ROUNDS)) $(if $(QUICK),--quick) $(if $(JSON),--json $(abspath $(JSON)))
 
 .PHONY: bench
-bench: $(if $(filter render,$(ONLY)),,assets) ## Measure the figures of docs/benchmarks.md, for about 50 minutes; ONLY=throughput ROUNDS=1 QUICK=1 JSON=FILE
+bench: $(if $(filter render,$(ONLY)),,assets) ## Measure the figures of docs/benchmarks.md, for about an hour; ONLY=throughput ROUNDS=1 QUICK=1 JSON=FILE
 	@printf 'bench: compiling for release; with nothing cached that takes about 8 minutes on two cores\n'
 	$(CARGO) bench $(LOCKED) --bench figures -- $(BENCH)
 
@@ -98,6 +98,10 @@ crds: ## Generate crds/ from the types in src/api
 .PHONY: receivers
 receivers: ## Generate docs/receivers/ from the built-in templates
 	@bash hack/receivers.sh docs/receivers
+
+.PHONY: reference
+reference: ## Write the tables of fields into docs/configuration.md, of the schema; a test says whether they are right
+	PENNANT_REFERENCE=write $(CARGO) test $(LOCKED) --lib -- config::docs::fields::the_tables
 
 .PHONY: generated
 generated: ## Check that crds/ and docs/receivers/ are what the sources say

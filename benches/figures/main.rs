@@ -16,6 +16,7 @@
 mod api_server;
 mod backlog;
 mod bed;
+mod config;
 mod drain;
 mod floor;
 mod isolation;
@@ -46,7 +47,7 @@ use table::Table;
 /// Measures Pennant's figures.
 #[derive(Debug, Parser)]
 struct Args {
-    /// Only what has this in its name: render, throughput, lane, quiet, pending, isolation, drain, signed, slow, large.
+    /// Only what has this in its name: render, throughput, lane, quiet, pending, isolation, drain, signed, slow, large, config.
     #[arg(long)]
     only: Option<String>,
     /// How often everything is measured; the medians are shown.
@@ -65,8 +66,8 @@ struct Args {
 
 /// The only one that needs no control plane.
 const RENDER: &str = "render";
-const SCENARIOS: [&str; 10] =
-    [RENDER, "throughput", "lane", "quiet", "pending", "isolation", "drain", "signed", "slow", "large"];
+const SCENARIOS: [&str; 11] =
+    [RENDER, "throughput", "lane", "quiet", "pending", "isolation", "drain", "signed", "slow", "large", "config"];
 
 #[tokio::main]
 async fn main() {
@@ -93,6 +94,7 @@ async fn main() {
                 ("signed", Some(bed)) => throughput::signed(bed, round).await,
                 ("slow", Some(bed)) => slow::measure(bed, round).await,
                 ("large", Some(bed)) => large::measure(bed, round).await,
+                ("config", Some(bed)) => config::measure(bed, round).await,
                 _ => render::measure(args.quick),
             };
             for reading in &readings {

@@ -61,9 +61,18 @@ pub const SIGNED: Figure = at_least("signed", "8 targets × 8 notifications: sig
 pub const SLOW: Figure = at_least("slow", "one lane to a receiver that takes 10 ms: deliveries", "/s", 0.9);
 pub const LARGE: Figure =
     at_most("large", "resident memory, while receivers answer with 1 GiB instead of 1 KiB", "MiB", 1.05);
+pub const CONFIG_EDIT: Figure = at_most(
+    "config-edit",
+    "1,000 pipelines, 10,000 effective notifications: Pennant's CPU for an edit of 1 in 10",
+    "s",
+    0.3,
+);
+pub const CONFIG_WRITES: Figure =
+    at_most("config-writes", "API writes of such an edit for pipelines whose status it does not change", "", 0.0);
+pub const CONFIG_MEMORY: Figure = at_most("config-memory", "resident memory an effective notification", "KiB", 8.0);
 
 /// In the order of the table.
-const FIGURES: [Figure; 20] = [
+const FIGURES: [Figure; 23] = [
     RENDER,
     RENDER_SLOWEST,
     RENDER_SHARE,
@@ -84,6 +93,9 @@ const FIGURES: [Figure; 20] = [
     SIGNED,
     SLOW,
     LARGE,
+    CONFIG_EDIT,
+    CONFIG_WRITES,
+    CONFIG_MEMORY,
 ];
 
 /// What one round says of a figure, or what it wants known beside it.

@@ -79,6 +79,7 @@ pub struct NotificationLayer {
 }
 
 /// What a layer may set of a notification.
+// Most say one thing of many, and there are thousands of them: what is not said takes little room.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[schemars(transform = without_rules)]
@@ -92,13 +93,13 @@ pub struct Settings {
     pub triggers: Option<Vec<Trigger>>,
     /// Where to send.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub endpoint: Option<Endpoint>,
+    pub endpoint: Option<Box<Endpoint>>,
     /// What to send.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub template: Option<Template>,
+    pub template: Option<Box<Template>>,
     /// How to retry.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub delivery: Option<DeliveryPolicy>,
+    pub delivery: Option<Box<DeliveryPolicy>>,
 }
 
 /// Rules in lists of lists would be over the API server's budget for them; what they say, the controller says for layers.

@@ -272,7 +272,7 @@ impl Folded {
     fn merge(&mut self, target: &mut Map<String, Value>, patch: &Map<String, Value>, at: &str, index: usize) {
         for (name, value) in patch {
             let pointer = format!("{at}/{}", escape(name));
-            self.drop_rivals(target, name, at, value.is_null());
+            self.drop_rivals(target, patch, name, at);
             match value {
                 Value::Null => {
                     target.remove(name);
@@ -304,15 +304,17 @@ impl Folded {
         }
     }
 
-    /// Takes away what cannot stand beside a field that is about to be set.
-    fn drop_rivals(&mut self, target: &mut Map<String, Value>, name: &str, at: &str, is_null: bool) {
-        if is_null {
+    /// Takes away what cannot stand beside a field that is about to be set. What the same layer sets stays: that it contradicts
+    /// itself is told when all is understood.
+    fn drop_rivals(&mut self, target: &mut Map<String, Value>, patch: &Map<String, Value>, name: &str, at: &str) {
+        let sets = |name: &str| patch.get(name).is_some_and(|value| !value.is_null());
+        if !sets(name) {
             return;
         }
         let choice = CHOICES.iter().find(|(object, members)| *object == at && members.contains(&name));
         let is_rival = |other: &String| {
             let same_choice = choice.is_some_and(|(_, members)| members.contains(&other.as_str()));
-            other != name && (same_choice || (at == HEADERS && other.eq_ignore_ascii_case(name)))
+            other != name && !sets(other) && (same_choice || (at == HEADERS && other.eq_ignore_ascii_case(name)))
         };
         let rivals: Vec<_> = target.keys().filter(|other| is_rival(other)).cloned().collect();
         for rival in rivals {

@@ -137,6 +137,27 @@ fn one_of_a_choice_takes_the_others_away() {
 }
 
 #[test]
+fn a_layer_that_contradicts_itself_is_told() {
+    let key = json!({"secretKeyRef": {"name": "a", "key": "b"}});
+    let whole = json!({"triggers": [], "endpoint": {"url": "https://a.net"}, "template": {"builtin": "generic"}});
+    for (above, message) in [
+        (json!({"endpoint": {"url": "https://a.net", "urlFrom": key}}), "set url or urlFrom, not both"),
+        (
+            json!({"endpoint": {"auth": {"token": key, "basic": {"secretRef": {"name": "a"}}}}}),
+            "set exactly one of basic and token",
+        ),
+        (json!({"endpoint": {"headers": {"X-Team": "a", "x-team": "b"}}}), "stands there twice"),
+        (json!({"template": {"builtin": "generic", "inline": {"body": "x"}}}), "set exactly one of builtin"),
+    ] {
+        let layers = [layer(&whole), Layer { source: Source::Target("t".to_owned()), ..layer(&above) }];
+        let effective = crate::config::resolve_layers(&layers, "n", "u", &crate::config::Given::nothing());
+        let error = effective.sending.unwrap_err().to_string();
+        assert!(error.contains(message), "{error}");
+        assert!(effective.intake.is_ok(), "what happens is recorded all the same");
+    }
+}
+
+#[test]
 fn what_is_taken_away_is_gone_and_can_be_set_again() {
     let beneath = layer(
         &json!({"suspend": true, "endpoint": {"headers": {"X-Team": "a", "a/b": "c"}, "auth": {"basic": {"secretRef": {"name": "a"}}}}}),

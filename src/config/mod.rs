@@ -9,11 +9,15 @@
 //! transition: it is recorded, waits with the reason, and goes when the template is mended.
 
 mod delivering;
+#[cfg(test)]
+mod docs;
 pub mod effective;
 pub mod global;
 pub mod layers;
 mod nearest;
 mod problem;
+#[cfg(test)]
+mod properties;
 mod rules;
 mod selector;
 mod sending;

@@ -4,7 +4,8 @@
 //! target could have the token of whoever wrote the notification sent to a host of his own.
 //!
 //! Where a request goes is its origin (scheme, host, port), and whether that is really who answers: `tls.caFrom` and
-//! `tls.insecureSkipVerify`. To change the path is harmless, and so is to say the same origin once more.
+//! `tls.insecureSkipVerify`. To change the path is harmless, and so is to say the same origin once more. A reference is the same only
+//! if it resolves in the same namespace: a Secret of the team may be called as the platform's is, and hold another URL.
 
 use serde_json::{Map, Value};
 
@@ -18,7 +19,7 @@ struct Way {
     /// The origin, or the reference to it.
     to: Option<To>,
     /// `tls.caFrom`.
-    authorities: Option<Value>,
+    authorities: Option<Reference>,
     /// `tls.insecureSkipVerify`.
     anybody: bool,
 }
@@ -26,19 +27,30 @@ struct Way {
 #[derive(Clone, Debug, PartialEq)]
 enum To {
     Origin(String),
-    Secret(Value),
+    Secret(Reference),
     /// Not a URL: the same as nothing else.
     Unreadable,
 }
 
+/// A reference as it is written, and the namespace in which it resolves.
+#[derive(Clone, Debug, PartialEq)]
+struct Reference {
+    written: Value,
+    namespace: Option<String>,
+}
+
 impl Way {
-    fn of(value: &Map<String, Value>) -> Self {
-        let endpoint = |path: &str| value.get("endpoint").and_then(|e| e.pointer(path));
+    fn of(folded: &Folded) -> Self {
+        let endpoint = |path: &str| folded.value.get("endpoint").and_then(|e| e.pointer(path));
+        let reference = |path: &str| {
+            let namespace = folded.namespace(&format!("/endpoint{path}")).map(str::to_owned);
+            endpoint(path).map(|written| Reference { written: written.clone(), namespace })
+        };
         let url = endpoint("/url").and_then(Value::as_str);
         let to = url.map(|url| origin_of(url).map_or(To::Unreadable, To::Origin));
         Self {
-            to: to.or_else(|| endpoint("/urlFrom").cloned().map(To::Secret)),
-            authorities: endpoint("/tls/caFrom").cloned(),
+            to: to.or_else(|| reference("/urlFrom").map(To::Secret)),
+            authorities: reference("/tls/caFrom"),
             anybody: endpoint("/tls/insecureSkipVerify").and_then(Value::as_bool).unwrap_or(false),
         }
     }
@@ -51,7 +63,7 @@ pub(super) struct Ways(Vec<Way>);
 impl Ways {
     /// Takes note of the state after one more layer.
     pub(super) fn see(&mut self, folded: &Folded) {
-        self.0.push(Way::of(&folded.value));
+        self.0.push(Way::of(folded));
     }
 
     /// Whether all credentials go only where those who wrote them could see.
@@ -90,8 +102,14 @@ fn destination(folded: &Folded) -> &'static str {
 /// The fields that carry credentials, as JSON Pointers.
 fn credentials(value: &Map<String, Value>) -> Vec<String> {
     let Some(endpoint) = value.get("endpoint") else { return Vec::new() };
-    let whole =
-        ["/auth/basic/secretRef", "/auth/token/secretKeyRef", "/signing/secretRef", "/tls/clientCertificate/secretRef"];
+    // A URL that stands in a Secret is secret itself: of those who answer, only the right one may see it.
+    let whole = [
+        "/auth/basic/secretRef",
+        "/auth/token/secretKeyRef",
+        "/signing/secretRef",
+        "/tls/clientCertificate/secretRef",
+        "/urlFrom/secretKeyRef",
+    ];
     let mut all: Vec<_> = whole.iter().filter(|p| endpoint.pointer(p).is_some()).map(|p| format!("/endpoint{p}")).collect();
     let named = |of: Option<&Value>, at: &str| -> Vec<String> {
         let names = of.and_then(Value::as_object).into_iter().flat_map(Map::keys);

@@ -7,12 +7,18 @@ use super::*;
 
 fn checked(layers: &[Value]) -> Result<(), String> {
     let source = |at: usize| if at == 0 { Source::Notification } else { Source::Target(at.to_string()) };
-    let layers = layers.iter().zip(0..).map(|(value, at)| {
+    by(&layers.iter().cloned().enumerate().map(|(at, value)| (source(at), value)).collect::<Vec<_>>())
+}
+
+/// Layers of these authors; the global configuration stands in a namespace of its own.
+fn by(layers: &[(Source, Value)]) -> Result<(), String> {
+    let layers = layers.iter().map(|(source, value)| {
         let remove = value.get("remove").and_then(Value::as_array).into_iter().flatten();
         let mut fields = value.as_object().cloned().unwrap_or_default();
         fields.remove("remove");
         let remove = remove.filter_map(|p| p.as_str().map(str::to_owned)).collect();
-        Layer { source: source(at), namespace: "team-a".to_owned(), remove, value: fields }
+        let namespace = if *source < Source::Notification { "pennant-system" } else { "team-a" };
+        Layer { source: source.clone(), namespace: namespace.to_owned(), remove, value: fields }
     });
     let layers: Vec<_> = layers.collect();
     let mut ways = Ways::default();
@@ -129,5 +135,127 @@ fn what_is_harmless_is_let_through() {
         ),
     ] {
         assert_eq!(checked(&layers), Ok(()), "{what}");
+    }
+}
+
+/// A field of the endpoint.
+fn endpoint(endpoint: Value) -> Value {
+    Value::Object(Map::from_iter([("endpoint".to_owned(), endpoint)]))
+}
+
+fn of_secret(name: &str, key: &str) -> Value {
+    json!({"secretKeyRef": {"name": name, "key": key}})
+}
+
+#[test]
+fn no_team_leads_credentials_of_the_global_configuration_away() {
+    let (api, evil) = ("https://api.example.com/a", "https://evil.net/a");
+    let from = of_secret("chat", "url");
+    let ca = json!({"configMapKeyRef": {"name": "ca", "key": "ca.crt"}});
+    let with_ca = endpoint(json!({"url": api, "auth": token(), "tls": {"caFrom": ca}}));
+    let from_secret = endpoint(json!({"urlFrom": from, "auth": token()}));
+    let api_key = endpoint(json!({"headers": {"X-Api-Key": "literal"}}));
+    let signing = endpoint(json!({"signing": {"secretRef": {"name": "hmac"}}}));
+    let url = |url: &str| endpoint(json!({ "url": url }));
+    let global = |layer: &Value| (Source::Global, layer.clone());
+    let defaults = |layer: &Value| (Source::Defaults, layer.clone());
+    let team = |layer: Value| (Source::Notification, layer);
+    let pipeline = |layer: Value| (Source::Pipeline, layer);
+    let target = |layer: Value| (Source::Target("prod/c/x".to_owned()), layer);
+    for (what, layers) in [
+        ("a team's URL under global auth", vec![global(&with_token(api)), team(url(evil))]),
+        ("a target's", vec![global(&with_token(api)), team(json!({"suspend": false})), target(url(evil))]),
+        ("a team's URL over a header of the defaults", vec![defaults(&api_key), team(url(api))]),
+        ("a URL of the global notification over one", vec![defaults(&api_key), global(&url(api))]),
+        ("a team's URL over signing of the defaults", vec![defaults(&signing), team(url(api))]),
+        ("urlFrom of a team", vec![global(&with_token(api)), team(endpoint(json!({"urlFrom": from})))]),
+        ("url of a team under urlFrom", vec![global(&from_secret), pipeline(url(api))]),
+        (
+            "urlFrom, spelt the same, is a Secret of the team",
+            vec![global(&from_secret), team(endpoint(json!({"urlFrom": from})))],
+        ),
+        (
+            "away and back to urlFrom, spelt the same",
+            vec![global(&from_secret), team(url(api)), pipeline(endpoint(json!({"urlFrom": from})))],
+        ),
+        (
+            "caFrom, spelt the same, is a ConfigMap of the team",
+            vec![global(&with_ca), team(endpoint(json!({"tls": {"caFrom": ca}})))],
+        ),
+        (
+            "anybody answers to a URL that is secret",
+            vec![global(&endpoint(json!({"urlFrom": from}))), team(endpoint(json!({"tls": {"insecureSkipVerify": true}})))],
+        ),
+        (
+            "a team's authorities, and a URL that is secret",
+            vec![global(&endpoint(json!({"urlFrom": from}))), team(endpoint(json!({"tls": {"caFrom": ca}})))],
+        ),
+        ("authorities taken away", vec![global(&with_ca), pipeline(json!({"remove": ["/endpoint/tls/caFrom"]}))]),
+        (
+            "taken away and anybody answers",
+            vec![
+                global(&with_ca),
+                pipeline(json!({"remove": ["/endpoint/tls"], "endpoint": {"tls": {"insecureSkipVerify": true}}})),
+            ],
+        ),
+        ("user info", vec![global(&with_token(api)), team(url("https://a:b@api.example.com/a"))]),
+        (
+            "an IPv4 address in IPv6",
+            vec![global(&with_token("https://192.0.2.1/")), team(url("https://[::ffff:192.0.2.1]/"))],
+        ),
+        ("an IPv6 zone", vec![global(&with_token("https://[fe80::1]/")), team(url("https://[fe80::1%25eth0]/"))]),
+        ("a tab in the scheme", vec![global(&with_token(api)), team(url("ht\ttps://api.example.com/a"))]),
+        ("a host of templates", vec![global(&with_token(api)), team(url("https://{{environment}}.example.com/a"))]),
+        (
+            "only the header of the token is the team's",
+            vec![
+                global(&with_token(api)),
+                team(endpoint(json!({"url": evil, "auth": {"token": {"header": "X-Mine", "scheme": ""}}}))),
+            ],
+        ),
+    ] {
+        assert!(by(&layers).is_err(), "{what}");
+    }
+}
+
+#[test]
+fn a_team_may_do_what_leads_nowhere_else() {
+    let api = "https://api.example.com/a";
+    let url = |url: &str| endpoint(json!({ "url": url }));
+    let global = |layer: Value| (Source::Global, layer);
+    let team = |layer: Value| (Source::Notification, layer);
+    let ca = json!({"configMapKeyRef": {"name": "ca", "key": "ca.crt"}});
+    for (what, layers) in [
+        ("capitals", vec![global(with_token(api)), team(url("https://API.Example.com/b"))]),
+        ("the default port", vec![global(with_token("https://api.example.com:443")), team(url(api))]),
+        (
+            "spellings of IPv6",
+            vec![global(with_token("https://[2001:db8::1]/")), team(url("https://[2001:DB8:0:0:0:0:0:1]:443/b"))],
+        ),
+        ("spellings of IPv4", vec![global(with_token("https://192.0.2.1/")), team(url("https://0xc0.0.0x2.1/b"))]),
+        (
+            "a name in Unicode",
+            vec![global(with_token("https://b\u{fc}cher.example/")), team(url("https://xn--bcher-kva.example/b"))],
+        ),
+        (
+            "its own credentials and authorities",
+            vec![
+                global(with_token(api)),
+                team(endpoint(json!({"urlFrom": of_secret("room", "url"), "auth": token(), "tls": {"caFrom": ca}}))),
+            ],
+        ),
+        (
+            "its own URL that is secret, and its authorities",
+            vec![
+                global(endpoint(json!({"urlFrom": of_secret("chat", "url")}))),
+                team(endpoint(json!({"urlFrom": of_secret("room", "url"), "tls": {"caFrom": ca}}))),
+            ],
+        ),
+        (
+            "defaults with all that belongs together",
+            vec![(Source::Defaults, with_token(api)), global(json!({"triggers": []})), team(json!({"suspend": true}))],
+        ),
+    ] {
+        assert_eq!(by(&layers), Ok(()), "{what}");
     }
 }

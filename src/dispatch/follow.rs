@@ -54,6 +54,8 @@ pub(super) fn follow<K: Followed>(
     let api = namespace.as_ref().map_or_else(|| Api::all(client.clone()), |ns| Api::namespaced(client.clone(), ns));
     let (turn, events) = crate::watch::in_turns(api, ctx.lease.turns());
     let (ctx, seen) = (ctx.clone(), reader.clone());
+    // Who set which field is most of what an object with a status holds, and nobody here asks.
+    let events = events.modify(|object: &mut K| object.meta_mut().managed_fields = None);
     let absorbed = events.reflect(writer).then(move |event| {
         let turn = turn.number();
         let (ctx, reader, scope, listed) = (ctx.clone(), seen.clone(), namespace.clone(), listed.clone());

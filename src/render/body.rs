@@ -8,9 +8,13 @@ use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 use super::error::RenderError;
 use super::eval::Program;
 use super::place::Place;
+use super::shared::{MadeOf, Shared};
 use super::{MAX_BODY, Parameters, Values, lower};
 
-/// The template of a body, compiled. Values are escaped for the content type; what is JSON by its content type is JSON.
+static SHARED: Shared<Inner> = Shared::new();
+
+/// The template of a body, compiled; one that is made of the same is the same. Values are escaped for the content type; what is JSON
+/// by its content type is JSON.
 #[derive(Clone, Debug)]
 pub struct Body(Arc<Inner>);
 
@@ -24,11 +28,13 @@ struct Inner {
 impl Body {
     /// Compiles a template. `content_type` is the header's value, parameters included.
     pub fn compile(content_type: &str, source: &str, parameters: &Parameters) -> Result<Self, RenderError> {
-        let is_one_line = content_type.chars().all(|c| matches!(c, ' '..='~'));
-        let place = Place::of_content_type(content_type).filter(|_| is_one_line).ok_or(RenderError::ContentType)?;
-        let program = lower::compile(source, place, parameters)?;
-        let is_json = matches!(place, Place::Json(_));
-        Ok(Self(Arc::new(Inner { content_type: content_type.to_owned(), is_json, program })))
+        let made = SHARED.get_or_make(MadeOf::new(content_type, source, parameters), || {
+            let is_one_line = content_type.chars().all(|c| matches!(c, ' '..='~'));
+            let place = Place::of_content_type(content_type).filter(|_| is_one_line).ok_or(RenderError::ContentType)?;
+            let program = lower::compile(source, place, parameters)?;
+            Ok(Inner { content_type: content_type.to_owned(), is_json: matches!(place, Place::Json(_)), program })
+        });
+        made.map(Self)
     }
 
     /// The value of the content-type header.

@@ -2,7 +2,8 @@
 //!
 //! In: template sources (once per edit of a notification) and [`Data`] (once per attempt). Out: [`Body`], [`UrlTemplate`]
 //! and [`HeaderTemplate`], cheap to clone and to share, which render into text that is right for its place, or a
-//! [`RenderError`] that says where, what and what to write instead. Pure: no clock, no I/O, no state.
+//! [`RenderError`] that says where, what and what to write instead. Pure: no clock, no I/O; what is kept (`shared`) makes no
+//! difference to what comes out.
 //!
 //! Source → `scan` (bounds, before any parser sees it) → `handlebars` (syntax) → `lower` (every field, helper and place is
 //! checked, in branches that are never taken too) → a program (`eval`) that runs within bounds.
@@ -28,6 +29,7 @@ mod sample;
 mod scan;
 mod scope;
 mod shape;
+mod shared;
 mod url;
 mod values;
 

@@ -59,7 +59,7 @@ impl Parameters {
 
     /// The names, for a message.
     pub(super) fn names(&self) -> String {
-        let names: BTreeSet<_> = self.set().chain(self.0.unset.iter().map(String::as_str)).collect();
+        let names: BTreeSet<_> = self.set().chain(self.unset()).collect();
         if names.is_empty() {
             return "none; set it in spec.template.parameters".to_owned();
         }
@@ -74,6 +74,11 @@ impl Parameters {
     /// The names of those that have a value, in order.
     pub(super) fn set(&self) -> impl Iterator<Item = &str> {
         self.0.set.iter().map(|(name, _)| name.as_str())
+    }
+
+    /// The names of those that are declared and have none, in order.
+    pub(super) fn unset(&self) -> impl Iterator<Item = &str> {
+        self.0.unset.iter().map(String::as_str)
     }
 
     /// The place and the template of one that has a value.

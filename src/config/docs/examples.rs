@@ -1,0 +1,114 @@
+//! Every example is understood as the dispatcher understands it, and the table below it says what comes of it.
+
+use std::collections::BTreeSet;
+
+use kube::ResourceExt as _;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+use super::PAGE;
+use crate::api::delivery::GLOBAL;
+use crate::api::target::targets;
+use crate::api::{Notification, Pipeline, TransitionType};
+use crate::config::layers::{Spot, of_pipeline};
+use crate::config::{Address, EffectiveNotification, Given, Global, PipelineSelector, resolve_layers};
+use crate::manifests::{global, read};
+use crate::render::Data;
+
+const COLUMNS: &str = "| pipeline | target | notification | what comes of it | kept in | Secrets |";
+
+/// The objects of one example.
+#[derive(Default)]
+struct Example {
+    global: Global,
+    notifications: Vec<Notification>,
+    pipelines: Vec<Pipeline>,
+}
+
+fn typed<T: DeserializeOwned>(value: &Value) -> T {
+    serde_path_to_error::deserialize(value).unwrap_or_else(|e| panic!("{e}\n{value}"))
+}
+
+impl Example {
+    fn read(text: &str) -> Self {
+        let mut example = Self::default();
+        for document in read(text) {
+            let document = document.unwrap_or_else(|broken| panic!("{}\n{text}", broken.problem));
+            match document.kind() {
+                "ConfigMap" => {
+                    let [namespace, text] = ["/metadata/namespace", "/data/config.yaml"]
+                        .map(|at| document.value.pointer(at).and_then(Value::as_str).unwrap());
+                    let understood = global::parse(text, namespace);
+                    example.global = understood.unwrap_or_else(|wrongs| panic!("{wrongs:?}\n{text}"));
+                }
+                "Notification" => example.notifications.push(typed(&document.value)),
+                "Pipeline" => example.pipelines.push(typed(&document.value)),
+                other => panic!("kind {other:?} in an example:\n{text}"),
+            }
+        }
+        example
+    }
+
+    /// What a notification comes to for a target.
+    fn effective(&self, pipeline: &str, target: &str, name: &str) -> EffectiveNotification {
+        let (namespace, of) = pipeline.split_once('/').unwrap();
+        let is_it = |p: &&Pipeline| p.name_any() == of && p.namespace().as_deref() == Some(namespace);
+        let pipeline = self.pipelines.iter().find(is_it).unwrap_or_else(|| panic!("no pipeline {pipeline}"));
+        let labels = pipeline.labels();
+        let everywhere = self.global.get(name).filter(|everywhere| everywhere.reach.selects(namespace, labels));
+        let speaks = |n: &&Notification| {
+            let selector = PipelineSelector::parse(n.spec.pipeline_selector.as_ref()).unwrap();
+            n.name_any() == name && n.namespace().as_deref() == Some(namespace) && selector.selects(labels)
+        };
+        let mut layers = self.global.beneath(everywhere, self.notifications.iter().find(speaks));
+        let spots = pipeline.spec.environments.iter().enumerate();
+        let mut spots = spots.flat_map(|(e, environment)| (0..environment.targets.len()).map(move |t| (e, t)));
+        let at = targets(&pipeline.spec, "in-cluster").iter().position(|info| info.name == target);
+        let (environment, index) = at.and_then(|at| spots.nth(at)).unwrap_or_else(|| panic!("no target {target}"));
+        layers.extend(of_pipeline(&pipeline.spec, namespace, name, Spot { environment, index, target }));
+        resolve_layers(&layers, namespace, GLOBAL, &Given::nothing())
+    }
+}
+
+fn comes_of(effective: &EffectiveNotification) -> String {
+    let sending = match &effective.sending {
+        Err(problem) => return problem.reason().to_owned(),
+        Ok(sending) => sending,
+    };
+    let wants = |type_: &TransitionType| {
+        let intake = effective.intake.as_ref().unwrap();
+        ["dev", "prod"].iter().any(|environment| intake.triggers.wants(*type_, environment))
+    };
+    let Some(type_) = TransitionType::ALL.into_iter().find(wants) else { return "silence".to_owned() };
+    match sending.render(&Data::sample(type_)).unwrap().address {
+        Address::Url(url) => url.to_string(),
+        Address::Secret(key) => format!("the URL in {}", key.secret()),
+    }
+}
+
+fn secrets(effective: &EffectiveNotification) -> String {
+    let needed = effective.sending.as_ref().map(crate::config::Sending::secrets).unwrap_or_default();
+    let names: BTreeSet<_> = needed.iter().map(|needed| needed.secret().to_string()).collect();
+    names.into_iter().collect::<Vec<_>>().join(", ")
+}
+
+#[test]
+fn the_examples_come_to_what_their_tables_say() {
+    let mut examples = 0;
+    for rest in PAGE.split("\n```yaml\n").skip(1) {
+        let (text, below) = rest.split_once("\n```\n").unwrap();
+        let example = Example::read(text);
+        let table = below.trim_start().strip_prefix(COLUMNS).unwrap_or_else(|| panic!("no table below\n{text}"));
+        let rows: Vec<_> = table.trim_start().lines().skip(1).take_while(|line| line.starts_with('|')).collect();
+        assert!(!rows.is_empty(), "an empty table below\n{text}");
+        for row in rows {
+            let cells: Vec<_> = row.trim_matches('|').split('|').map(|cell| cell.trim().replace('`', "")).collect();
+            let [pipeline, target, name, comes, kept, needs] = cells.as_slice() else { panic!("{row}") };
+            let effective = example.effective(pipeline, target, name);
+            let found = [comes_of(&effective), effective.home.clone(), secrets(&effective)];
+            assert_eq!(found.each_ref(), [comes, kept, needs], "{row}\n{:?}", effective.sending.err());
+        }
+        examples += 1;
+    }
+    assert!(examples >= 7, "{examples} were found");
+}
