@@ -65,7 +65,11 @@ impl Followed for Notification {
                 let (namespace, name) = place(n);
                 if ctx.understood.understand(ctx, n) {
                     ctx.layers.rebase(ctx, &namespace, &name);
-                    changed(ctx, &namespace, &name).await;
+                    // Within a list, all that is wanted is asked for once, at its end.
+                    if matches!(event, Event::Apply(_)) {
+                        set_wanted(ctx);
+                    }
+                    look(ctx, &namespace, &name).await;
                 }
             }
             Event::Delete(n) => {
@@ -73,7 +77,8 @@ impl Followed for Notification {
                 ctx.written.forget(&n.uid().unwrap_or_default());
                 if ctx.understood.forget(ctx, &namespace, &name) {
                     ctx.layers.rebase(ctx, &namespace, &name);
-                    changed(ctx, &namespace, &name).await;
+                    set_wanted(ctx);
+                    look(ctx, &namespace, &name).await;
                 }
             }
             Event::Init | Event::InitDone => {}
@@ -86,9 +91,10 @@ impl Followed for Notification {
             let ours = namespace.is_none_or(|n| n == ns);
             if ours && !there.contains(&(ns.clone(), name.clone())) && ctx.understood.forget(ctx, &ns, &name) {
                 ctx.layers.rebase(ctx, &ns, &name);
-                changed(ctx, &ns, &name).await;
+                look(ctx, &ns, &name).await;
             }
         }
+        set_wanted(ctx);
     }
 }
 
@@ -165,11 +171,6 @@ async fn look_at_layers(ctx: &Context, pipelines: Vec<(String, ObjectName)>) {
         }
         ctx.deliveries.look(Scope::Layers(uid)).await;
     }
-}
-
-async fn changed(ctx: &Context, namespace: &str, name: &str) {
-    set_wanted(ctx);
-    look(ctx, namespace, name).await;
 }
 
 /// Watches the ConfigMaps and Secrets that notifications need, with the layers over them, and no others.

@@ -29,7 +29,10 @@ impl Followed for Pipeline {
                 // Before the pipeline itself, so that nothing of it is sent without its layers.
                 let layered = ctx.layers.take(ctx, p);
                 if layered {
-                    notifications::set_wanted(ctx);
+                    // Within a list, all that is wanted is asked for once, at its end.
+                    if matches!(event, Event::Apply(_)) {
+                        notifications::set_wanted(ctx);
+                    }
                     ctx.deliveries.look(Scope::Layers(uid.clone())).await;
                 }
                 if ctx.deliveries.directory.put_pipeline(&uid, facts) || layered {
@@ -48,6 +51,7 @@ impl Followed for Pipeline {
                 remove(ctx, uid, &facts.namespace).await;
             }
         }
+        notifications::set_wanted(ctx);
     }
 }
 
