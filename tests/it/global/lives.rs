@@ -83,7 +83,7 @@ async fn the_most_specific_of_five_layers_wins_field_by_field() {
         assert_eq!(request.header("x-org"), "acme", "{who}");
     }
     let kept = futures::future::join_all(names.map(|name| homes(team, name))).await;
-    assert_eq!(kept[0], [system.ns.clone()]);
+    assert_eq!(kept[0].as_slice(), std::slice::from_ref(&system.ns));
     assert!(kept[2..].iter().all(|homes| *homes == [team.ns.clone()]), "{kept:?}");
 }
 
