@@ -8,6 +8,7 @@
 //! fast), `supersede` (what stands for what), `redeliver` (what is sent again), `kept` (what stays as the audit) and `request`
 //! (what is sent). Nothing else in Pennant decides what may be sent.
 
+mod answer;
 mod arrivals;
 mod assign;
 mod confirm;
