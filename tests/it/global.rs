@@ -1,6 +1,7 @@
 //! The global configuration: what lies beneath the notifications of all namespaces, and what becomes of it when it is edited,
 //! broken, or gone.
 
+mod attacks;
 mod broken;
 mod edits;
 mod kept;
@@ -82,9 +83,10 @@ impl Stage {
         eventually(&format!("Event {reason} about the ConfigMap"), async || {
             let all = self.system.api::<Event>().list(&ListParams::default()).await.expect("listed");
             let about = |e: &&Event| {
-                let regarding = e.regarding.as_ref().is_some_and(|r| {
-                    r.kind.as_deref() == Some("ConfigMap") && r.name.as_deref() == Some(MAP)
-                });
+                let regarding = e
+                    .regarding
+                    .as_ref()
+                    .is_some_and(|r| r.kind.as_deref() == Some("ConfigMap") && r.name.as_deref() == Some(MAP));
                 regarding && e.type_.as_deref() == Some("Warning") && e.reason.as_deref() == Some(reason)
             };
             let found = all.iter().filter(about).last().map(|e| e.note.clone().unwrap_or_default());
@@ -97,7 +99,8 @@ impl Stage {
 /// A cluster-wide notification, complete.
 fn everywhere(name: &str, receiver: &Receiver, over: Value) -> Value {
     let mut all = over;
-    let mut spec = world::notification(name, &receiver.url(&format!("/{name}/{{{{target.app.name}}}}")), all.take())["spec"].take();
+    let mut spec =
+        world::notification(name, &receiver.url(&format!("/{name}/{{{{target.app.name}}}}")), all.take())["spec"].take();
     spec["name"] = json!(name);
     spec
 }

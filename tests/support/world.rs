@@ -64,7 +64,8 @@ impl World {
             ..Default::default()
         };
         Api::all(client.clone()).create(&PostParams::default(), &namespace).await.expect("a new namespace");
-        let world = Self { ns: ns.to_owned(), client, kubeconfig: kubeconfig.to_owned(), fences: AtomicU32::new(0), beside: None };
+        let world =
+            Self { ns: ns.to_owned(), client, kubeconfig: kubeconfig.to_owned(), fences: AtomicU32::new(0), beside: None };
         world.deploy("fence", "0").await;
         world
     }

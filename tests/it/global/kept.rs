@@ -61,7 +61,7 @@ async fn a_cluster_wide_notification_is_for_the_pipelines_that_match() {
     let oracle = oracle.lane("shop/audit/prod/api", &["Deployed 2"]);
     let oracle = oracle.lane_in(&other.ns, "first/some/dev/one", &["Deployed 2"]);
     oracle.lane_in(&other.ns, "second/some/dev/two", &["Deployed 3"]).check().await;
-    assert_eq!(homes(team, "audit").await, [system.ns.clone()], "where the URL was written");
+    assert_eq!(homes(team, "audit").await, std::slice::from_ref(&system.ns), "where the URL was written");
     assert_eq!(receiver.to("/audit/web")[0].header("authorization"), "Bearer of the system");
 }
 
@@ -74,7 +74,8 @@ async fn all_layers_fold_and_references_are_their_writers() {
         world.secret("key", json!({"key": whose})).await;
     }
     let token = json!({"token": {"secretKeyRef": {"name": "key", "key": "key"}}});
-    let defaults = json!({"endpoint": {"headers": {"X-Org": "acme", "X-Team": "none"}}, "delivery": {"retain": {"perLane": 3}}});
+    let defaults =
+        json!({"endpoint": {"headers": {"X-Org": "acme", "X-Team": "none"}}, "delivery": {"retain": {"perLane": 3}}});
     let hook = everywhere("hook", &base, json!({"endpoint": {"auth": token, "headers": {"X-From": "global"}}}));
     stage.configure(&json!({"defaults": defaults, "notifications": [hook]})).await;
     // The team says its name; one target goes elsewhere, with credentials of the team; another forgets to bring its own.
@@ -91,7 +92,8 @@ async fn all_layers_fold_and_references_are_their_writers() {
     let elsewhere = own.url("/hook/{{target.app.name}}");
     shop["spec"]["environments"][1]["targets"][0]["notifications"] =
         json!([{"name": "hook", "endpoint": {"url": elsewhere, "auth": token}}]);
-    shop["spec"]["environments"][0]["targets"][0]["notifications"] = json!([{"name": "hook", "remove": ["/endpoint/headers/X-From"]}]);
+    shop["spec"]["environments"][0]["targets"][0]["notifications"] =
+        json!([{"name": "hook", "remove": ["/endpoint/headers/X-From"]}]);
     team.create::<Pipeline>(shop).await;
     let _pennant = stage.start().await;
     stage.cursor("shop", "hook", "global").await;
@@ -114,7 +116,8 @@ async fn all_layers_fold_and_references_are_their_writers() {
 
     // Credentials of the organisation do not go where the team leads.
     let mut stolen = serde_json::to_value(team.get_pipeline("shop").await).unwrap()["spec"].take();
-    stolen["environments"][1]["targets"][0]["notifications"] = json!([{"name": "hook", "endpoint": {"url": own.url("/hook/api")}}]);
+    stolen["environments"][1]["targets"][0]["notifications"] =
+        json!([{"name": "hook", "endpoint": {"url": own.url("/hook/api")}}]);
     team.patch::<Pipeline>("shop", json!({"spec": stolen})).await;
     let wrong = crate::support::eventually("the mismatch is told", async || {
         let dispatched = team.get_pipeline("shop").await.status.and_then(|s| s.dispatched).unwrap_or_default();
@@ -122,5 +125,8 @@ async fn all_layers_fold_and_references_are_their_writers() {
         found.ok_or_else(|| format!("{:?}", dispatched.notifications))
     })
     .await;
-    assert!(wrong.message.contains("the global configuration") && wrong.target.as_deref().unwrap().ends_with("api"), "{wrong:?}");
+    assert!(
+        wrong.message.contains("the global configuration") && wrong.target.as_deref().unwrap().ends_with("api"),
+        "{wrong:?}"
+    );
 }
