@@ -325,7 +325,7 @@ impl Folded {
 }
 
 /// One step of a JSON Pointer (RFC 6901).
-fn escape(name: &str) -> String {
+pub(super) fn escape(name: &str) -> String {
     name.replace('~', "~0").replace('/', "~1")
 }
 

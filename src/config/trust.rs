@@ -9,7 +9,7 @@
 
 use serde_json::{Map, Value};
 
-use super::layers::{Folded, Source};
+use super::layers::{Folded, Source, escape};
 use super::problem::Problem;
 use crate::render::origin_of;
 
@@ -113,7 +113,7 @@ fn credentials(value: &Map<String, Value>) -> Vec<String> {
     let mut all: Vec<_> = whole.iter().filter(|p| endpoint.pointer(p).is_some()).map(|p| format!("/endpoint{p}")).collect();
     let named = |of: Option<&Value>, at: &str| -> Vec<String> {
         let names = of.and_then(Value::as_object).into_iter().flat_map(Map::keys);
-        names.filter(|name| is_secret(name)).map(|name| format!("{at}/{name}")).collect()
+        names.filter(|name| is_secret(name)).map(|name| format!("{at}/{}", escape(name))).collect()
     };
     all.extend(named(endpoint.get("headers"), "/endpoint/headers"));
     all.extend(named(value.get("template").and_then(|t| t.get("parameters")), "/template/parameters"));

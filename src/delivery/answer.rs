@@ -1,4 +1,6 @@
-//! Whether a delivery may be sent now, and why not. Values only.
+//! Whether a delivery may be sent. Values only.
+//!
+//! In: what holds for it. Out: an [`Answer`], for whoever is about to send.
 
 use std::sync::Arc;
 
@@ -51,4 +53,19 @@ pub enum Answer {
         /// Whether no live read is needed.
         sure: bool,
     },
+}
+
+/// What is to be done with one whose pipeline, target and notification are there.
+pub(super) fn judge(notification: Arc<EffectiveNotification>, facts: Arc<PipelineFacts>) -> Answer {
+    if notification.suspend {
+        let message = "spec.suspend is true: deliveries are recorded and held".to_owned();
+        return Answer::Wait { reason: "Suspended", message, until: None };
+    }
+    match &notification.sending {
+        Ok(_) => Answer::Send(notification, facts),
+        Err(problem) if problem.is_unknown() => Answer::NotYet,
+        Err(problem) => {
+            Answer::Wait { reason: problem.reason(), message: problem.to_string(), until: Some(notification.delivery.retry) }
+        }
+    }
 }

@@ -65,10 +65,10 @@ pub async fn is_notification_gone(
     Ok(read(api.get_metadata_opt(name)).await?.is_none())
 }
 
-/// Whether no edit of the global configuration is still on its way here.
+/// Whether the global configuration can be read, and no edit of it is still on its way here.
 async fn is_current(client: &Client, directory: &Directory) -> Result<bool, ConfirmError> {
-    let Source { config_map, version, unknown } = directory.source();
-    let Some(of) = config_map.filter(|_| unknown.is_none()) else { return Ok(false) };
+    let Source { config_map, version, is_in_force, .. } = directory.source();
+    let Some(of) = config_map.filter(|_| is_in_force) else { return Ok(false) };
     let api: Api<ConfigMap> = Api::namespaced(client.clone(), &of.namespace);
     let live = read(api.get_metadata_opt(&of.name)).await?;
     Ok(live.and_then(|object| object.metadata.resource_version) == version)

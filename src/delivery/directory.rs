@@ -3,9 +3,10 @@
 //! In: facts, put here by the dispatcher as its watches bring them. Out: whether a recorded delivery may be sent now, and with
 //! what. Values only; the lock is held for a look-up and never across I/O.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, PoisonError, RwLock};
 
+use super::answer::judge;
 pub use super::answer::{Answer, Gone};
 use super::layered::{Applied, Based, Everywhere, Layered};
 use super::record::LaneKey;
@@ -46,6 +47,8 @@ pub struct Source {
     pub config_map: Option<ObjectName>,
     /// The version that was last seen; `None`: there is none.
     pub version: Option<String>,
+    /// Whether what that says is in force. While it cannot be read, an older one is, and nobody knows what is gone.
+    pub is_in_force: bool,
     /// Why nothing of it is in force: until it can be read, cluster-wide notifications are not known, which is not gone.
     pub unknown: Option<String>,
 }
@@ -54,6 +57,8 @@ pub struct Source {
 struct Known {
     /// The turn in which everything was last listed.
     turn: Option<u64>,
+    /// The namespaces whose pipelines are known; `None`: all.
+    watched: Option<BTreeSet<String>>,
     pipelines: HashMap<String, Arc<PipelineFacts>>,
     /// By namespace and name.
     notifications: HashMap<String, BTreeMap<String, Based>>,
@@ -112,6 +117,18 @@ impl Directory {
     #[must_use]
     pub fn turn(&self) -> Option<u64> {
         self.read(|k| k.turn)
+    }
+
+    /// Only the pipelines of these namespaces are known.
+    pub fn put_watched(&self, namespaces: Option<BTreeSet<String>>) {
+        self.write(|k| k.watched = namespaces);
+    }
+
+    /// Whether the pipelines of this namespace are known. Those of others may have deliveries beside the global configuration, which
+    /// are left as they are.
+    #[must_use]
+    pub fn is_watched(&self, namespace: &str) -> bool {
+        self.read(|k| k.watched.as_ref().is_none_or(|watched| watched.contains(namespace)))
     }
 
     /// Puts a pipeline by its uid; `true` if anything is new.
@@ -191,10 +208,10 @@ impl Directory {
         })
     }
 
-    /// One notification: over the cluster-wide one of its name, if that is for its namespace.
+    /// One notification.
     #[must_use]
-    pub fn notification(&self, namespace: &str, name: &str) -> Option<Arc<EffectiveNotification>> {
-        self.read(|k| k.notification(namespace, name).and_then(|based| based.all().next().cloned()))
+    pub fn notification(&self, namespace: &str, name: &str) -> Option<Based> {
+        self.read(|k| k.notification(namespace, name).cloned())
     }
 
     /// What holds for a pipeline that says nothing of it itself.
@@ -306,20 +323,20 @@ impl Directory {
     #[must_use]
     pub fn find(&self, spec: &DeliverySpec) -> Answer {
         let (of, subject) = (&spec.pipeline_ref, subject(spec));
-        let (complete, facts, notification, has_base, unknown) = self.read(|k| {
+        let (complete, facts, notification, has_base, source) = self.read(|k| {
             let facts = k.pipelines.get(&of.uid).cloned();
             let notification = k.effective(&of.uid, &of.namespace, &spec.notification, &subject).cloned();
             let labels = facts.as_ref().map(|facts| &facts.labels);
             let has_base = labels.is_some_and(|labels| k.base(&of.namespace, &spec.notification, labels).is_some());
-            (k.turn.is_some(), facts, notification, has_base, k.source.unknown.clone())
+            (k.turn.is_some(), facts, notification, has_base, k.source.clone())
         });
-        if !complete {
+        if !complete || !self.is_watched(&of.namespace) {
             return Answer::NotYet;
         }
         let absent = |what| Answer::Gone { what, sure: false };
         let Some(facts) = facts else { return absent(Gone::Pipeline) };
         // What lies beneath it is not known, and without that it could go to the wrong place.
-        if let Some(message) = unknown.filter(|_| spec.notification_uid == GLOBAL) {
+        if let Some(message) = source.unknown.filter(|_| spec.notification_uid == GLOBAL) {
             return Answer::Wait { reason: "GlobalConfigInvalid", message, until: Some(Retry::default()) };
         }
         let Some(notification) = notification else {
@@ -336,21 +353,13 @@ impl Directory {
             // Where the Notification is not there, only a pipeline's own is, and that it is gone has to be confirmed.
             return Answer::Gone { what: Gone::Notification, sure: has_base };
         }
-        judge(notification, facts)
-    }
-}
-
-fn judge(notification: Arc<EffectiveNotification>, facts: Arc<PipelineFacts>) -> Answer {
-    if notification.suspend {
-        let message = "spec.suspend is true: deliveries are recorded and held".to_owned();
-        return Answer::Wait { reason: "Suspended", message, until: None };
-    }
-    match &notification.sending {
-        Ok(_) => Answer::Send(notification, facts),
-        Err(problem) if problem.is_unknown() => Answer::NotYet,
-        Err(problem) => {
-            Answer::Wait { reason: problem.reason(), message: problem.to_string(), until: Some(notification.delivery.retry) }
+        // It was recorded over the global configuration, which is no longer for this pipeline; and what goes by its name is not,
+        // either.
+        let was_global = spec.notification_uid == GLOBAL && notification.uid != GLOBAL;
+        if was_global && source.is_in_force && !notification.selects(&facts.labels) {
+            return Answer::Gone { what: Gone::Notification, sure: true };
         }
+        judge(notification, facts)
     }
 }
 

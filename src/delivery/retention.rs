@@ -1,14 +1,17 @@
 //! Takes away settled deliveries that have been kept long enough, at leisure.
 //!
-//! In: what the ledger says is kept, the notifications' `retain`, the persisted cursors. Out: deletes, each only of the very
+//! In: what the ledger says is kept, the notifications' `retain`, the persisted cursors. While the global configuration is not known,
+//! nothing goes, for nobody knows for how long it is to be kept. Out: deletes, each only of the very
 //! version on which it was decided, so that one that a person has just asked to be sent again stays.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
 
+use super::directory::Cursors;
 use super::kept::{Persisted, Rules, Surplus};
 use super::record::LaneKey;
 use super::work::Parts;
@@ -57,23 +60,26 @@ fn acts(parts: &Parts) -> bool {
 }
 
 fn surplus(parts: &Parts, cap: usize, most: usize, failing: &Failing) -> Vec<Surplus> {
-    let directory = &parts.directory;
-    let cursors = directory.cursors();
+    let (directory, cursors) = (&parts.directory, parts.directory.cursors());
+    let is_known = directory.source().unknown.is_none();
     let rules = |lane: &LaneKey| {
+        let notification = directory.of_lane(lane);
+        let home = notification.as_ref().map_or(&lane.namespace, |notification| &notification.home);
+        // One that fails is as good as not known: it would only take the place of others.
+        let is_known = is_known && directory.is_watched(&lane.namespace) && !failing.contains_key(home);
         // Of a notification that is gone, what is built in holds.
-        let retain = directory.of_lane(lane).map(|notification| notification.delivery.retain).unwrap_or_default();
-        let cursor = match cursors.get(&lane.pipeline) {
-            // As good as not known: it would only take the place of others.
-            _ if failing.contains_key(&lane.namespace) => Persisted::Unknown,
-            None => Persisted::Gone,
-            Some(cursors) => match cursors.as_ref() {
-                None => Persisted::Unknown,
-                Some(cursors) => cursors.get(&lane.notification).map_or(Persisted::Gone, |serial| Persisted::At(*serial)),
-            },
-        };
-        Rules { retain, cursor }
+        let retain = notification.as_ref().map(|notification| notification.delivery.retain).unwrap_or_default();
+        Rules { retain, cursor: if is_known { persisted(&cursors, lane) } else { Persisted::Unknown } }
     };
     parts.ledger.surplus(rules, cap, most, now())
+}
+
+fn persisted(cursors: &HashMap<String, Arc<Cursors>>, lane: &LaneKey) -> Persisted {
+    match cursors.get(&lane.pipeline).map(AsRef::as_ref) {
+        None => Persisted::Gone,
+        Some(None) => Persisted::Unknown,
+        Some(Some(cursors)) => cursors.get(&lane.notification).map_or(Persisted::Gone, |serial| Persisted::At(*serial)),
+    }
 }
 
 async fn take_away(parts: &Parts, surplus: Vec<Surplus>, most: usize, failing: &mut Failing) {

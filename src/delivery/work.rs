@@ -13,7 +13,7 @@ use url::Url;
 
 use super::confirm::{self, ConfirmError};
 use super::decide::{self, At, Then};
-use super::directory::{Gone, PipelineFacts};
+use super::directory::{Answer, Gone, PipelineFacts};
 use super::journal::{Journal, JournalError, Written};
 use super::lane::After;
 use super::ledger::Ledger;
@@ -229,8 +229,9 @@ pub async fn cancel(parts: Parts, record: Record, what: Gone, sure: bool) -> Wor
         let found = confirm::is_gone(&parts.client, &parts.directory, &parts.cluster_name, &record.spec, what).await;
         turn.over(!matches!(found, Err(ConfirmError::Timeout)));
         match found {
-            Ok(true) => {}
-            Ok(false) => return untouched(record),
+            // It may have come back since the look that found it gone.
+            Ok(true) if matches!(parts.directory.find(&record.spec), Answer::Gone { .. }) => {}
+            Ok(_) => return untouched(record),
             Err(error) => {
                 tracing::warn!(error = %chain(&error), delivery = %record.id.name, "could not confirm what is gone; asking again");
                 return untouched(record);

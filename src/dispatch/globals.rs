@@ -5,12 +5,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
-use futures::StreamExt as _;
+use futures::{Stream, StreamExt as _};
 use k8s_openapi::api::core::v1::{ConfigMap, ObjectReference};
 use kube::runtime::watcher::Event;
 use kube::{Api, Client, ResourceExt as _};
 use tokio::sync::mpsc;
+use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 use super::context::CALL;
@@ -30,6 +32,8 @@ use crate::watch::{is_forbidden, one_in_turns};
 
 /// So many of what is wrong with a text are told.
 const TOLD: usize = 3;
+/// When the copy could not be kept, it is tried again after so long.
+const AGAIN: Duration = Duration::from_secs(10);
 
 /// The global configuration, and what its notifications come to.
 pub(super) struct Globals {
@@ -125,13 +129,15 @@ impl Globals {
             (None, None) => Edited::Names(BTreeSet::new()),
             _ => Edited::Everything,
         };
+        self.understand(ctx, &now.global(), &edited);
         let unknown = now.problem.clone().filter(|_| now.in_force.is_none());
+        // Last, so that whoever finds the live object to be of this version finds what it says, too.
         ctx.deliveries.directory.put_source(directory::Source {
             config_map: Some(self.config_map.clone()),
             version,
+            is_in_force: now.problem.is_none(),
             unknown: unknown.map(|problem| format!("ConfigMap {}: {problem}", self.config_map)),
         });
-        self.understand(ctx, &now.global(), &edited);
         let worse = now.problem.filter(|problem| before.problem.as_ref() != Some(problem));
         Taken { edited, worse }
     }
@@ -179,8 +185,9 @@ impl Globals {
 
     /// A ConfigMap has changed: understands again what refers to it; gives the names.
     pub(super) fn read_again(&self, ctx: &Context, config_map: &ObjectName) -> Vec<String> {
-        let global = self.held().global();
         let mut kept = self.kept();
+        // Within the lock, or an edit would be undone that comes at the same time.
+        let global = self.held().global();
         let those = kept.iter().filter(|(_, texts)| is_stale(ctx, texts, config_map));
         let those: Vec<_> = those.map(|(name, _)| name.clone()).collect();
         for name in &those {
@@ -204,8 +211,13 @@ pub(super) async fn watch(ctx: Arc<Context>, listed: mpsc::Sender<Listed>, stop:
     let of = ctx.globals.config_map.clone();
     let api = Api::namespaced(ctx.client.clone(), &of.namespace);
     let (turn, mut events) = one_in_turns::<ConfigMap>(api, &of.name, ctx.lease.turns());
-    let mut found = None;
-    while let Some(Some(event)) = stop.run_until_cancelled(events.next()).await {
+    let (mut found, mut open) = (None, Open::default());
+    while let Some(event) = stop.run_until_cancelled(next(&mut events, open.unkept.is_some())).await {
+        let Some(event) = event else {
+            keep(&ctx, &mut open).await;
+            continue;
+        };
+        let Some(event) = event else { break };
         let is_told = match event {
             Ok(Event::Init) => {
                 found = None;
@@ -216,15 +228,16 @@ pub(super) async fn watch(ctx: Arc<Context>, listed: mpsc::Sender<Listed>, stop:
                 false
             }
             Ok(Event::InitDone) => {
-                take(&ctx, Ok(found.take().as_ref())).await;
+                ctx.globals.last_good.forget();
+                take(&ctx, Ok(found.take().as_ref()), &mut open).await;
                 true
             }
             Ok(Event::Apply(object)) => {
-                take(&ctx, Ok(Some(&object))).await;
+                take(&ctx, Ok(Some(&object)), &mut open).await;
                 false
             }
             Ok(Event::Delete(_)) => {
-                take(&ctx, Ok(None)).await;
+                take(&ctx, Ok(None), &mut open).await;
                 false
             }
             Err(error) => {
@@ -234,7 +247,7 @@ pub(super) async fn watch(ctx: Arc<Context>, listed: mpsc::Sender<Listed>, stop:
                 if is_forbidden {
                     let right =
                         format!("it cannot be read; Pennant needs get, list and watch on configmaps in {}", of.namespace);
-                    take(&ctx, Err(right)).await;
+                    take(&ctx, Err(right), &mut open).await;
                 }
                 is_forbidden
             }
@@ -243,29 +256,50 @@ pub(super) async fn watch(ctx: Arc<Context>, listed: mpsc::Sender<Listed>, stop:
             // Nobody listens any more when everything stops.
             let _ = listed.send((WATCHED, turn.number())).await;
         }
+        keep(&ctx, &mut open).await;
     }
     "the global configuration"
 }
 
-async fn take(ctx: &Context, found: Result<Option<&ConfigMap>, String>) {
+/// The next event; the outer `None`: it is time to try something again that is `due`.
+async fn next<E>(events: &mut (impl Stream<Item = E> + Unpin), due: bool) -> Option<Option<E>> {
+    if due { timeout(AGAIN, events.next()).await.ok() } else { Some(events.next().await) }
+}
+
+/// What is still to be done about what was taken.
+#[derive(Default)]
+struct Open {
+    /// The text in force, if no copy of it is kept yet.
+    unkept: Option<String>,
+    /// What people were told is wrong.
+    told: Option<String>,
+}
+
+async fn take(ctx: &Context, found: Result<Option<&ConfigMap>, String>, open: &mut Open) {
     let before = ctx.globals.held();
     let text = found.as_ref().ok().map(|object| object.and_then(text).unwrap_or_default().to_owned());
     let Taken { mut edited, worse } = ctx.globals.take(ctx, found);
     let of = &ctx.globals.config_map;
     let held = ctx.globals.held();
     if held.problem.is_none() {
-        keep(ctx, &text.unwrap_or_default()).await;
+        open.unkept = text;
     } else if held.in_force.is_none()
         && let Some(last_good) = last_good(ctx).await
     {
         edited = ctx.globals.fall_back(ctx, last_good).edited;
     }
     let held = ctx.globals.held();
+    let stands = stands(&held);
     if let Some(problem) = worse {
-        let stands = stands(&held);
         tracing::error!(config_map = %of, %problem, "the global configuration is not taken; {stands}");
-        let regarding = ctx.globals.reference(ctx.deliveries.directory.source().version);
-        ctx.events.warn(regarding, "ConfigInvalid", "Configure", &format!("{problem}; {stands}"));
+    }
+    // Whoever only looks on leaves it to the one that acts.
+    if ctx.lease.tenure().is_some() && open.told != held.problem {
+        if let Some(problem) = &held.problem {
+            let regarding = ctx.globals.reference(ctx.deliveries.directory.source().version);
+            ctx.events.warn(regarding, "ConfigInvalid", "Configure", &format!("{problem}; {stands}"));
+        }
+        open.told.clone_from(&held.problem);
     }
     if before.problem.is_some() != held.problem.is_some() {
         // Those that it concerns say so.
@@ -276,14 +310,22 @@ async fn take(ctx: &Context, found: Result<Option<&ConfigMap>, String>) {
     notifications::global_changed(ctx, &before, &edited).await;
 }
 
-/// Keeps what is in force now, for the time after a restart.
-async fn keep(ctx: &Context, text: &str) {
-    if ctx.lease.tenure().is_none() || !ctx.lease.may(CALL) {
-        return;
+/// Keeps what is in force now, for the time after a restart; unless what is kept says the same.
+async fn keep(ctx: &Context, open: &mut Open) {
+    if ctx.lease.tenure().is_none() {
+        // Should this replica act later, there is a new list first.
+        open.unkept = None;
     }
-    if let Err(error) = ctx.globals.last_good.keep(text).await {
-        let copy = ctx.globals.last_good.place();
-        tracing::warn!(config_map = %copy, error = %chain(&error), "the copy of the global configuration could not be kept; should the configuration be broken at the next start, there is none in force");
+    let Some(text) = open.unkept.as_deref().filter(|_| ctx.lease.may(CALL)) else { return };
+    let of = &ctx.globals.config_map;
+    let now = ctx.globals.held().global();
+    let same = |kept: &str| parse(kept, &of.namespace).is_ok_and(|kept| kept.edited(&now) == Edited::Names(BTreeSet::new()));
+    match ctx.globals.last_good.keep(text, same).await {
+        Ok(()) => open.unkept = None,
+        Err(error) => {
+            let copy = ctx.globals.last_good.place();
+            tracing::warn!(config_map = %copy, error = %chain(&error), "the copy of the global configuration could not be kept; should the configuration be broken at the next start, there is none in force");
+        }
     }
 }
 
@@ -291,8 +333,7 @@ async fn keep(ctx: &Context, text: &str) {
 async fn last_good(ctx: &Context) -> Option<Global> {
     let copy = ctx.globals.last_good.place();
     match ctx.globals.last_good.read().await {
-        Ok(text) if text.is_empty() => None,
-        Ok(text) => parse(&text, &ctx.globals.config_map.namespace).ok(),
+        Ok(text) => parse(&text?, &ctx.globals.config_map.namespace).ok(),
         Err(error) => {
             tracing::warn!(config_map = %copy, error = %chain(&error), "the copy of the global configuration could not be read");
             None

@@ -1,7 +1,8 @@
 //! The last global configuration that could be read, in a ConfigMap beside it: so it stays in force over a restart, and when another
 //! replica takes over.
 //!
-//! In: the text of each that was taken. Out: that text, when the present one cannot be read. It is written only when it differs.
+//! In: the text of each that was taken. Out: that text, when the present one cannot be read. It is written only when it
+//! says something else.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -34,7 +35,7 @@ pub(super) enum CopyError {
 pub(super) struct LastGood {
     client: Client,
     place: ObjectName,
-    /// What stands there, if that is known; nothing is an empty text.
+    /// What stands there, if that is known; empty if there is none.
     known: Mutex<Option<String>>,
 }
 
@@ -50,22 +51,27 @@ impl LastGood {
         &self.place
     }
 
-    /// What it says; empty if there is none.
-    pub(super) async fn read(&self) -> Result<String, CopyError> {
+    /// What it says; `None`: there is none.
+    pub(super) async fn read(&self) -> Result<Option<String>, CopyError> {
         let found = timeout(DEADLINE, self.api().get_opt(&self.place.name)).await.map_err(|_| CopyError::Timeout)??;
-        let text = found.and_then(|object| object.data?.remove(KEY)).unwrap_or_default();
-        self.put(Some(text.clone()));
+        let text = found.and_then(|object| object.data?.remove(KEY));
+        self.put(Some(text.clone().unwrap_or_default()));
         Ok(text)
     }
 
-    /// Keeps a text; an empty one only in the place of another.
-    pub(super) async fn keep(&self, text: &str) -> Result<(), CopyError> {
+    /// What stands there is to be read before it is relied upon.
+    pub(super) fn forget(&self) {
+        self.put(None);
+    }
+
+    /// Keeps a text, unless what stands there is the `same`.
+    pub(super) async fn keep(&self, text: &str, same: impl Fn(&str) -> bool) -> Result<(), CopyError> {
         let known = self.known.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let stands = match known {
             Some(stands) => stands,
-            None => self.read().await?,
+            None => self.read().await?.unwrap_or_default(),
         };
-        if stands == text {
+        if stands == text || same(&stands) {
             return Ok(());
         }
         // Should the answer be lost, it is read next time.

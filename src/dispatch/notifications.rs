@@ -23,7 +23,7 @@ use crate::api::credentials::SecretName;
 use crate::api::refs::{ConfigMapKey, ObjectName};
 use crate::api::{self, Notification, NotificationStatus, now};
 use crate::config::{Edited, EffectiveNotification, Global, PipelineSelector};
-use crate::delivery::Scope;
+use crate::delivery::{PipelineFacts, Scope};
 use crate::report::status::{self, StatusError};
 use crate::send::NotSent;
 use crate::telemetry::metrics::Watch;
@@ -104,12 +104,14 @@ fn place(notification: &Notification) -> (String, String) {
 
 /// A ConfigMap has changed, or is known now: whoever refers to it is understood again.
 pub async fn config_map_changed(ctx: &Context, config_map: &ObjectName) {
-    let everywhere = ctx.globals.read_again(ctx, config_map);
+    let everywhere: BTreeSet<_> = ctx.globals.read_again(ctx, config_map).into_iter().collect();
     let those = ctx.understood.read_again(ctx, config_map);
     for (namespace, name) in &those {
         ctx.layers.rebase(ctx, namespace, name);
     }
-    let layered = ctx.layers.read_again(ctx, config_map);
+    let mut layered = ctx.layers.read_again(ctx, config_map);
+    // Where a pipeline speaks of some targets only, the others have what lies beneath.
+    layered.extend(ctx.layers.rebase_all(ctx, &Edited::Names(everywhere.clone())));
     if !those.is_empty() || !layered.is_empty() || !everywhere.is_empty() {
         set_wanted(ctx);
     }
@@ -117,7 +119,7 @@ pub async fn config_map_changed(ctx: &Context, config_map: &ObjectName) {
         look(ctx, &namespace, &name).await;
         ctx.wake_notification(&namespace, &name);
     }
-    look_everywhere(ctx, everywhere.into_iter().collect()).await;
+    look_everywhere(ctx, everywhere).await;
     look_at_layers(ctx, layered).await;
 }
 
@@ -228,16 +230,24 @@ impl Written {
 /// Brings the status of one notification up to date: figures not at once, unless it is the last time.
 pub async fn tell(notification: &Notification, ctx: &Context, last_time: bool) -> Result<Action, StatusError> {
     let (namespace, name) = place(notification);
-    let Some(effective) = ctx.deliveries.directory.notification(&namespace, &name) else {
+    let Some(based) = ctx.deliveries.directory.notification(&namespace, &name) else {
         return Ok(Action::await_change());
     };
+    let mut pipelines = ctx.deliveries.directory.pipelines_in(&namespace);
+    let selector = PipelineSelector::parse(notification.spec.pipeline_selector.as_ref());
+    pipelines.retain(|p| selector.as_ref().is_ok_and(|s| s.selects(&p.labels)));
+    let targets = ctx.deliveries.directory.for_all(&pipelines, &name);
+    // As it is over a cluster-wide one, unless it stands alone wherever it stands.
+    let stands = based.all().find(|n| targets.iter().any(|target| Arc::ptr_eq(target, n)));
+    let Some(effective) = stands.or_else(|| based.all().next()) else { return Ok(Action::await_change()) };
     // The watch of its ConfigMap will say so in a moment, and this is looked at again.
     if effective.sending.as_ref().is_err_and(crate::config::Problem::is_unknown) {
         return Ok(Action::await_change());
     }
     let uid = notification.uid().unwrap_or_default();
     let mut last = ctx.written.last(notification);
-    let new = compute(ctx, notification, &effective, &namespace, &name, &last.status);
+    let applied = AppliesTo { pipelines: &pipelines, targets: &targets, stands: targets.is_empty() || stands.is_some() };
+    let new = compute(ctx, notification, effective, &applied, &last.status);
     if new == last.status {
         last.stale_since = None;
         ctx.written.put(uid, last);
@@ -266,31 +276,36 @@ pub(super) fn missing_of(ctx: &Context, effective: &EffectiveNotification) -> Op
     Some((if unreadable { "SecretUnreadable" } else { "SecretMissing" }, missing.to_string()))
 }
 
+/// What a notification applies to.
+struct AppliesTo<'a> {
+    pipelines: &'a [Arc<PipelineFacts>],
+    /// What holds for each target.
+    targets: &'a [Arc<EffectiveNotification>],
+    /// Whether it stands for some target as it is, or there is none.
+    stands: bool,
+}
+
 fn compute(
     ctx: &Context,
     notification: &Notification,
     effective: &EffectiveNotification,
-    namespace: &str,
-    name: &str,
+    applied: &AppliesTo<'_>,
     old: &NotificationStatus,
 ) -> NotificationStatus {
-    let mut pipelines = ctx.deliveries.directory.pipelines_in(namespace);
-    let selector = PipelineSelector::parse(notification.spec.pipeline_selector.as_ref());
-    pipelines.retain(|p| selector.as_ref().is_ok_and(|s| s.selects(&p.labels)));
-    let targets = ctx.deliveries.directory.for_all(&pipelines, name);
+    let (namespace, name) = place(notification);
     let is_wrong = |n: &Arc<EffectiveNotification>| defined_wrong(n).is_some() || missing_of(ctx, n).is_some();
     let missing = missing_of(ctx, effective);
-    let refused = ctx.refused.of(namespace, name);
-    let global = globals::concern(ctx, namespace, name);
-    let figures = ctx.deliveries.ledger.figures(&(namespace.to_owned(), name.to_owned()));
+    let refused = ctx.refused.of(&namespace, &name);
+    let global = globals::concern(ctx, &namespace, &name);
+    let figures = ctx.deliveries.ledger.figures(&(namespace.clone(), name.clone()));
     let known = Known {
-        name,
+        name: &name,
         generation: notification.metadata.generation,
         effective,
         figures: &figures,
-        pipelines: &pipelines,
-        stands: targets.is_empty() || targets.iter().any(|n| std::ptr::eq(&raw const **n, effective)),
-        not_ready: targets.iter().filter(|n| is_wrong(n)).count(),
+        pipelines: applied.pipelines,
+        stands: applied.stands,
+        not_ready: applied.targets.iter().filter(|n| is_wrong(n)).count(),
         missing: missing.as_ref().map(|(reason, words)| (*reason, words.as_str())),
         refused: refused.as_ref().map(|(pipeline, refusal)| (pipeline.as_str(), refusal.detail.as_str())),
         global: global.as_deref(),

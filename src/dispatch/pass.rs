@@ -61,7 +61,9 @@ async fn arrange(
     let mut plan = cursors::plan(&standing.position.cursors, standing.never_seen(), unknown, log, &applying);
     for name in &plan.suspects {
         let uid = standing.position.cursors.get(name).map_or("", |cursor| cursor.uid.as_str());
-        if is_notification_gone(&ctx.client, &ctx.deliveries.directory, &of.namespace, name, uid).await? {
+        let is_gone = is_notification_gone(&ctx.client, &ctx.deliveries.directory, &of.namespace, name, uid).await?;
+        // It may have come back since it was missed.
+        if is_gone && ctx.deliveries.directory.base(&of.namespace, name, labels).is_none() {
             plan.cursors.remove(name);
             if let Some(own) = applying.get(name) {
                 plan.cursors.insert(name.clone(), cursors::begin(name, own.uid, false, log));

@@ -39,6 +39,7 @@ pub fn start(
     stop: &CancellationToken,
 ) {
     let ctx = Arc::new(Context::new(given, stop.clone()));
+    ctx.deliveries.directory.put_watched(ctx.scopes().map(|(namespace, _)| namespace.clone()).collect());
     let (listed, lists) = mpsc::channel(1);
     let mut watches = BTreeSet::new();
     for (namespace, again) in ctx.scopes() {

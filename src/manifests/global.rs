@@ -5,12 +5,18 @@ use std::sync::LazyLock;
 
 use serde_json::Value;
 
+use super::field::steps;
 use super::{Broken, Document, Place, Structure, one_line, read};
 use crate::api::global::{GlobalConfig, schema};
-use crate::config::Global;
+use crate::config::{Global, is_secret};
 
 #[allow(clippy::expect_used, reason = "a schema of our own, which a test compiles")]
 static STRUCTURE: LazyLock<Structure> = LazyLock::new(|| Structure::new(schema()).expect("a schema"));
+
+/// Characters of a field, as it is told: the statuses and Events that tell it have their bounds.
+const LONGEST_FIELD: usize = 128;
+/// And of a message.
+const LONGEST_MESSAGE: usize = 384;
 
 /// Something that is wrong with it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -76,11 +82,35 @@ fn typed(object: Value, namespace: &str) -> Result<Global, (String, String)> {
 }
 
 fn wrong(document: &Document, (field, message): (String, String)) -> Wrong {
-    Wrong { place: document.place(&field), field, message }
+    let message = cut(&discreet(document, &field, message), LONGEST_MESSAGE);
+    Wrong { place: document.place(&field), field: cut(&field, LONGEST_FIELD), message }
 }
 
 fn not_yaml(broken: &Broken) -> Wrong {
-    Wrong { place: broken.place, field: String::new(), message: format!("not YAML: {}", broken.problem) }
+    let message = format!("not YAML: {}", cut(&broken.problem, LONGEST_MESSAGE));
+    Wrong { place: broken.place, field: String::new(), message }
+}
+
+/// A message without the value, if that may be a credential that stands where a reference belongs: others read it than who wrote it.
+fn discreet(document: &Document, field: &str, message: String) -> String {
+    if !(field.contains("endpoint") && is_secret(field)) {
+        return message;
+    }
+    let value = steps(field).try_fold(&document.value, |value, step| match value {
+        Value::Array(items) => items.get(step.parse::<usize>().ok()?),
+        value => value.get(step),
+    });
+    match value {
+        Some(value) if !value.is_object() && !value.is_array() => message.replace(&value.to_string(), "this"),
+        _ => message,
+    }
+}
+
+fn cut(text: &str, most: usize) -> String {
+    match text.char_indices().nth(most) {
+        Some((end, _)) => format!("{}…", &text[..end]),
+        None => text.to_owned(),
+    }
 }
 
 #[cfg(test)]
@@ -162,5 +192,54 @@ notifications:
         assert!(broken[0].starts_with("line ") && broken[0].contains("not YAML"), "{broken:?}");
         let twice = errors("defaults: {}\ndefaults: {}\n");
         assert!(twice[0].starts_with("line 2, column 1: not YAML") && twice[0].contains("duplicate"), "{twice:?}");
+    }
+
+    #[test]
+    fn hostile_texts_cost_little_and_are_told_in_few_words() {
+        const MOST: usize = 1 << 17;
+        let name = "x".repeat(MOST - 64);
+        let alias = |n: u32| format!("a{n}: &a{n} [{}]\n", vec![format!("*a{}", n - 1); 9].join(", "));
+        let bomb = format!("a0: &a0 [x]\n{}", (1..12).map(alias).collect::<String>());
+        let globs = vec![format!("\"{}\"", "*a".repeat(31)); 256].join(", ");
+        let entry = |n: usize| format!("- name: n{n}\n  namespaces: [{globs}]\n");
+        for (what, text) in [
+            ("brackets", "[".repeat(MOST)),
+            ("braces", "{a: ".repeat(MOST / 4)),
+            ("aliases", bomb),
+            ("a long value", format!("defaults: {name}\n")),
+            ("a long key", format!("{name}: 1\n")),
+            ("a long name", format!("notifications: [{{name: {name}}}]\n")),
+            ("a long anchor", format!("a: *{name}\n")),
+            ("a long tag", format!("a: !{name} 1\n")),
+            ("many keys", (0..MOST / 12).map(|n| ["k", &n.to_string(), ": 1\n"].concat()).collect()),
+            ("the same key", "a: 1\n".repeat(MOST / 5)),
+            ("many names", format!("notifications:\n{}", "- {name: a}\n".repeat(MOST / 12 - 8))),
+            ("NUL", format!("defaults: \"{name}\0\"\n")),
+            ("a merge key", "a: &a {b: 1}\nc: {<<: *a}\n".to_owned()),
+            ("a huge number", format!("defaults: {}\n", "9".repeat(MOST - 64))),
+            ("many documents", "---\n".repeat(MOST / 4)),
+            ("many globs", format!("notifications:\n{}", (0..9).map(entry).collect::<String>())),
+        ] {
+            let begun = std::time::Instant::now();
+            let told = parse(&text, "n").map(drop).err().unwrap_or_default();
+            assert!(begun.elapsed().as_secs() < 30, "{what}: {:?}", begun.elapsed());
+            for wrong in told.iter().take(9) {
+                assert!(wrong.to_string().chars().count() < 600, "{what}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_may_be_a_credential_is_not_told() {
+        for text in [
+            "defaults: {endpoint: {auth: s3cr3t}}\n",
+            "defaults: {endpoint: {auth: {token: s3cr3t}}}\n",
+            "notifications: [{name: a, endpoint: {signing: {secretRef: s3cr3t}}}]\n",
+            "defaults: {endpoint: {headers: {X-Api-Key: [s3cr3t]}}}\n",
+            "defaults: {endpoint: {auth: {token: {secretKeyRef: {name: \"S3CR3T s3cr3t\", key: a}}}}}\n",
+        ] {
+            let found = errors(text);
+            assert!(!found.is_empty() && !found.iter().any(|f| f.contains("s3cr3t")), "{found:?}");
+        }
     }
 }

@@ -47,9 +47,10 @@ impl Structure {
     #[must_use]
     pub fn misfits(&self, written: &Value, object: &Value) -> Vec<Misfit> {
         let mut all = unknown(written, &self.schema);
+        let mut told: HashSet<_> = all.iter().map(|(field, _)| field.clone()).collect();
         for (field, message) in self.validator.iter_errors(object).map(|error| structural(&error)) {
             // What is of the wrong type is of many wrong things.
-            if !all.iter().any(|(before, _)| *before == field) {
+            if told.insert(field.clone()) {
                 all.push((field, message));
             }
         }

@@ -1,6 +1,7 @@
 //! The global configuration: what lies beneath the notifications of all namespaces, and what becomes of it when it is edited,
 //! broken, or gone.
 
+mod attacks;
 mod broken;
 mod edits;
 mod kept;

@@ -78,7 +78,7 @@ async fn the_last_good_one_stays_in_force() {
 }
 
 /// One cluster-wide notification whose receiver takes nothing, and one of the team.
-async fn stuck(ns: &str) -> (Stage, Receiver, Pennant, Value) {
+pub async fn stuck(ns: &str) -> (Stage, Receiver, Pennant, Value) {
     let stage = Stage::new(ns).await;
     let receiver = Receiver::start();
     answer(&receiver, 503);
@@ -95,13 +95,13 @@ async fn stuck(ns: &str) -> (Stage, Receiver, Pennant, Value) {
     (stage, receiver, pennant, good)
 }
 
-fn answer(receiver: &Receiver, status: u16) {
+pub fn answer(receiver: &Receiver, status: u16) {
     for app in ["web", "api"] {
         receiver.always(&format!("/audit/{app}"), Reply::status(status));
     }
 }
 
-async fn all_arrived(stage: &Stage, receiver: &Receiver) {
+pub async fn all_arrived(stage: &Stage, receiver: &Receiver) {
     let mut oracle = Oracle::new(&stage.team, receiver).after_a_crash();
     for name in ["audit", "own"] {
         for target in ["dev/web", "prod/api"] {

@@ -61,7 +61,7 @@ async fn a_cluster_wide_notification_is_for_the_pipelines_that_match() {
     let oracle = oracle.lane("shop/audit/prod/api", &["Deployed 2"]);
     let oracle = oracle.lane_in(&other.ns, "first/some/dev/one", &["Deployed 2"]);
     oracle.lane_in(&other.ns, "second/some/dev/two", &["Deployed 3"]).check().await;
-    assert_eq!(homes(team, "audit").await.as_slice(), std::slice::from_ref(&system.ns), "where the URL was written");
+    assert_eq!(homes(team, "audit").await, std::slice::from_ref(&system.ns), "where the URL was written");
     assert_eq!(receiver.to("/audit/web")[0].header("authorization"), "Bearer of the system");
 }
 

@@ -1,0 +1,313 @@
+//! What could go wrong around the global configuration, tried: copies that lag, answers that are lost, replicas that look on.
+
+use std::path::Path;
+
+use k8s_openapi::api::core::v1::ConfigMap;
+use pennant::api::{Notification, Outcome, Pipeline};
+use serde_json::json;
+
+use super::broken::{all_arrived, answer, stuck};
+use super::{MAP, Stage, everywhere, homes, is};
+use crate::support::pennant::Options;
+use crate::support::proxy::{Call, Fault, Proxy};
+use crate::support::world::{self, apps::Kind};
+use crate::support::{Oracle, Pennant, Receiver, Reply, World, eventually};
+
+const COPY: &str = "pennant-config-last-good";
+
+fn is_copy_written(call: &Call) -> bool {
+    call.method == "PATCH" && call.path.ends_with(&format!("/configmaps/{COPY}"))
+}
+
+/// One target brings its own template; the others have that of the global configuration, which changes.
+#[tokio::test]
+async fn a_template_of_one_target_does_not_keep_that_of_all_from_the_others() {
+    let stage = Stage::new("global-rest").await;
+    let Stage { system, team } = &stage;
+    let receiver = Receiver::start();
+    let body = |mark: &str| world::BODY.replacen('{', &format!("{{\"mark\": \"{mark}\", "), 1);
+    system.create::<ConfigMap>(json!({"metadata": {"name": "texts"}, "data": {"body": body("old")}})).await;
+    let template = json!({"template": {"inline": null, "configMapKeyRef": {"name": "texts", "key": "body"}}});
+    stage.configure(&json!({"notifications": [everywhere("audit", &receiver, template)]})).await;
+    let mut shop = world::pipeline(&team.ns, "shop", Kind::Deployment, &["dev/web", "prod/api"]);
+    shop["spec"]["environments"][1]["targets"][0]["notifications"] =
+        json!([{"name": "audit", "template": {"inline": {"body": body("own")}}}]);
+    team.create::<Pipeline>(shop).await;
+    let _pennant = stage.start().await;
+    stage.cursor("shop", "audit", "global").await;
+    stage.ship("2").await;
+    team.fence("shop", &["audit"]).await;
+    system.patch::<ConfigMap>("texts", json!({"data": {"body": body("new")}})).await;
+    // The fence has the template of all, too.
+    let mut round = 0;
+    eventually("the new template is used", async || {
+        round += 1;
+        let tag = format!("9{round}");
+        team.ship("fence", &tag).await;
+        receiver.wait("/audit/fence", 1 + round).await;
+        let mark = receiver.to("/audit/fence").last().expect("one").json()["mark"].clone();
+        if mark == "new" { Ok(()) } else { Err(mark.to_string()) }
+    })
+    .await;
+    stage.ship("3").await;
+    team.fence("shop", &["audit"]).await;
+    let marks = |app: &str| -> Vec<_> {
+        receiver
+            .to(&format!("/audit/{app}"))
+            .iter()
+            .map(|r| r.json()["mark"].as_str().unwrap_or_default().to_owned())
+            .collect()
+    };
+    assert_eq!(
+        (marks("web"), marks("api")),
+        (vec!["old".to_owned(), "new".to_owned()], vec!["own".to_owned(), "own".to_owned()])
+    );
+}
+
+/// The copy is older than what was in force, as when its last write was refused: what it does not name is not gone.
+#[tokio::test]
+async fn while_the_present_one_cannot_be_read_nothing_is_gone() {
+    let (stage, receiver, mut pennant, good) = stuck("global-older").await;
+    pennant.kill9();
+    stage.system.patch::<ConfigMap>(COPY, json!({"data": {"config.yaml": "{}"}})).await;
+    stage.configure_text("notifications: [").await;
+    pennant.launch();
+    pennant.wait_ready().await;
+    stage.warning("ConfigInvalid").await;
+    stage.ship("3").await;
+    stage.team.fence("shop", &["own"]).await;
+    answer(&receiver, 200);
+    stage.ship("4").await;
+    stage.team.fence("shop", &["own"]).await;
+    stage.cursor("shop", "audit", "global").await;
+    let waits = stage.team.delivery("Deployed 2", |d| d.spec.notification == "audit").await.status.unwrap_or_default();
+    assert_eq!(waits.outcome, None, "{waits:?}");
+    stage.configure(&good).await;
+    stage.team.fence("shop", &["own", "audit"]).await;
+    all_arrived(&stage, &receiver).await;
+}
+
+/// The copy is written when what it says is another, as often as that, and until it has been taken.
+#[tokio::test]
+async fn the_copy_is_kept_and_only_when_it_says_something_else() {
+    let stage = Stage::new("global-copy").await;
+    let receiver = Receiver::start();
+    let proxy = Proxy::start(&stage.system.kubeconfig, "global-copy").await;
+    let refused = proxy.rule(is_copy_written, Fault::Times(1, Box::new(Fault::Refuse(500))));
+    let entry = |name: &str| everywhere(name, &receiver, json!({}));
+    stage.configure(&json!({"notifications": [entry("a"), entry("b")]})).await;
+    stage.team.pipeline("shop", &["dev/web"]).await;
+    let options = Options { kubeconfig: Some(proxy.kubeconfig.clone()), ..stage.options() };
+    let mut pennant = Pennant::with(&stage.system, options).await;
+    let copied = async |name: &str| {
+        eventually(&format!("the copy names {name}"), async || {
+            let copy = stage.system.api::<ConfigMap>().get_opt(COPY).await.expect("read");
+            let text = copy.and_then(|c| c.data?.remove("config.yaml")).unwrap_or_default();
+            if text.contains(&format!("\"{name}\"")) { Ok(()) } else { Err(text) }
+        })
+        .await;
+    };
+    copied("b").await;
+    assert_eq!(proxy.hits(refused), 2);
+    // Another order and a comment are nothing new, and a restart is not, either.
+    let same = json!({"notifications": [entry("b"), entry("a")]});
+    stage.configure_text(&format!("# The same.\n{same}\n")).await;
+    stage.configure(&json!({"notifications": [entry("c"), entry("a"), entry("b")]})).await;
+    copied("c").await;
+    assert_eq!(proxy.hits(refused), 3);
+    pennant.restart().await;
+    stage.configure(&json!({"notifications": [entry("d")]})).await;
+    copied("d").await;
+    assert_eq!(proxy.hits(refused), 4);
+}
+
+/// A replica that does not act says nothing of what is wrong: the one that acts does.
+#[tokio::test]
+async fn a_replica_that_looks_on_writes_nothing() {
+    let stage = Stage::new("global-two").await;
+    let receiver = Receiver::start();
+    let good = json!({"notifications": [everywhere("audit", &receiver, json!({}))]});
+    stage.configure(&good).await;
+    stage.team.pipeline("shop", &["dev/web"]).await;
+    let replica = |pod| Pennant::with(&stage.system, Options { pod: Some(pod), ..stage.options() });
+    let first = replica("first").await;
+    stage.cursor("shop", "audit", "global").await;
+    let second = replica("second").await;
+    for text in ["notifications: [", "defaults: 5"] {
+        stage.configure_text(text).await;
+        for pennant in [&first, &second] {
+            says_valid(pennant, 0.0).await;
+        }
+        stage.warning("ConfigInvalid").await;
+        stage.configure(&good).await;
+        says_valid(&second, 1.0).await;
+    }
+    let written =
+        |pennant: Vec<(String, f64)>| pennant.into_iter().filter(|(name, n)| is_write(name) && *n > 0.0).collect::<Vec<_>>();
+    let theirs = written(second.metrics().await.into_iter().collect());
+    assert!(theirs.is_empty(), "{theirs:?}");
+}
+
+fn is_write(name: &str) -> bool {
+    name.starts_with("pennant_api_writes_total") && !name.contains("lease")
+}
+
+async fn says_valid(pennant: &Pennant, expected: f64) {
+    eventually("the metric", async || {
+        let valid = pennant.metrics().await["pennant_config_valid"];
+        if (valid - expected).abs() < f64::EPSILON { Ok(()) } else { Err(valid.to_string()) }
+    })
+    .await;
+}
+
+/// A Notification of the same name that is not for the pipeline has no part in what the cluster-wide one recorded for it.
+#[tokio::test]
+async fn what_was_recorded_does_not_go_to_one_that_is_not_for_the_pipeline() {
+    let stage = Stage::new("global-astray").await;
+    let Stage { team, .. } = &stage;
+    let (ours, theirs) = (Receiver::start(), Receiver::start());
+    for app in ["web", "api"] {
+        ours.always(&format!("/audit/{app}"), Reply::status(503));
+    }
+    let mut audit = everywhere("audit", &ours, json!({}));
+    audit["pipelineSelector"] = json!({"matchLabels": {"tier": "1"}});
+    stage.configure(&json!({"notifications": [audit]})).await;
+    team.notification("audit", &theirs, json!({"pipelineSelector": {"matchLabels": {"tier": "2"}}})).await;
+    team.pipeline("shop", &["dev/web", "prod/api"]).await;
+    team.patch::<Pipeline>("shop", json!({"metadata": {"labels": {"tier": "1"}}})).await;
+    let _pennant = stage.start().await;
+    stage.cursor("shop", "audit", "global").await;
+    stage.ship("2").await;
+    ours.wait("/audit/web", 1).await;
+    ours.wait("/audit/api", 1).await;
+    team.patch::<Pipeline>("shop", json!({"metadata": {"labels": {"tier": "3"}}})).await;
+    eventually("what was pending is canceled", async || {
+        let all = team.deliveries().await;
+        let canceled = all.iter().filter(|d| is(Outcome::Canceled)(d)).count();
+        if canceled == 2 { Ok(()) } else { Err(format!("{:?}", all.iter().map(|d| &d.status).collect::<Vec<_>>())) }
+    })
+    .await;
+    assert!(theirs.log().is_empty(), "{:?}", theirs.log());
+}
+
+/// The author of the URL changes while it is not known whether a delivery was recorded, and the process is killed: each is
+/// recorded once, in one of the two namespaces.
+#[tokio::test]
+async fn a_lost_answer_and_another_author_of_the_url_record_nothing_twice() {
+    let stage = Stage::new("global-lost").await;
+    let Stage { system, team } = &stage;
+    let (ours, theirs) = (Receiver::start(), Receiver::start());
+    let proxy = Proxy::start(Path::new(&system.kubeconfig), "global-lost").await;
+    let config = json!({"notifications": [everywhere("audit", &ours, json!({}))]});
+    stage.configure(&config).await;
+    team.pipeline("shop", &["dev/web", "prod/api"]).await;
+    let options = Options { kubeconfig: Some(proxy.kubeconfig.clone()), ..stage.options() };
+    let mut pennant = Pennant::with(system, options).await;
+    team.settled().await;
+    stage.cursor("shop", "audit", "global").await;
+    let over = json!({"endpoint": {"url": theirs.url("/audit/{{target.app.name}}")}});
+    for (round, tag) in ["2", "3", "4", "5"].into_iter().enumerate() {
+        // All creates are made, and whoever made them does not hear of it.
+        let lost = proxy.rule(Call::is_create_delivery, Fault::LoseAnswer);
+        stage.ship(tag).await;
+        proxy.hit(lost, 2).await;
+        if round % 2 == 0 {
+            team.notification("audit", &theirs, over.clone()).await;
+        } else {
+            team.delete::<Notification>("audit").await;
+        }
+        if round > 1 {
+            pennant.kill9();
+            pennant.launch();
+        }
+        proxy.remove(lost);
+        pennant.wait_ready().await;
+        team.fence("shop", &["audit"]).await;
+    }
+    assert_eq!(homes(team, "audit").await, [team.ns.clone(), system.ns.clone()]);
+    let mut oracle = Oracle::new(team, &ours).and(&theirs).after_a_crash();
+    for target in ["dev/web", "prod/api"] {
+        oracle = oracle.lane(&format!("shop/audit/{target}"), &["Deployed 2", "Deployed 3", "Deployed 4", "Deployed 5"]);
+    }
+    oracle.check().await;
+}
+
+/// Deleted and made again at once, as an installation does that is replaced: what waits goes on, or is canceled, and later changes
+/// are reported.
+#[tokio::test]
+async fn a_config_map_that_is_made_again_at_once_leaves_nothing_stuck() {
+    let (stage, receiver, _pennant, good) = stuck("global-again").await;
+    for _ in 0..5 {
+        stage.system.delete_any::<ConfigMap>(MAP).await;
+        stage.configure(&good).await;
+    }
+    answer(&receiver, 200);
+    let mut round = 0;
+    eventually("later changes are reported", async || {
+        round += 1;
+        stage.team.ship("fence", &format!("9{round}")).await;
+        stage.team.observed_at("shop", &format!("9{round}"), &["fence"]).await;
+        if receiver.to("/audit/fence").is_empty() { Err("not yet".to_owned()) } else { Ok(()) }
+    })
+    .await;
+    stage.team.fence("shop", &["audit", "own"]).await;
+    for d in stage.team.deliveries().await {
+        let status = d.status.unwrap_or_default();
+        assert!(matches!(status.outcome, Some(Outcome::Delivered | Outcome::Canceled)), "{:?} {status:?}", d.spec);
+    }
+}
+
+/// A Notification that stands alone wherever it stands is judged as that, though there is a cluster-wide one of its name.
+#[tokio::test]
+async fn a_notification_is_judged_as_it_stands() {
+    let stage = Stage::new("global-judged").await;
+    let receiver = Receiver::start();
+    let mut audit = everywhere("audit", &receiver, json!({}));
+    audit["pipelineSelector"] = json!({"matchLabels": {"tier": "1"}});
+    stage.configure(&json!({"notifications": [audit]})).await;
+    let token = json!({"endpoint": {"auth": {"token": {"secretKeyRef": {"name": "none", "key": "key"}}}}});
+    stage.team.notification("audit", &receiver, token).await;
+    stage.team.pipeline("shop", &["dev/web"]).await;
+    let _pennant = Pennant::with(&stage.system, stage.options()).await;
+    let ready = stage.team.condition("audit", "Ready", |c| c.reason != "Initializing").await;
+    assert_eq!(ready.reason, "SecretMissing", "{ready:?}");
+}
+
+/// Beside the global configuration lie deliveries of pipelines that are no longer watched: nobody asks for those again and again.
+#[tokio::test]
+async fn what_is_not_watched_is_left_alone() {
+    let (stage, receiver, mut pennant, _) = stuck("global-left").await;
+    let Stage { system, team } = &stage;
+    pennant.stop().await;
+    let proxy = Proxy::start(&system.kubeconfig, "global-left").await;
+    let ns = team.ns.clone();
+    let asked = proxy.rule(
+        move |call| call.method == "GET" && call.path.contains(&format!("/namespaces/{ns}/pipelines/")),
+        Fault::Times(0, Box::new(Fault::LoseRequest)),
+    );
+    let other = World::beside("global-left-other", system).await;
+    other.deploy("one", "1").await;
+    other.pipeline("first", &["dev/one"]).await;
+    let watch = vec![other.ns.clone()];
+    let mut elsewhere =
+        Pennant::with(system, Options { watch, kubeconfig: Some(proxy.kubeconfig.clone()), ..stage.options() }).await;
+    other.settled().await;
+    eventually("the cursor of another pipeline", async || {
+        let dispatched = other.get_pipeline("first").await.status.and_then(|s| s.dispatched).unwrap_or_default();
+        if dispatched.cursors.is_empty() { Err("none".to_owned()) } else { Ok(()) }
+    })
+    .await;
+    other.fence("first", &["audit"]).await;
+    assert_eq!(proxy.hits(asked), 0);
+    elsewhere.stop().await;
+    pennant.start_again().await;
+    answer(&receiver, 200);
+    stage.ship("3").await;
+    stage.ship("4").await;
+    team.fence("shop", &["own", "audit"]).await;
+    let oracle = ["dev/web", "prod/api"].into_iter().fold(Oracle::new(team, &receiver).after_a_crash(), |oracle, target| {
+        let steps = ["Deployed 2", "Deployed 3", "Deployed 4"];
+        oracle.lane(&format!("shop/audit/{target}"), &steps).lane(&format!("shop/own/{target}"), &steps)
+    });
+    oracle.lane_in(&other.ns, "first/audit/fence/fence", &["Deployed f1"]).check().await;
+}
