@@ -162,7 +162,7 @@ fn make(ctx: &Context, uid: &str, kept: &Kept, name: &str) -> Made {
 
 fn selects(notification: &Notification, labels: &BTreeMap<String, String>) -> bool {
     let selector = PipelineSelector::parse(notification.spec.pipeline_selector.as_ref());
-    selector.is_ok_and(|selector| selector.selects(labels))
+    selector.map_or(true, |selector| selector.selects(labels))
 }
 
 /// What layers are folded with.
