@@ -9,7 +9,7 @@ use thiserror::Error;
 
 use super::directory::PipelineFacts;
 use super::record::{Record, webhook_id};
-use crate::config::{Address, Problem, Sending};
+use crate::config::{Address, Problem, Sending, is_secret};
 use crate::render::Data;
 use crate::send::{self, Outgoing};
 
@@ -37,7 +37,10 @@ pub fn build(record: &Record, sending: &Sending, facts: &PipelineFacts, until: D
     };
     let mut headers = vec![(header::CONTENT_TYPE, value(header::CONTENT_TYPE, sending.body.content_type())?)];
     for (name, text) in rendered.headers {
-        headers.push((name.clone(), value(name, &text)?));
+        let mut value = value(name.clone(), &text)?;
+        // A receiver that repeats it does not make it public.
+        value.set_sensitive(is_secret(name.as_str()));
+        headers.push((name, value));
     }
     Ok(Outgoing {
         destination,

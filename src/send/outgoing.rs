@@ -17,7 +17,7 @@ pub struct Outgoing {
     pub destination: Destination,
     /// With which method.
     pub method: Method,
-    /// Rendered headers, `content-type` among them. What the sender sets itself takes the place of one of the same name:
+    /// Rendered headers, `content-type` among them; what is marked as sensitive is not told when a receiver repeats it. What the sender sets itself takes the place of one of the same name:
     /// `webhook-id`, `webhook-timestamp`, `webhook-signature`, `user-agent` and the header that carries the credentials.
     pub headers: Vec<(HeaderName, HeaderValue)>,
     /// The body.

@@ -24,6 +24,12 @@ impl Hidden {
         }
     }
 
+    /// Hides what stands in a header: the whole, and what comes after a scheme such as `Bearer`.
+    pub fn add_header(&mut self, value: &str) {
+        self.add(value);
+        value.split_whitespace().skip(1).for_each(|word| self.add(word));
+    }
+
     /// Hides a user name and a password as they are written in a header.
     pub fn add_basic(&mut self, username: &str, password: &str) {
         self.add(&base64(&format!("{username}:{password}")));
@@ -115,6 +121,14 @@ mod tests {
             hidden.add(value);
         }
         hidden
+    }
+
+    #[test]
+    fn headers() {
+        let mut hidden = Hidden::default();
+        hidden.add_header("Bearer s3cr3t");
+        hidden.add_header("whole-key");
+        assert_eq!(hidden.shown(b"Bearer s3cr3t, s3cr3t, a Bearer, whole-key"), "***, ***, a Bearer, ***");
     }
 
     #[test]

@@ -142,6 +142,10 @@ impl Sender {
         let wait = deadline.min(Instant::now() + SECRET_WAIT);
         let mut hidden = Hidden::default();
         self.clients.proxy().inspect(|proxy| proxy.hide(&mut hidden));
+        for text in out.headers.iter().filter(|(_, value)| value.is_sensitive()).filter_map(|(_, value)| value.to_str().ok())
+        {
+            hidden.add_header(text);
+        }
         let mut used = Vec::new();
         let url = match &out.destination {
             Destination::Url(url) => {

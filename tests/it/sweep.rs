@@ -227,9 +227,15 @@ async fn seen(world: &World, names: &[(&str, &str)]) -> Vec<(String, String)> {
     seen.push(("events".to_owned(), serde_json::to_string(&events).unwrap()));
     let ns = world.ns.as_str();
     let mut told = vec![vec!["audit", "-n", ns, "-o", "json"]];
-    told.extend(names.iter().map(|(name, _)| vec!["render", name, "-n", ns, "-o", "json", "--allow-http"]));
-    told.push(vec!["explain", "shop", "-n", ns, "--controller-namespace", ns, "-o", "json", "--allow-http"]);
-    told.push(vec!["explain", "shop", "-n", ns, "--controller-namespace", ns, "--allow-http"]);
+    let layered = ["--controller-namespace", ns, "--allow-http"];
+    told.extend(
+        names
+            .iter()
+            .map(|(name, _)| [&["render", name, "-n", ns, "-o", "json", "--pipeline", "shop"], &layered[..]].concat()),
+    );
+    for output in ["json", "yaml"] {
+        told.push([&["explain", "shop", "-n", ns, "-o", output], &layered[..]].concat());
+    }
     for args in told {
         let output = command(world, &args).await;
         let text = [output.stdout, output.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).concat();
