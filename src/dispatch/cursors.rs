@@ -130,7 +130,6 @@ mod tests {
     #[test]
     fn where_cursors_begin_and_end() {
         let old = BTreeMap::from([cursor("a", "1", 103)]);
-        let everywhere = BTreeMap::from([cursor("a", GLOBAL, 103)]);
         let none = BTreeMap::new();
         // what, cursors, never seen, notifications, expected cursors, fresh, suspects
         let table = [
@@ -165,42 +164,6 @@ mod tests {
                 true,
                 vec![],
             ),
-            (
-                "the global configuration lies beneath it now: it goes on",
-                &old,
-                false,
-                there(&[("a", GLOBAL, true)]),
-                vec![cursor("a", GLOBAL, 103)],
-                false,
-                vec![],
-            ),
-            (
-                "no longer: the Notification goes on",
-                &everywhere,
-                false,
-                there(&[("a", "1", true)]),
-                vec![cursor("a", "1", 103)],
-                false,
-                vec![],
-            ),
-            (
-                "the pipeline's own goes on",
-                &everywhere,
-                false,
-                there(&[("a", OWN, true)]),
-                vec![cursor("a", OWN, 103)],
-                false,
-                vec![],
-            ),
-            (
-                "no longer there: only suspected",
-                &everywhere,
-                false,
-                there(&[]),
-                vec![cursor("a", GLOBAL, 103)],
-                false,
-                vec!["a".to_owned()],
-            ),
             ("no longer selected: dropped", &old, false, there(&[("a", "1", false)]), vec![], false, vec![]),
             ("absent: only suspected", &old, false, there(&[]), vec![cursor("a", "1", 103)], false, vec!["a".to_owned()]),
         ];
@@ -209,6 +172,23 @@ mod tests {
             assert_eq!(plan.cursors.into_iter().collect::<Vec<_>>(), expected, "{what}");
             assert_eq!((plan.fresh, plan.suspects), (fresh, suspects), "{what}");
         }
+    }
+
+    #[test]
+    fn the_global_configuration_comes_and_goes_and_the_cursor_stays() {
+        let old = BTreeMap::from([cursor("a", "1", 103)]);
+        let everywhere = BTreeMap::from([cursor("a", GLOBAL, 103)]);
+        for (what, before, uid) in [
+            ("it lies beneath now", &old, GLOBAL),
+            ("no longer: the Notification goes on", &everywhere, "1"),
+            ("the pipeline's own goes on", &everywhere, OWN),
+        ] {
+            let plan = plan(before, false, false, &log(), &there(&[("a", uid, true)]));
+            assert_eq!(plan.cursors, BTreeMap::from([cursor("a", uid, 103)]), "{what}");
+            assert!(!plan.fresh && plan.suspects.is_empty(), "{what}");
+        }
+        let gone = plan(&everywhere, false, false, &log(), &there(&[]));
+        assert_eq!((gone.cursors, gone.fresh, gone.suspects), (everywhere, false, vec!["a".to_owned()]));
     }
 
     #[test]

@@ -1,0 +1,189 @@
+//! The global configuration, and what lies over it and over Notifications.
+
+use super::*;
+
+const GLOBAL: &str = "# what holds everywhere
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: pennant-config, namespace: pennant-system}
+data:
+  config.yaml: |
+    defaults:
+      endpoint:
+        url: https://example.com/in
+        headers:
+          X-A: '{{nothing}}'
+      template: {inline: {body: '{}'}}
+    notifications:
+      - name: audit
+        triggers: [{type: Deployed}]
+        endpoint: {url: 'https://example.com/{{revison}}'}
+      - name: bare
+        namespaces: [team-*]
+";
+
+#[test]
+fn the_global_configuration_is_told_where_it_stands() {
+    let found = lines(GLOBAL);
+    for (found, expected) in found.iter().zip([
+        "a.yaml:11: ConfigMap pennant-config: defaults.endpoint.headers[X-A]: line 1, column 1: there is no field `nothing`",
+        "a.yaml:16: ConfigMap pennant-config: notifications[0].endpoint.url: line 1, column 21: there is no field `revison`",
+        "a.yaml:17: ConfigMap pennant-config: notifications[1].triggers: is missing: set it",
+    ]) {
+        assert!(found.starts_with(expected), "{found}");
+    }
+    assert_eq!(found.len(), 3, "{found:?}");
+    assert!(report(GLOBAL).findings.iter().all(|f| f.source == Source::Controller) && report(GLOBAL).objects == 1);
+
+    let folded =
+        "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: pennant-config}\ndata:\n  config.yaml: >\n    {\n\n    a: 1}\n";
+    assert_eq!(lines(folded).len(), 1, "{:?}", lines(folded));
+    assert!(
+        lines(folded)[0].starts_with("a.yaml:5: ConfigMap pennant-config: a: there is no such field"),
+        "{:?}",
+        lines(folded)
+    );
+    let broken = GLOBAL.replace("X-A: '{{nothing}}'", "X-A: [");
+    assert!(lines(&broken)[0].starts_with("a.yaml:1") && lines(&broken)[0].contains("not YAML"), "{:?}", lines(&broken));
+}
+
+#[test]
+fn the_global_configuration_may_be_a_file_of_its_own() {
+    let at = |file: &str, text: &str| {
+        let report = lint(&[(file.to_owned(), text.to_owned())], &options()).unwrap();
+        (report.objects, report.findings.iter().map(ToString::to_string).collect::<Vec<_>>())
+    };
+    let bare = "\nnotifications:\n- name: audit\n  trigers: []\n";
+    let (objects, found) = at("global.yaml", bare);
+    assert_eq!(objects, 1);
+    let expected = "global.yaml:4: notifications[0].trigers: there is no such field; did you mean triggers?";
+    assert_eq!(found, [expected]);
+    for (file, text, objects, wrong) in [
+        ("deploy/config.yaml", "defualts: {}", 1, true),
+        ("deploy/config.yaml", "{apiVersion: v1, kind: Secret}", 0, false),
+        ("other.yaml", "defualts: {}", 0, false),
+        ("other.yaml", "{}", 0, false),
+        ("other.yaml", "defaults: {suspend: false}", 1, false),
+        ("a.yaml", "{apiVersion: v1, kind: ConfigMap, metadata: {name: other}, data: {config.yaml: 'a: 1'}}", 0, false),
+        ("a.yaml", "{apiVersion: v1, kind: ConfigMap, metadata: {name: pennant-config}, data: {}}", 0, false),
+        (
+            "a.yaml",
+            "{apiVersion: v1, kind: ConfigMap, metadata: {name: pennant-config, namespace: pennant-system}, data: {config.yml: ''}}",
+            0,
+            true,
+        ),
+        (
+            "a.yaml",
+            "{apiVersion: v1, kind: ConfigMap, metadata: {name: pennant-config}, data: {config.yaml: {a: 1}}}",
+            0,
+            true,
+        ),
+        ("a.yaml", "{apiVersion: v1, kind: ConfigMap, metadata: {name: pennant-config}, data: {config.yaml: ''}}", 1, false),
+    ] {
+        let (checked, found) = at(file, text);
+        assert_eq!((checked, !found.is_empty()), (objects, wrong), "{file} {text}: {found:?}");
+    }
+    let twice = report("defaults: {}\n---\nnotifications: []\n");
+    assert_eq!((twice.objects, twice.notes.len()), (2, 1), "{twice:?}");
+}
+
+#[test]
+fn what_lies_over_the_global_configuration_is_checked_with_it() {
+    let global = "defaults: {endpoint: {url: 'https://example.com/'}}\nnotifications:\n- {name: other, namespaces: [x]}\n";
+    let notification = "{apiVersion: pennant.dev/v1alpha1, kind: Notification, metadata: {name: deploys}, spec: {triggers: [{type: \
+                        Deployed}], template: {inline: {body: '{}'}}}}";
+    assert_eq!(lines(notification), ["a.yaml:1: Notification deploys: spec.endpoint: is missing: set it"]);
+    let found = lines(&format!("{global}---\n{notification}\n"));
+    assert_eq!(found.len(), 2, "{found:?}");
+    assert!(found.iter().all(|line| line.contains(": notifications[0].")), "the other is not complete: {found:?}");
+
+    // Each problem stands where it is to be mended, and once.
+    let bad = global
+        .replace("https:", "http:")
+        .replace("{name: other, namespaces: [x]}", "{name: deploys, delivery: {supersede: true}}");
+    let found = lines(&format!("{bad}---\n{notification}\n"));
+    let of_url: Vec<_> = found.iter().filter(|line| line.contains("http sends in clear text")).collect();
+    assert_eq!(of_url.len(), 1, "{found:?}");
+    assert!(of_url[0].starts_with("a.yaml:1: defaults.endpoint.url: "), "{found:?}");
+
+    // What cannot be understood may have what is missing.
+    let broken = global.replace("url", "ulr");
+    let found = lines(&format!("{broken}---\n{notification}\n"));
+    assert!(found.len() == 1 && found[0].contains("defaults.endpoint.ulr"), "{found:?}");
+}
+
+/// A pipeline with layers of `deploys`: its own, and those of its second target.
+fn layered(own: &str, of_target: &str) -> String {
+    format!(
+        "---
+apiVersion: pennant.dev/v1alpha1
+kind: Pipeline
+metadata: {{name: shop, labels: {{team: a}}}}
+spec:
+  appRef: {{apiVersion: apps/v1, kind: Deployment, name: web}}
+  notifications:
+    - {{name: deploys, {own}}}
+  environments:
+    - name: dev
+      targets:
+        - {{namespace: a}}
+        - namespace: b
+          notifications:
+            - {{name: deploys, {of_target}}}
+"
+    )
+}
+
+#[test]
+fn what_a_pipeline_lays_over_others_is_checked() {
+    let notification = "{apiVersion: pennant.dev/v1alpha1, kind: Notification, metadata: {name: deploys}, spec: {triggers: [{type: \
+                        Deployed}], endpoint: {url: 'https://example.com/', signing: {secretRef: {name: s}}}, template: {inline: {body: '{}'}}}}\n";
+    let with = |own: &str, of_target: &str| report(&format!("{notification}{}", layered(own, of_target)));
+    let well = with("endpoint: {timeout: 7s}", "triggers: []");
+    assert!(well.findings.is_empty() && well.notes.is_empty(), "{well:?}");
+    let said = |report: &Report| report.findings.iter().map(ToString::to_string).collect::<Vec<_>>();
+
+    let wrong = said(&with("endpoint: {timeout: 7h}", "template: {inline: {body: '{{revison}}'}}"));
+    assert_eq!(wrong.len(), 2, "{wrong:?}");
+    let timeout = "a.yaml:9: Pipeline shop: spec.notifications[0].endpoint.timeout: must be from 100ms to 60s";
+    assert!(wrong[0].starts_with(timeout) && wrong[0].ends_with("(for dev/in-cluster/a)"), "{wrong:?}");
+    let body = "a.yaml:16: Pipeline shop: spec.environments[0].targets[1].notifications[0].template.inline.body: ";
+    assert!(wrong[1].starts_with(body) && wrong[1].ends_with("(for dev/in-cluster/b)"), "{wrong:?}");
+
+    let led_away = said(&with("endpoint: {timeout: 7s}", "endpoint: {url: 'https://elsewhere.example.com/'}"));
+    let at = "a.yaml:16: Pipeline shop: spec.environments[0].targets[1].notifications[0].endpoint.signing: ";
+    assert!(led_away.len() == 1 && led_away[0].starts_with(at), "{led_away:?}");
+    assert!(led_away[0].contains("credentials are not sent where a more specific layer leads"), "{led_away:?}");
+
+    // A field of the Notification that is wrong only with a layer over it.
+    let slack = said(&with("template: {builtin: slack}", "remove: [/endpoint/signing]"));
+    assert!(slack.is_empty(), "{slack:?}");
+    let misspelt = said(&with("trigers: []", "endpoint: {timeout: 7h}"));
+    assert!(misspelt.len() == 1 && misspelt[0].contains("trigers"), "the rest goes by it: {misspelt:?}");
+}
+
+#[test]
+fn what_lies_beneath_and_is_not_there_is_noted() {
+    let part = report(&layered("endpoint: {timeout: 7h}", "triggers: []"));
+    let note = "Pipeline default/shop: what it says of deploys was not checked: Notification default/deploys is not among the files";
+    assert!(part.findings.is_empty() && part.notes == [note], "{part:?}");
+    let whole = "triggers: [], endpoint: {url: 'https://example.com/', timeout: 7h}, template: {inline: {body: '{}'}}";
+    let whole = report(&layered(whole, "suspend: true"));
+    assert!(whole.findings.len() == 1 && whole.notes.is_empty(), "complete by itself: {whole:?}");
+
+    let everywhere = "notifications:\n- name: deploys\n  triggers: []\n  endpoint: {url: 'https://example.com/'}\n  template: {inline: \
+                      {body: '{}'}}\n";
+    let over = report(&format!("{everywhere}{}", layered("endpoint: {timeout: 7h}", "triggers: []")));
+    assert!(over.findings.len() == 1 && over.notes.is_empty(), "the global configuration has it: {over:?}");
+
+    let notification = "{apiVersion: pennant.dev/v1alpha1, kind: Notification, metadata: {name: deploys}, spec: {pipelineSelector: \
+                        {matchLabels: {team: b}}, triggers: [], endpoint: {url: 'https://example.com/'}, template: {inline: {body: '{}'}}}}\n";
+    let untold = report(&format!("{notification}{}", layered("endpoint: {timeout: 7h}", "triggers: []")));
+    assert!(untold.findings.is_empty() && untold.notes[0].contains("does not select it"), "{untold:?}");
+    let misfit = report(&format!(
+        "{}{}",
+        notification.replace("triggers: []", "triggers: x"),
+        layered("suspend: true", "triggers: []")
+    ));
+    assert!(misfit.notes.len() == 1 && misfit.notes[0].contains("cannot be read"), "{misfit:?}");
+}
