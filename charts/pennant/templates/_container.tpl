@@ -1,0 +1,74 @@
+{{/* The command line. What the program would take by itself is said all the same, so that it can be read in one place. */}}
+{{- define "pennant.args" -}}
+- run
+- --controllers={{ join "," .Values.controllers }}
+- --config-map={{ .Values.config.name }}
+- --cluster-name={{ .Values.clusterName }}
+- --cluster-grace={{ .Values.clusterGrace }}
+- --workers={{ int .Values.workers }}
+- --keep-deliveries={{ int .Values.keepDeliveries }}
+- --http-addr={{ .Values.http.address }}:{{ int .Values.http.port }}
+- --log-format={{ .Values.log.format }}
+{{- range uniq .Values.watchNamespaces }}
+- --watch-namespace={{ . }}
+{{- end }}
+{{- if .Values.noCrossNamespaceRefs }}
+- --no-cross-namespace-refs
+{{- end }}
+{{- if .Values.allowInsecureClusters }}
+- --allow-insecure-clusters
+{{- end }}
+{{- with .Values.egress }}
+{{- if .allowHttp }}
+- --allow-http
+{{- end }}
+{{- range .allowDestinations }}
+- --allow-destination={{ . }}
+{{- end }}
+{{- range .denyDestinations }}
+- --deny-destination={{ . }}
+{{- end }}
+{{- if and .proxy.url (not .proxy.secretName) }}
+- --proxy={{ .proxy.url }}
+{{- end }}
+{{- end }}
+{{- with .Values.tracing }}
+{{- if .endpoint }}
+- --tracing-endpoint={{ .endpoint }}
+- --tracing-sample={{ .sample }}
+{{- end }}
+{{- end }}
+{{- range .Values.extraArgs }}
+- {{ . | quote }}
+{{- end }}
+{{- end }}
+
+{{- define "pennant.env" -}}
+# The name under which a Lease is held: each living process must have its own.
+- name: POD_NAME
+  valueFrom: {fieldRef: {fieldPath: metadata.name}}
+- name: POD_NAMESPACE
+  valueFrom: {fieldRef: {fieldPath: metadata.namespace}}
+- name: PENNANT_LOG
+  value: {{ .Values.log.level | quote }}
+{{- with .Values.egress.proxy }}
+{{- if .secretName }}
+- name: PENNANT_PROXY
+  valueFrom: {secretKeyRef: {name: {{ .secretName | quote }}, key: {{ .secretKey | quote }}}}
+{{- end }}
+{{- end }}
+{{- with .Values.tracing }}
+{{- if and .endpoint .headersSecretName }}
+- name: OTEL_EXPORTER_OTLP_HEADERS
+  valueFrom: {secretKeyRef: {name: {{ .headersSecretName | quote }}, key: {{ .headersSecretKey | quote }}}}
+{{- end }}
+{{- end }}
+{{- if include "pennant.caBundle" . }}
+# Where certificates of authorities are: those of the image, and these.
+- name: SSL_CERT_DIR
+  value: /etc/ssl/certs:/etc/pennant/ca
+{{- end }}
+{{- with .Values.extraEnv }}
+{{ toYaml . }}
+{{- end }}
+{{- end }}

@@ -1,0 +1,59 @@
+{{/* The name of the application, as labels have it. */}}
+{{- define "pennant.name" -}}
+{{- default .Chart.Name .Values.nameOverride | trunc 63 | trimSuffix "-" }}
+{{- end }}
+
+{{/* The name of all objects: that of the release, with the chart's in it. */}}
+{{- define "pennant.fullname" -}}
+{{- $name := default .Chart.Name .Values.nameOverride }}
+{{- if .Values.fullnameOverride }}
+{{- .Values.fullnameOverride | replace "." "-" | trunc 50 | trimSuffix "-" }}
+{{- else if contains $name .Release.Name }}
+{{- .Release.Name | replace "." "-" | trunc 50 | trimSuffix "-" }}
+{{- else }}
+{{- printf "%s-%s" .Release.Name $name | replace "." "-" | trunc 50 | trimSuffix "-" }}
+{{- end }}
+{{- end }}
+
+{{/* What selects the Pods; never changes. */}}
+{{- define "pennant.selector" -}}
+app.kubernetes.io/name: {{ include "pennant.name" . }}
+app.kubernetes.io/instance: {{ .Release.Name }}
+{{- end }}
+
+{{- define "pennant.labels" -}}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | trunc 63 | trimSuffix "-" }}
+{{ include "pennant.selector" . }}
+app.kubernetes.io/version: {{ .Values.image.tag | default .Chart.AppVersion | replace "+" "_" | trunc 63 | trimSuffix "-" | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+{{- with .Values.commonLabels }}
+{{ toYaml . }}
+{{- end }}
+{{- end }}
+
+{{- define "pennant.serviceAccount" -}}
+{{- if .Values.serviceAccount.create }}
+{{- default (include "pennant.fullname" .) .Values.serviceAccount.name }}
+{{- else }}
+{{- required "serviceAccount.name: which one, if none is made" .Values.serviceAccount.name }}
+{{- end }}
+{{- end }}
+
+{{- define "pennant.image" -}}
+{{- $image := .Values.image }}
+{{- if $image.digest }}
+{{- printf "%s@%s" $image.repository $image.digest }}
+{{- else }}
+{{- printf "%s:%s" $image.repository ($image.tag | default .Chart.AppVersion) }}
+{{- end }}
+{{- end }}
+
+{{/* The ConfigMap with certificates; empty: none. */}}
+{{- define "pennant.caBundle" -}}
+{{- $bundle := .Values.egress.caBundle }}
+{{- if $bundle.configMapName }}
+{{- $bundle.configMapName }}
+{{- else if $bundle.content }}
+{{- include "pennant.fullname" . }}-ca
+{{- end }}
+{{- end }}

@@ -1,0 +1,145 @@
+{{/*
+What Pennant may do: one rule for each call that it makes, and no verb besides. Watches begin with a list. What is named alone is
+listed and watched by its name, so that resourceNames hold for these verbs, too.
+*/}}
+
+{{/* Whoever the rights are for. */}}
+{{- define "pennant.subjects" -}}
+- kind: ServiceAccount
+  name: {{ include "pennant.serviceAccount" . | quote }}
+  namespace: {{ .Release.Namespace | quote }}
+{{- end }}
+
+{{/* In every namespace that is followed. */}}
+{{- define "pennant.rights.followed" -}}
+{{- $pipeline := has "pipeline" .Values.controllers }}
+{{- $dispatch := has "dispatch" .Values.controllers }}
+- apiGroups: [pennant.dev]
+  resources: [pipelines]
+  verbs: [get, list, watch]
+- apiGroups: [pennant.dev]
+  resources: [pipelines/status]
+  verbs: [patch]
+{{- if $dispatch }}
+- apiGroups: [pennant.dev]
+  resources: [notifications]
+  verbs: [get, list, watch]
+- apiGroups: [pennant.dev]
+  resources: [notifications/status]
+  verbs: [patch]
+{{- end }}
+{{ include "pennant.rights.kept" . }}
+{{- if $pipeline }}
+{{ include "pennant.rights.observed" . }}
+{{- end }}
+{{- end }}
+
+{{/* Wherever deliveries are kept: where pipelines are, and in the namespace of the release. */}}
+{{- define "pennant.rights.kept" -}}
+{{- if has "dispatch" .Values.controllers -}}
+- apiGroups: [pennant.dev]
+  resources: [deliveries]
+  verbs: [get, list, watch, create, delete]
+- apiGroups: [pennant.dev]
+  resources: [deliveries/status]
+  verbs: [patch]
+{{ end -}}
+- apiGroups: [events.k8s.io]
+  resources: [events]
+  verbs: [create, patch]
+{{- if eq .Values.rbac.secrets.access "all" }}
+- apiGroups: [""]
+  resources: [secrets]
+  verbs: [list, watch]
+{{- end }}
+{{- if and (eq .Values.rbac.configMaps.access "all") (has "dispatch" .Values.controllers) }}
+- apiGroups: [""]
+  resources: [configmaps]
+  verbs: [list, watch]
+{{- end }}
+{{- end }}
+
+{{/* The application objects, and the objects that stand for clusters. */}}
+{{- define "pennant.rights.observed" -}}
+{{- $rules := list }}
+{{- with .Values.observe }}
+{{- if .kubernetes }}
+{{- $rules = append $rules (dict "apiGroups" (list "apps") "resources" (list "deployments" "statefulsets" "daemonsets")) }}
+{{- $rules = append $rules (dict "apiGroups" (list "batch") "resources" (list "jobs")) }}
+{{- end }}
+{{- if .flux }}
+{{- $rules = append $rules (dict "apiGroups" (list "kustomize.toolkit.fluxcd.io") "resources" (list "kustomizations")) }}
+{{- $rules = append $rules (dict "apiGroups" (list "helm.toolkit.fluxcd.io") "resources" (list "helmreleases")) }}
+{{- end }}
+{{- if .argo }}
+{{- $rules = append $rules (dict "apiGroups" (list "argoproj.io") "resources" (list "applications")) }}
+{{- end }}
+{{- if .fleet }}
+{{- $rules = append $rules (dict "apiGroups" (list "fleet.cattle.io") "resources" (list "bundles" "bundledeployments" "gitrepos")) }}
+{{- end }}
+{{- if .knative }}
+{{- $rules = append $rules (dict "apiGroups" (list "serving.knative.dev") "resources" (list "services")) }}
+{{- end }}
+{{- $rules = concat $rules .extra }}
+{{- end }}
+{{- with .Values.clusters }}
+{{- if .gitops }}
+{{- $rules = append $rules (dict "apiGroups" (list "gitops.weave.works") "resources" (list "gitopsclusters")) }}
+{{- end }}
+{{- if .clusterApi }}
+{{- $rules = append $rules (dict "apiGroups" (list "cluster.x-k8s.io") "resources" (list "clusters")) }}
+{{- end }}
+{{- if .fleet }}
+{{- $rules = append $rules (dict "apiGroups" (list "fleet.cattle.io") "resources" (list "clusters")) }}
+{{- end }}
+{{- end }}
+{{- range $rules }}
+- apiGroups: {{ toJson .apiGroups }}
+  resources: {{ toJson .resources }}
+  verbs: [list, watch]
+{{- end }}
+{{- end }}
+
+{{/* In the namespace of the release alone. */}}
+{{- define "pennant.rights.own" -}}
+{{- $leases := list }}
+{{- range .Values.controllers }}
+{{- $leases = append $leases (printf "pennant-%s" .) }}
+{{- end -}}
+# Who acts. Nothing can be created by name, so that verb is for all.
+- apiGroups: [coordination.k8s.io]
+  resources: [leases]
+  verbs: [create]
+- apiGroups: [coordination.k8s.io]
+  resources: [leases]
+  resourceNames: {{ toJson $leases }}
+  verbs: [get, list, watch, update]
+{{- if has "dispatch" .Values.controllers }}
+# The global configuration, and the last one that could be read. An apply of what is not there is a create with a name.
+- apiGroups: [""]
+  resources: [configmaps]
+  resourceNames: [{{ .Values.config.name }}]
+  verbs: [get, list, watch]
+- apiGroups: [""]
+  resources: [configmaps]
+  resourceNames: [{{ .Values.config.name }}-last-good]
+  verbs: [get, create, patch]
+{{- end }}
+{{- end }}
+
+{{/* What is listed of Secrets and ConfigMaps: a map from each namespace to the rules there, as YAML. */}}
+{{- define "pennant.rights.listed" -}}
+{{- $all := dict }}
+{{- range $resource, $of := dict "secrets" .Values.rbac.secrets "configmaps" .Values.rbac.configMaps }}
+{{- if eq $of.access "listed" }}
+{{- range $entry := $of.listed }}
+{{- $rule := dict "apiGroups" (list "") "resources" (list $resource) "verbs" (list "list" "watch") }}
+{{- if not $entry.all }}
+{{- $_ := set $rule "resourceNames" $entry.names }}
+{{- end }}
+{{- $_ := set $all $entry.namespace (append (get $all $entry.namespace | default list) $rule) }}
+{{- end }}
+{{- end }}
+{{- end }}
+{{- toYaml $all }}
+{{- end }}
