@@ -1,0 +1,288 @@
+#!/usr/bin/env bash
+# Shows that the program needs no more than the image's files. It runs in a root that holds nothing else, read-only, without
+# /proc and /dev, as the user that the Dockerfile names: first its commands that need no cluster, then `pennant run` as in a pod,
+# against a real API server, with receivers over TLS that it finds by name.
+#
+#   hack/image-check.sh [FILE]    of this static program; without one it is built, without optimisation
+#
+# Takes Linux, Rust, Go, binutils, util-linux, and either root or the right to make user namespaces.
+set -euo pipefail
+self=$(realpath "${BASH_SOURCE[0]}")
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+LAUNCHER=${LAUNCHER:-$PWD/target/control-plane}
+NAME_SERVER=127.53.53.53
+# Thirteen hours from UTC, written so that it takes no database of zones: a time that is not UTC would be seen.
+ZONE=HERE-13
+
+say() { printf 'image-check: %s\n' "$*"; }
+fail() {
+  printf 'image-check: %s\n' "$*" >&2
+  exit 1
+}
+
+# --- what is started, and its end -------------------------------------------------------------------------------------
+
+work=${IMAGE_CHECK:-$(mktemp -d)}
+log=$work/pennant.log
+pids=()
+
+cleanup() {
+  local code=$? pid
+  set +e
+  for pid in "${pids[@]}"; do kill "$pid" 2>/dev/null; done
+  wait 2>/dev/null
+  if ((code != 0)) && [[ -s $log ]]; then
+    printf 'The end of its log:\n' >&2
+    tail -n 30 "$log" >&2
+    [[ ! -s $work/world.log ]] || { printf 'What the receivers saw:\n' >&2; tail -n 30 "$work/world.log" >&2; }
+  fi
+  rm -rf "$work"
+  exit "$code"
+}
+trap cleanup EXIT
+trap 'exit 130' INT
+trap 'exit 143' TERM
+
+# --- build, before any namespace: that may take a network ---------------------------------------------------------------
+
+if [[ ${1:-} != in-namespace ]]; then
+  chmod 0755 "$work"
+  if [[ -n ${1:-} ]]; then cp "$1" "$work/pennant"; else PROFILE=${PROFILE:-dev} bash hack/image.sh binary "$work"; fi
+  # It is copied twice, and nobody debugs it.
+  strip "$work/pennant"
+  (cd hack/image && go build -buildvcs=false -o "$work/world" .)
+  # Whoever is not root becomes it in a namespace: to change the root takes that, and so does the port of a name server.
+  ((EUID == 0)) || IMAGE_CHECK=$work exec unshare --user --map-root-user --net --mount bash "$self" in-namespace
+fi
+
+# --- what is run, and how ---------------------------------------------------------------------------------------------
+
+user=$(sed -n 's/^USER //p' Dockerfile)
+[[ $user =~ ^[1-9][0-9]*:[1-9][0-9]*$ ]] || fail "the Dockerfile's user is '$user': not a number, or root"
+read -ra settings < <(sed -n 's/^ENV //p' Dockerfile)
+
+as_user=(chroot --userspec="$user" --groups= "$work/now")
+if [[ ${1:-} == in-namespace ]]; then
+  ip link set lo up
+  # There are no other users in here to become, but one can be called by another number.
+  as_user=(unshare --user --map-user="${user%:*}" --map-group="${user#*:}" --root "$work/now")
+fi
+
+# inside ROOT [NAME=VALUE...] -- ARGUMENTS: becomes the program, in that root and with no more environment than the image's.
+inside() {
+  local root=$1 environment=()
+  shift
+  while [[ $1 != -- ]]; do
+    environment+=("$1")
+    shift
+  done
+  shift
+  # The root is mounted in a mount namespace of its own, so it goes with the process. Nothing can be written in it.
+  exec unshare --mount bash -c '
+    set -e
+    mount --bind "$1" "$2"
+    mount -o remount,bind,ro,nosuid,nodev "$2"
+    shift 2
+    exec "$@"' inside "$root" "$work/now" \
+    env -i PATH="$PATH" TZ="$ZONE" "${settings[@]}" "${environment[@]}" setpriv --no-new-privs "${as_user[@]}" /pennant "$@"
+}
+image() { (inside "$work/image" -- "$@"); }
+
+# await SECONDS WHAT COMMAND...: repeats the command until it succeeds.
+await() {
+  local limit=$((SECONDS + $1)) what=$2 pid
+  shift 2
+  until "$@"; do
+    for pid in "${pids[@]}"; do kill -0 "$pid" 2>/dev/null || fail "something ended on its own while waiting for $what"; done
+    ((SECONDS < limit)) || fail "no $what in time"
+    sleep 0.1
+  done
+}
+
+# same WHAT EXPECTED FOUND
+same() { [[ $2 == "$3" ]] || fail "$1: expected
+$2
+found
+$3"; }
+
+# --- the program by itself ----------------------------------------------------------------------------------------------
+
+static() {
+  ! readelf --dynamic "$work/pennant" | grep -E 'NEEDED|RPATH|RUNPATH' || fail 'it needs libraries'
+  ! readelf --program-headers --wide "$work/pennant" | grep INTERP || fail 'it needs a dynamic linker'
+  say "static: no library, no dynamic linker; $(($(stat -c %s "$work/pennant") / 1048576)) MiB"
+}
+
+files() {
+  mkdir "$work/now"
+  BINARY=$work/pennant bash hack/image.sh root "$work/image"
+  same 'the files of the image' "$(printf '%s\n' etc/nsswitch.conf etc/ssl/certs/ca-certificates.crt pennant)" \
+    "$(cd "$work/image" && find . -not -type d | sed 's#^\./##' | LC_ALL=C sort)"
+  say "files: the program, $(grep -c 'BEGIN CERT' "$work/image/etc/ssl/certs/ca-certificates.crt") authorities, nsswitch.conf"
+}
+
+commands() {
+  local lines
+  image --help | grep -q '^Usage: pennant' || fail 'no help'
+  lines=$(grep -vhE '^(---|# Generated)' crds/*.yaml | LC_ALL=C sort)
+  same 'its definitions' "$lines" "$(image crds | grep -vE '^(---|# Generated)' | LC_ALL=C sort)"
+  image render -f - --allow-http --output json <examples/3-notifications.yaml >"$work/rendered.json"
+  grep -q '"trigger": *"Deployed"' "$work/rendered.json" || fail 'nothing is rendered'
+  image lint - <examples/2-pipeline.yaml 2>&1 | grep -q 'no problems' || fail 'the example is not clean'
+  say 'commands: --help, crds, render and lint work'
+}
+
+# --- the program in a pod -----------------------------------------------------------------------------------------------
+
+start_control_plane() {
+  local info
+  coproc launcher_io { exec "$LAUNCHER" run --quiet 2>"$work/control-plane.log"; }
+  pids+=("$!")
+  read -r -t 120 -u "${launcher_io[0]}" info || fail 'the control plane did not start'
+  field() { sed -E 's/.*"'"$1"'":"([^"]*)".*/\1/' <<<"$info"; }
+  KUBECONFIG=$(field kubeconfig) server=$(field server) kubectl=$(field kubectl)
+  export KUBECONFIG
+}
+kubectl() { "$kubectl" "$@"; }
+
+# The receivers and the name server.
+start_world() {
+  mkfifo "$work/stdin"
+  "$work/world" "$work" "$NAME_SERVER:53" <"$work/stdin" >"$work/world.log" 2>&1 &
+  pids+=("$!")
+  # It ends with this script, however that ends.
+  exec {world_stdin}>"$work/stdin"
+  await 10 'receivers' grep -q '^port' "$work/world.log"
+  port=$(sed -n 's/^port //p' "$work/world.log")
+}
+requests() { sed -n 's/^request \([a-z]*\) .*/\1/p' "$work/world.log" | LC_ALL=C sort; }
+
+# What a kubelet puts into the root. Two of the receivers are in /etc/hosts, two only the name server knows; one is vouched for
+# in the file of authorities, one in the folder.
+make_pod() {
+  local pod=$work/pod account=$work/pod/var/run/secrets/kubernetes.io/serviceaccount
+  cp -a "$work/image" "$pod"
+  printf '127.0.0.1 localhost\n127.0.0.1 bundle.pennant.test secret.pennant.test\n' >"$pod/etc/hosts"
+  printf 'search team-a.svc.cluster.local\nnameserver %s\noptions ndots:5\n' "$NAME_SERVER" >"$pod/etc/resolv.conf"
+  chmod u+w "$pod/etc/ssl/certs/ca-certificates.crt"
+  cat "$work/bundle.pem" >>"$pod/etc/ssl/certs/ca-certificates.crt"
+  cp "$work/extra.pem" "$pod/etc/pennant/ca/extra.crt"
+  mkdir -p "$account"
+  kubectl config view --raw --minify -o jsonpath='{.users[0].user.token}' >"$account/token"
+  kubectl config view --raw --minify -o jsonpath='{.clusters[0].cluster.certificate-authority-data}' | base64 -d >"$account/ca.crt"
+  printf pennant-system >"$account/namespace"
+  chmod 0444 "$account"/*
+}
+
+notification() { # NAME MORE-OF-THE-ENDPOINT
+  printf '%s\n' --- 'apiVersion: pennant.dev/v1alpha1' 'kind: Notification' "metadata: {name: $1, namespace: team-a}" 'spec:' \
+    '  triggers: [{type: Deployed}]' "  endpoint: {url: 'https://$1.pennant.test:$port/$1'${2:-}}" '  template: {builtin: generic}'
+}
+
+apply() {
+  image crds | kubectl apply --server-side -f - >/dev/null
+  kubectl wait --for=condition=Established crd --all --timeout=30s >/dev/null
+  for namespace in pennant-system team-a; do kubectl create namespace $namespace >/dev/null; done
+  kubectl create secret generic authority -n team-a --from-file=ca.crt="$work/secret.pem" >/dev/null
+  kubectl create deployment web -n team-a --image=web:1.0.0 >/dev/null
+  rolled_out
+  {
+    printf '%s\n' 'apiVersion: pennant.dev/v1alpha1' 'kind: Pipeline' 'metadata: {name: web, namespace: team-a}' 'spec:' \
+      '  appRef: {apiVersion: apps/v1, kind: Deployment, name: web}' '  environments: [{name: dev, targets: [{namespace: team-a}]}]'
+    notification bundle
+    notification extra
+    notification secret ', tls: {caFrom: {secretKeyRef: {name: authority, key: ca.crt}}}'
+    notification stranger
+  } | kubectl apply -f - >/dev/null
+}
+
+# The deployment controller's part: everything of the present generation runs.
+rolled_out() {
+  local generation
+  generation=$(kubectl get deployment web -n team-a -o jsonpath='{.metadata.generation}')
+  kubectl patch deployment web -n team-a --subresource=status --type=merge -p '{"status": {"observedGeneration": '"$generation"',
+    "replicas": 1, "updatedReplicas": 1, "readyReplicas": 1, "availableReplicas": 1, "conditions": [
+    {"type": "Available", "status": "True", "reason": "MinimumReplicasAvailable"},
+    {"type": "Progressing", "status": "True", "reason": "NewReplicaSetAvailable"}]}}' >/dev/null
+}
+
+http_ok() (
+  exec 3<>"/dev/tcp/127.0.0.1/$1" || exit 1
+  printf 'GET %s HTTP/1.0\r\nHost: localhost\r\n\r\n' "$2" >&3
+  read -r -t 2 _ status _ <&3 && [[ $status == 200 ]]
+) 2>/dev/null
+
+free_port() {
+  local port
+  while :; do
+    port=$((20000 + RANDOM % 10000))
+    (exec 3<>"/dev/tcp/127.0.0.1/$port") 2>/dev/null || break
+  done
+  echo "$port"
+}
+
+start_pennant() {
+  local http address=${server#https://}
+  http=$(free_port)
+  inside "$work/pod" KUBERNETES_SERVICE_HOST="${address%:*}" KUBERNETES_SERVICE_PORT="${address##*:}" POD_NAME=pennant-0 \
+    POD_NAMESPACE=pennant-system -- run --http-addr "127.0.0.1:$http" --allow-destination 127.0.0.0/8 \
+    >"$log" 2>&1 {world_stdin}>&- &
+  pennant=$!
+  pids+=("$pennant")
+  await 60 'ready program' http_ok "$http" /readyz
+}
+
+# As the kernel sees it.
+confined() {
+  local status=/proc/$pennant/status
+  grep -qE "^Uid:\s+([0-9]+)\s+\1\s+\1\s+\1$" "$status" || fail 'it can change its user'
+  # In a namespace the number is another one out here.
+  [[ ${1:-} == in-namespace ]] || same 'its user' "${user%:*}" "$(awk '$1 == "Uid:" { print $2 }' "$status")"
+  same 'its capabilities' 0000000000000000 "$(awk '$1 == "CapEff:" { print $2 }' "$status")"
+  awk '$5 == "/" && $6 ~ /(^|,)ro(,|$)/ { found = 1 } END { exit !found }' "/proc/$pennant/mountinfo" || fail 'its root can be written'
+  # After names have been resolved: the C library could have loaded something for that.
+  same 'what it has loaded' pennant "$(awk '$6 ~ "^/" { sub(".*/", "", $6); print $6 }' "/proc/$pennant/maps" | sort -u)"
+}
+
+# delivery NOTIFICATION FIELD
+delivery() { kubectl get deliveries -n team-a -l "pennant.dev/notification=$1" -o jsonpath="{.items[*].status.$2}"; }
+told() { [[ $(delivery "$1" outcome) == Delivered ]]; }
+refused() { [[ $(delivery stranger attempts) =~ ^[1-9] ]]; }
+
+runs() {
+  start_control_plane
+  start_world
+  make_pod
+  apply
+  start_pennant
+  kubectl wait --for=condition=Ready -n team-a --timeout=60s pipelines.pennant.dev,notifications.pennant.dev --all >/dev/null
+  kubectl set image deployment/web web=web:2.0.0 -n team-a >/dev/null
+  rolled_out
+  for name in bundle extra secret; do await 60 "delivery to $name" told $name; done
+  await 60 'attempt at the stranger' refused
+  same 'requests' "$(printf '%s\n' bundle extra secret)" "$(requests)"
+  same 'why the stranger was told nothing' TlsFailed "$(delivery stranger reason)"
+  grep -q '^request .*"time":"[^"]*Z"' "$work/world.log" || fail 'the time is not in UTC'
+  same 'names that were asked for' "$(printf '%s\n' extra.pennant.test stranger.pennant.test)" \
+    "$(sed -n 's/^name //p' "$work/world.log" | grep '^[a-z]*\.pennant\.test$' | LC_ALL=C sort -u)"
+  confined "$@"
+  say 'run: ready; told receivers that were vouched for by the bundle, a mounted file and a Secret; refused the stranger'
+  say 'names: two out of /etc/hosts, two by the name server; no library was loaded'
+}
+
+stops() {
+  local code=0
+  kill -TERM "$pennant"
+  wait "$pennant" || code=$?
+  unset "pids[$((${#pids[@]} - 1))]"
+  same 'its exit code' 0 "$code"
+  say 'stop: it ended by itself with 0'
+}
+
+static
+files
+commands
+runs "$@"
+stops
+say 'all is well'

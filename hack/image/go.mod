@@ -1,0 +1,3 @@
+module pennant.dev/hack/image
+
+go 1.26.0
