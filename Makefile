@@ -19,6 +19,11 @@ DENY_VERSION := 0.20.2
 DENY := $(CACHE)/tools/cargo-deny-$(DENY_VERSION)/bin/cargo-deny
 FUZZ_VERSION := 0.13.2
 FUZZ := $(CACHE)/tools/cargo-fuzz-$(FUZZ_VERSION)/bin/cargo-fuzz
+CYCLONEDX_VERSION := 0.5.9
+CYCLONEDX := $(CACHE)/tools/cargo-cyclonedx-$(CYCLONEDX_VERSION)/bin/cargo-cyclonedx
+
+PROMTOOL_VERSION := $(shell awk '$$1 == "github.com/prometheus/prometheus" { print $$2 }' hack/promtool/go.mod)
+PROMTOOL := $(CACHE)/tools/promtool-$(PROMTOOL_VERSION)/bin/promtool
 
 # The launcher of the local control plane.
 LAUNCHER := target/control-plane
@@ -26,7 +31,7 @@ LAUNCHER := target/control-plane
 .PHONY: help
 help: ## List the targets
 	@printf 'make TARGET\n\n'
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-13s %s\n", $$1, $$2 }' Makefile
 	@printf '\nThe first demo, test or cluster builds a Kubernetes control plane from source, once: about 4 minutes on two cores,\n'
 	@printf '2.5 more for the demo. KUBEBUILDER_ASSETS names a folder with etcd, kube-apiserver and kubectl to use instead.\n'
 
@@ -35,22 +40,33 @@ demo: ## See it work: real rollouts, a receiver that is down, a killed controlle
 	@bash hack/demo.sh
 
 .PHONY: test
-test: assets schemas ## Run all tests, on a real API server
+test: assets schemas helm ## Run all tests, on a real API server
 	@printf 'test: compiling; with nothing cached that takes about 5 minutes on two cores\n'
 	$(CARGO) test $(LOCKED) --no-fail-fast
+
+.PHONY: rights
+rights: assets helm ## Run the behaviour tests once more, under the rights of the chart and no others; ONLY=cluster, ONLY=namespaced
+	@for rights in $(or $(ONLY),cluster namespaced); do \
+		printf 'rights: %s\n' "$$rights"; \
+		PENNANT_TEST_RIGHTS=$$rights $(CARGO) test $(LOCKED) --no-fail-fast --test it -- --skip install:: || exit; \
+	done
 
 .PHONY: snapshots
 snapshots: schemas ## Write down anew what the built-in templates send; look at the difference before you commit it
 	INSTA_UPDATE=always $(CARGO) test $(LOCKED) --test contract -- snapshots
 
 .PHONY: chaos
-chaos: assets ## Abuse the real program under load, for two minutes; KILLS=100 for long, SEED=n to try a run again
-	$(CARGO) test $(LOCKED) --test chaos -- $(if $(SEED),--seed $(SEED)) $(if $(KILLS),--kills $(KILLS)) \
+chaos: assets helm ## Abuse two replicas of the chart under load, for two minutes; KILLS=100 for long, SEED=n to try a run again, RIGHTS=namespaced
+	PENNANT_TEST_RIGHTS=$(or $(RIGHTS),cluster) $(CARGO) test $(LOCKED) --test chaos -- $(if $(SEED),--seed $(SEED)) $(if $(KILLS),--kills $(KILLS)) \
 		$(if $(SECONDS),--seconds $(SECONDS))
 
 .PHONY: chaos-proof
 chaos-proof: assets ## Prove that chaos notices: it must fail three builds that are broken on purpose
 	@CARGO='$(CARGO) --color never' bash hack/chaos-proof.sh
+
+.PHONY: upgrade
+upgrade: assets ## Upgrade from the last tag, or the commit before, under load, and back; FROM=REVISION
+	@CARGO='$(CARGO) --color never' bash hack/upgrade.sh $(FROM)
 
 .PHONY: fuzz
 fuzz: $(FUZZ) ## Try any template with any values, and any URL, for a minute; SECONDS=600 for long, INPUT=FILE to try one again
@@ -64,26 +80,62 @@ bench: $(if $(filter render,$(ONLY)),,assets) ## Measure the figures of docs/ben
 	@printf 'bench: compiling for release; with nothing cached that takes about 8 minutes on two cores\n'
 	$(CARGO) bench $(LOCKED) --bench figures -- $(BENCH)
 
+.PHONY: image
+image: ## Build the image, by docker, podman or buildah, whichever is there
+	@bash hack/image.sh build
+
+.PHONY: image-archive
+image-archive: ## Make target/image/pennant.tar, an OCI archive, by buildah and without fetching an image
+	@bash hack/image.sh archive
+
+.PHONY: image-check
+image-check: assets ## Run the static program in an empty root, on a real API server; FILE=PROGRAM for one that is built. Linux only
+	@LAUNCHER=$(CURDIR)/$(LAUNCHER) bash hack/image-check.sh $(FILE)
+
+.PHONY: sbom
+sbom: $(CYCLONEDX) ## Write target/sbom/pennant.cdx.json, what the program is made of; FILE=PROGRAM asks it, too
+	@CARGO_CYCLONEDX=$(CYCLONEDX) bash hack/sbom.sh $(FILE)
+
 .PHONY: lint
-lint: $(DENY) ## Check format, lints, documentation, licences, bans and sources
+lint: $(DENY) ## Check format, lints, documentation, licences, bans, sources and the chart
 	$(CARGO) fmt --check
 	$(CARGO) fmt --check --manifest-path fuzz/Cargo.toml
 	$(CARGO) clippy $(LOCKED) --all-targets -- -D warnings
 	$(CARGO) clippy $(LOCKED) --features broken --lib --test chaos -- -D warnings
 	RUSTDOCFLAGS='-D warnings' $(CARGO) doc $(LOCKED) --no-deps --lib --document-private-items
 	$(DENY) --locked check licenses bans sources
+	$(MAKE) rules
 	cd hack/control-plane && go vet .
-	@unformatted=$$(gofmt -l hack/control-plane); \
+	cd hack/image && go vet .
+	@unformatted=$$(gofmt -l hack/control-plane hack/image); \
 	[[ -z $$unformatted ]] || { printf 'lint: run gofmt on %s\n' $$unformatted >&2; exit 1; }
 	@for script in hack/*.sh fuzz/*.sh .ci/run; do bash -n "$$script"; done
-	@for script in hack/schemas/*.mjs; do node --check "$$script"; done
+	@for script in hack/*.mjs hack/*/*.mjs; do node --check "$$script"; done
+	@helm=$$(bash hack/tool.sh helm); for values in charts/pennant/ci/*-values.yaml; do \
+		"$$helm" lint --strict --quiet charts/pennant --values "$$values" && \
+		"$$helm" template pennant charts/pennant --values "$$values" >/dev/null || \
+		{ printf 'lint: the chart is wrong with %s\n' "$$values" >&2; exit 1; }; \
+	done
+
+RULES := charts/pennant/files/rules.yaml
+
+.PHONY: rules
+rules: $(PROMTOOL) ## Check the alerts and the dashboard: when the ones fire, and that the queries of the other give something
+	$(PROMTOOL) check rules --lint-fatal $(RULES)
+	$(PROMTOOL) test rules hack/rules/*.yaml
+	@work=$$(mktemp -d); \
+	trap 'rm -rf "$$work"' EXIT; \
+	node hack/rules/dashboard.mjs charts/pennant/files/dashboard.json hack/rules/recorded.txt >"$$work/dashboard.yaml" && \
+	$(PROMTOOL) test rules "$$work/dashboard.yaml"
 
 .PHONY: ci
-ci: ## Everything that must hold before a merge: lint, generated files, tests, a short fuzz, chaos, nothing left behind
+ci: ## Everything that must hold before a merge: lint, generated files, tests, a short fuzz, an upgrade, chaos, the image
 	@before=$$(git status --porcelain 2>/dev/null || true); \
 	$(MAKE) lint generated test || exit; \
 	$(MAKE) fuzz SECONDS=30 || exit; \
-	$(MAKE) chaos chaos-proof || exit; \
+	$(MAKE) upgrade chaos chaos-proof || exit; \
+	$(MAKE) chaos RIGHTS=namespaced SECONDS=20 || exit; \
+	$(MAKE) image-check sbom || exit; \
 	after=$$(git status --porcelain 2>/dev/null || true); \
 	if [[ $$after != "$$before" ]]; then \
 		printf 'ci: the checks have changed the working tree:\n%s\n' "$$after" >&2; \
@@ -103,14 +155,26 @@ receivers: ## Generate docs/receivers/ from the built-in templates
 reference: ## Write the tables of fields into docs/configuration.md, of the schema; a test says whether they are right
 	PENNANT_REFERENCE=write $(CARGO) test $(LOCKED) --lib -- config::docs::fields::the_tables
 
+.PHONY: recorded
+recorded: assets ## Record what `make rules` evaluates the queries of the dashboard with
+	PENNANT_RECORD=write $(CARGO) test $(LOCKED) --test it -- watched::what
+
+.PHONY: chart
+chart: ## Generate what is generated of charts/pennant, and deploy/kustomize out of it
+	@bash hack/chart.sh .
+
 .PHONY: generated
-generated: ## Check that crds/ and docs/receivers/ are what the sources say
+generated: ## Check that crds/, docs/receivers/, charts/ and deploy/ are what the sources say
 	@work=$$(mktemp -d); \
 	trap 'rm -rf "$$work"' EXIT; \
-	bash hack/crds.sh "$$work/crds" && bash hack/receivers.sh "$$work/receivers" || exit; \
+	bash hack/crds.sh "$$work/crds" && bash hack/receivers.sh "$$work/receivers" && bash hack/chart.sh "$$work" || exit; \
 	diff -ru crds "$$work/crds" || { printf 'generated: crds/ is out of date; run make crds and commit it\n' >&2; exit 1; }; \
 	diff -ru docs/receivers "$$work/receivers" || \
-		{ printf 'generated: docs/receivers/ is out of date; run make receivers and commit it\n' >&2; exit 1; }
+		{ printf 'generated: docs/receivers/ is out of date; run make receivers and commit it\n' >&2; exit 1; }; \
+	for part in charts/pennant/README.md charts/pennant/files/crds deploy; do \
+		diff -ru "$$part" "$$work/$$part" || \
+			{ printf 'generated: %s is out of date; run make chart and commit it\n' "$$part" >&2; exit 1; }; \
+	done
 
 .PHONY: cluster
 cluster: $(LAUNCHER) ## Run a control plane to play with until Ctrl-C; prints its KUBECONFIG. ROLLOUTS=1: Deployments roll out
@@ -133,6 +197,11 @@ assets: $(LAUNCHER)
 schemas:
 	@node hack/schemas/fetch.mjs >/dev/null
 
+# What renders the chart; nothing to do once it is there.
+.PHONY: helm
+helm:
+	@bash hack/tool.sh helm >/dev/null
+
 $(LAUNCHER): $(wildcard hack/control-plane/*.go hack/control-plane/go.* hack/control-plane/*.yaml)
 	@mkdir -p $(@D)
 	cd hack/control-plane && go build -o $(CURDIR)/$@ .
@@ -141,6 +210,15 @@ $(DENY):
 	@printf 'lint: building cargo-deny %s into %s, once; about 6 minutes on two cores\n' $(DENY_VERSION) $(@D)
 	$(CARGO) install cargo-deny --locked --version $(DENY_VERSION) --root $(CACHE)/tools/cargo-deny-$(DENY_VERSION)
 
+$(PROMTOOL):
+	@printf 'rules: building promtool %s into %s, once; about 4 minutes on two cores\n' $(PROMTOOL_VERSION) $(@D)
+	@mkdir -p $(@D)
+	cd hack/promtool && CGO_ENABLED=0 go build -trimpath -o $@ github.com/prometheus/prometheus/cmd/promtool
+
 $(FUZZ):
 	@printf 'fuzz: building cargo-fuzz %s into %s, once; about a minute on two cores\n' $(FUZZ_VERSION) $(@D)
 	$(CARGO) install cargo-fuzz --locked --version $(FUZZ_VERSION) --root $(CACHE)/tools/cargo-fuzz-$(FUZZ_VERSION)
+
+$(CYCLONEDX):
+	@printf 'sbom: building cargo-cyclonedx %s into %s, once; about a minute on two cores\n' $(CYCLONEDX_VERSION) $(@D)
+	$(CARGO) install cargo-cyclonedx --locked --version $(CYCLONEDX_VERSION) --root $(CACHE)/tools/cargo-cyclonedx-$(CYCLONEDX_VERSION)

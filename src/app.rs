@@ -1,5 +1,8 @@
 //! The composition root: makes the parts, joins them, and ends the process when one that must not end does.
 
+mod exporting;
+mod signals;
+
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,14 +12,14 @@ use futures::future;
 use futures::stream::FuturesUnordered;
 use ipnet::IpNet;
 use kube::Client;
+use kube::client::ClientBuilder;
 use kube::config::{Config, KubeConfigOptions};
 use thiserror::Error;
 use tokio::net::TcpListener;
 use tokio::runtime::Handle;
-use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 
 use crate::api::refs::ObjectName;
@@ -26,10 +29,14 @@ use crate::gate::Gate;
 use crate::http::{Gates, Served};
 use crate::lease::{Keeper, Lease, Named};
 use crate::report::events::events;
-pub use crate::send::Proxy;
+pub use crate::send::{Collector, Proxy};
 use crate::send::{Policy, SecretWatches, Sender};
+use crate::telemetry::Tracer;
 use crate::telemetry::{Metrics, metrics};
-use crate::{clusters, http, pipeline};
+use crate::{clusters, http, installed, pipeline};
+use exporting::Exporting;
+pub use exporting::Tracing;
+use signals::Signals;
 
 /// Notes of the delivery engine that may wait for the dispatcher.
 const NOTES: usize = 256;
@@ -82,14 +89,22 @@ pub struct Options {
     pub deny_destinations: Vec<IpNet>,
     /// Through which all requests to receivers go.
     pub proxy: Option<Proxy>,
+    /// What is traced, if anything.
+    pub tracing: Option<Tracing>,
     /// Targets only in the pipeline's own namespace.
     pub no_cross_namespace_refs: bool,
+    /// A remote cluster that has not answered for so long is offline.
+    pub cluster_grace: Duration,
+    /// Remote clusters without TLS, or without a look at their certificates.
+    pub allow_insecure_clusters: bool,
     /// Where to serve health and metrics.
     pub http_addr: SocketAddr,
     /// Context of the kubeconfig.
     pub context: Option<String>,
     /// The runtime on which requests to receivers are made.
     pub sending: Handle,
+    /// The runtime on which remote clusters are asked and watched.
+    pub remote: Handle,
 }
 
 /// Why the process cannot start, or had to end.
@@ -127,12 +142,16 @@ pub async fn run(options: Options) -> Result<(), AppError> {
     let mut signals = Signals::new()?;
     let client = client(options.context.as_deref()).await?;
     let (metrics, gates) = (Metrics::new(), Gates::default());
+    // Opened after all others are there, so that it is never called ready before.
+    let definitions = gates.add("definitions");
+    let (tracer, exporting) = Exporting::start(&options, &metrics)?;
     let listener =
         TcpListener::bind(options.http_addr).await.map_err(|source| AppError::Listen { addr: options.http_addr, source })?;
     let address = listener.local_addr().map_err(|source| AppError::Listen { addr: options.http_addr, source })?;
     tracing::info!(%address, namespace = %options.namespace, controllers = ?options.controllers, version = env!("CARGO_PKG_VERSION"), "listening");
     let mut parts = vec![Part::default()];
-    let served = Served { metrics: metrics.clone(), gates: gates.clone() };
+    let runtimes = vec![Handle::current(), options.remote.clone()];
+    let served = Served { metrics: metrics.clone(), gates: gates.clone(), runtimes };
     let serving = http::serve(listener, served, stop.clone());
     parts[0].tasks.spawn(async {
         if let Err(error) = serving.await {
@@ -140,16 +159,24 @@ pub async fn run(options: Options) -> Result<(), AppError> {
         }
         "serving health and metrics"
     });
+    if let Some(name) = until_installed(&client, &mut signals).await {
+        tracing::info!(signal = name, "stopping before anything was begun");
+        stop.cancel();
+        future::join_all(parts.into_iter().map(Part::end)).await;
+        return Ok(());
+    }
     if options.controllers.contains(&Controller::Pipeline) {
         let (mut part, lease) = Part::with_lease(&options, &client, metrics::Lease::Pipeline, &metrics, &gates);
-        start_pipeline(&options, &client, lease, &metrics, &gates, &mut part.tasks, &stop);
+        let apart = self::client(options.context.as_deref()).await?;
+        start_pipeline(&options, (&client, apart), lease, &metrics, &tracer, &gates, &mut part.tasks, &stop);
         parts.push(part);
     }
     if options.controllers.contains(&Controller::Dispatch) {
         let (mut part, lease) = Part::with_lease(&options, &client, metrics::Lease::Dispatch, &metrics, &gates);
-        start_dispatch(&options, &client, lease, &metrics, &gates, &mut part.tasks, &stop)?;
+        start_dispatch(&options, &client, lease, &metrics, &tracer, &gates, &mut part.tasks, &stop)?;
         parts.push(part);
     }
+    definitions.open();
     let ended = tokio::select! {
         name = signals.next() => {
             tracing::info!(signal = name, "stopping: nothing new is begun, requests under way finish");
@@ -158,8 +185,18 @@ pub async fn run(options: Options) -> Result<(), AppError> {
         name = first_ended(&mut parts) => Some(name),
     };
     stop.cancel();
+    let drained = Instant::now() + STOP + RELEASE;
     future::join_all(parts.into_iter().map(Part::end)).await;
+    exporting.end(drained).await;
     ended.map_or(Ok(()), |name| Err(AppError::Ended(name)))
+}
+
+/// Waits until the custom resource definitions fit, or a signal comes: its name.
+async fn until_installed(client: &Client, signals: &mut Signals) -> Option<&'static str> {
+    tokio::select! {
+        name = signals.next() => Some(name),
+        () = installed::fits(client) => None,
+    }
 }
 
 /// Tasks that act under one Lease, or under none.
@@ -227,7 +264,8 @@ pub async fn client(context: Option<&str>) -> Result<Client, AppError> {
     if of_environment.map(Some).any(|proxy| proxy == config.proxy_url) {
         config.proxy_url = None;
     }
-    Client::try_from(config).map_err(|e| AppError::Client(Box::new(e)))
+    let client = ClientBuilder::try_from(config).map_err(|e| AppError::Client(Box::new(e)))?;
+    Ok(client.with_layer(&clusters::Deadline::HEAD).build())
 }
 
 /// One watch over all namespaces, or one for each.
@@ -239,25 +277,39 @@ fn scopes(options: &Options) -> Vec<Option<String>> {
     names.into_iter().map(Some).collect()
 }
 
+#[expect(clippy::too_many_arguments, reason = "the composition root hands out what it has made")]
 fn start_pipeline(
     options: &Options,
-    client: &Client,
+    (client, apart): (&Client, Client),
     lease: Lease,
     metrics: &Metrics,
+    tracer: &Tracer,
     gates: &Gates,
     tasks: &mut JoinSet<&'static str>,
     stop: &CancellationToken,
 ) {
     let observing = gates.add("pipelines");
-    let scope = clusters::Scope::new(&options.watch_namespaces);
-    let (caches, woken) = clusters::Caches::new(client.clone(), &options.cluster_name, scope, metrics.clone());
+    let follow = clusters::Options {
+        cluster_name: options.cluster_name.clone(),
+        scope: clusters::Scope::new(&options.watch_namespaces),
+        cluster_grace: options.cluster_grace,
+        insecure_clusters: options.allow_insecure_clusters,
+        remote: Some(options.remote.clone()),
+    };
+    let (caches, woken) = clusters::Caches::new(client.clone(), apart, follow, metrics.clone());
     let how = pipeline::Options {
         cluster_name: options.cluster_name.clone(),
         watch_namespaces: options.watch_namespaces.clone(),
         cross_namespace_refs: !options.no_cross_namespace_refs,
         looks: PIPELINES,
+        tracer: tracer.clone(),
     };
-    let context = pipeline::Context::new(client.clone(), lease, caches, how, metrics.clone(), stop.clone());
+    let (events, write_events) = events(client.clone(), metrics.clone(), stop.clone());
+    tasks.spawn(async {
+        write_events.await;
+        "writing events"
+    });
+    let context = pipeline::Context::new(client.clone(), lease, caches, how, events, metrics.clone(), stop.clone());
     let running = pipeline::run(context, woken, move || observing.open());
     tasks.spawn(async {
         if let Err(error) = running.await {
@@ -267,11 +319,13 @@ fn start_pipeline(
     });
 }
 
+#[expect(clippy::too_many_arguments, reason = "the composition root hands out what it has made")]
 fn start_dispatch(
     options: &Options,
     client: &Client,
     lease: Lease,
     metrics: &Metrics,
+    tracer: &Tracer,
     gates: &Gates,
     tasks: &mut JoinSet<&'static str>,
     stop: &CancellationToken,
@@ -293,6 +347,7 @@ fn start_dispatch(
         client: client.clone(),
         cluster_name: options.cluster_name.clone(),
         metrics: metrics.clone(),
+        tracer: tracer.clone(),
         outcomes: Gate::new(OUTCOMES),
         failures: Gate::new(FAILURES),
         aside: Gate::new(ASIDE),
@@ -324,24 +379,4 @@ fn start_dispatch(
     };
     dispatch::start(given, news, move || dispatching.open(), tasks, stop);
     Ok(())
-}
-
-/// SIGTERM (what the kubelet sends) and SIGINT (what a terminal sends).
-struct Signals {
-    term: tokio::signal::unix::Signal,
-    int: tokio::signal::unix::Signal,
-}
-
-impl Signals {
-    fn new() -> Result<Self, AppError> {
-        let of = |kind| signal(kind).map_err(AppError::Signal);
-        Ok(Self { term: of(SignalKind::terminate())?, int: of(SignalKind::interrupt())? })
-    }
-
-    async fn next(&mut self) -> &'static str {
-        tokio::select! {
-            _ = self.term.recv() => "SIGTERM",
-            _ = self.int.recv() => "SIGINT",
-        }
-    }
 }

@@ -30,6 +30,7 @@
 //! | [`dispatch`] | the dispatcher: cursors, and from changes to recorded deliveries |
 //! | [`gate`] | whose turn it is to call the API server: of all namespaces and of each, so many at once |
 //! | [`http`] | health, readiness and metrics |
+//! | [`installed`] | whether the custom resource definitions in the cluster are those of this version |
 //! | [`lease`] | who may act: of any number of replicas one |
 //! | [`lint`] | pure: manifests held against all that the API server and the controllers ask of them |
 //! | [`manifests`] | pure: objects as they stand in files, with the lines of their fields |
@@ -38,8 +39,8 @@
 //! | [`preview`] | what would be sent, without a delivery: for people who write notifications |
 //! | [`render`] | pure: URL, headers and body out of templates and the data of one transition |
 //! | [`report`] | what people see: Kubernetes Events and the status of notifications |
-//! | [`send`] | one request to a receiver; the only room that knows HTTP clients and credentials |
-//! | [`telemetry`] | log lines and metrics; uses nothing of ours |
+//! | [`send`] | one request to a receiver, and spans to a collector; the only room that knows HTTP clients and credentials |
+//! | [`telemetry`] | log lines, metrics and spans; uses nothing of ours |
 //! | [`trigger`] | pure: what a change means, and who wants to know |
 //! | [`watch`] | how our own resources are watched, and what they refer to |
 //!
@@ -61,6 +62,7 @@ pub mod delivery;
 pub mod dispatch;
 pub mod gate;
 pub mod http;
+pub mod installed;
 pub mod lease;
 pub mod lint;
 pub mod manifests;

@@ -92,3 +92,16 @@ pub async fn until(what: &str, mut holds: impl AsyncFnMut() -> bool) {
         tokio::time::sleep(POLL).await;
     }
 }
+
+/// Waits until a process does next to nothing; the processor time that it has used since it began.
+pub async fn at_rest(pid: u32) -> Duration {
+    let mut last = process::cpu(pid);
+    loop {
+        tokio::time::sleep(Duration::from_secs(2)).await;
+        let now = process::cpu(pid);
+        if now - last <= Duration::from_millis(40) {
+            return now;
+        }
+        last = now;
+    }
+}

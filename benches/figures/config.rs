@@ -14,9 +14,8 @@ use kube::ResourceExt;
 use kube::api::ListParams;
 use pennant::api::Pipeline;
 use serde_json::{Value, json};
-use tokio::time::sleep;
 
-use crate::bed::{Bed, until};
+use crate::bed::{Bed, at_rest, until};
 use crate::process;
 use crate::source::Source;
 use crate::support::{Pennant, World};
@@ -102,19 +101,6 @@ impl Cost {
         let cpu = at_rest(pennant.pid()).await;
         let memory = process::memory(pennant.pid());
         (pennant, Self { cpu, memory })
-    }
-}
-
-/// Waits until a process does next to nothing; the processor time that it has used since it began.
-async fn at_rest(pid: u32) -> Duration {
-    let mut last = process::cpu(pid);
-    loop {
-        sleep(Duration::from_secs(2)).await;
-        let now = process::cpu(pid);
-        if now - last <= Duration::from_millis(40) {
-            return now;
-        }
-        last = now;
     }
 }
 

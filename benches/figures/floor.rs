@@ -157,7 +157,7 @@ pub fn object(spec: DeliverySpec) -> Delivery {
 /// A transition of a target such as the scenarios have.
 pub fn sample(namespace: &str, serial: i64) -> DeliverySpec {
     let app = AppObject { api_version: "apps/v1".into(), kind: "Deployment".into(), name: "web-0".into() };
-    let target = SubjectTarget { namespace: namespace.to_owned(), cluster: "in-cluster".into(), app };
+    let target = SubjectTarget { namespace: namespace.to_owned(), cluster: "in-cluster".into(), cluster_ref: None, app };
     let name = format!("prod/in-cluster/{namespace}/web-0");
     let uid = "2b1c4b3e-7d5f-4c11-9a52-0f7f3d1e8a64".to_owned();
     let from =
@@ -168,7 +168,13 @@ pub fn sample(namespace: &str, serial: i64) -> DeliverySpec {
         notification_uid: uid.clone(),
         pipeline_ref: PipelineRef { namespace: namespace.to_owned(), name: "shop".into(), uid },
         lane: format!("target/{name}"),
-        subject: Subject { kind: SubjectKind::Target, name, environment: "prod".into(), target: Some(target) },
+        subject: Subject {
+            kind: SubjectKind::Target,
+            name,
+            environment: "prod".into(),
+            cluster_ref: None,
+            target: Some(target),
+        },
         order: serial,
         serial,
         type_: TransitionType::Recovered,
@@ -176,6 +182,8 @@ pub fn sample(namespace: &str, serial: i64) -> DeliverySpec {
         from,
         to,
         coalesced: false,
+        due: None,
+        error: None,
     }
 }
 

@@ -16,6 +16,7 @@
 mod api_server;
 mod backlog;
 mod bed;
+mod clusters;
 mod config;
 mod drain;
 mod floor;
@@ -47,7 +48,7 @@ use table::Table;
 /// Measures Pennant's figures.
 #[derive(Debug, Parser)]
 struct Args {
-    /// Only what has this in its name: render, throughput, lane, quiet, pending, isolation, drain, signed, slow, large, config.
+    /// Only what has this in its name: render, throughput, lane, quiet, pending, isolation, drain, signed, slow, large, config, clusters.
     #[arg(long)]
     only: Option<String>,
     /// How often everything is measured; the medians are shown.
@@ -66,8 +67,20 @@ struct Args {
 
 /// The only one that needs no control plane.
 const RENDER: &str = "render";
-const SCENARIOS: [&str; 11] =
-    [RENDER, "throughput", "lane", "quiet", "pending", "isolation", "drain", "signed", "slow", "large", "config"];
+const SCENARIOS: [&str; 12] = [
+    RENDER,
+    "throughput",
+    "lane",
+    "quiet",
+    "pending",
+    "isolation",
+    "drain",
+    "signed",
+    "slow",
+    "large",
+    "config",
+    "clusters",
+];
 
 #[tokio::main]
 async fn main() {
@@ -95,6 +108,7 @@ async fn main() {
                 ("slow", Some(bed)) => slow::measure(bed, round).await,
                 ("large", Some(bed)) => large::measure(bed, round).await,
                 ("config", Some(bed)) => config::measure(bed, round).await,
+                ("clusters", Some(bed)) => clusters::measure(bed, round).await,
                 _ => render::measure(args.quick),
             };
             for reading in &readings {

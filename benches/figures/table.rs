@@ -71,8 +71,17 @@ pub const CONFIG_WRITES: Figure =
     at_most("config-writes", "API writes of such an edit for pipelines whose status it does not change", "", 0.0);
 pub const CONFIG_MEMORY: Figure = at_most("config-memory", "resident memory an effective notification", "KiB", 8.0);
 
+pub const SYNC: Figure =
+    at_most("sync", "500 pipelines × 4 targets over 3 control planes: from the start to all statuses written", "s", 1.5);
+pub const RESYNC: Figure =
+    at_most("resync", "the same looked at again, nothing new: Pennant's CPU, of the first time's", "s", 0.1);
+pub const RESYNC_WRITES: Figure = at_most("resync-writes", "API writes meanwhile", "", 0.0);
+pub const OBJECT_MEMORY: Figure = at_most("object-memory", "resident memory a cached object, of 20,000", "KiB", 4.0);
+pub const HUNG_P99: Figure =
+    at_most("hung-p99", "while one of 3 control planes hangs: from the application's status to the request, p99", "ms", 1.1);
+
 /// In the order of the table.
-const FIGURES: [Figure; 23] = [
+const FIGURES: [Figure; 28] = [
     RENDER,
     RENDER_SLOWEST,
     RENDER_SHARE,
@@ -96,6 +105,11 @@ const FIGURES: [Figure; 23] = [
     CONFIG_EDIT,
     CONFIG_WRITES,
     CONFIG_MEMORY,
+    SYNC,
+    RESYNC,
+    RESYNC_WRITES,
+    OBJECT_MEMORY,
+    HUNG_P99,
 ];
 
 /// What one round says of a figure, or what it wants known beside it.

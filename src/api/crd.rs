@@ -14,6 +14,8 @@ pub fn crds() -> Vec<CustomResourceDefinition> {
     let mut notification = Notification::crd();
     let mut delivery = Delivery::crd();
     edit(&mut pipeline, &["status", "environments"], atomic);
+    edit(&mut pipeline, &["status", "settled"], atomic);
+    edit(&mut pipeline, &["status", "clusters"], atomic);
     edit(&mut pipeline, &["status", "log"], atomic);
     edit(&mut pipeline, &["status", "dispatched"], atomic);
     edit(&mut delivery, &["spec"], atomic);

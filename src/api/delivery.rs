@@ -8,11 +8,13 @@ use serde::{Deserialize, Serialize};
 
 use super::Time;
 use super::pipeline::State;
+use super::refs::ClusterRef;
 
 /// What a change means. Which change yields which type is [`crate::trigger`]'s to say.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 pub enum TransitionType {
     /// The target runs a revision that it did not run before.
+    #[default]
     Deployed,
     /// The target has begun to move to a revision.
     Progressing,
@@ -22,17 +24,67 @@ pub enum TransitionType {
     Recovered,
     /// The application object is gone.
     Removed,
+    /// The target runs something else than was declared.
+    Drifted,
+    /// The target runs again what was declared.
+    DriftCorrected,
+    /// A cluster has not answered for the grace period.
+    ClusterOffline,
+    /// A cluster answers again.
+    ClusterOnline,
+    /// All targets of the environment run one revision, which is new for it.
+    EnvironmentReady,
+    /// All environments of the pipeline run one revision, which is new for it.
+    PipelineReady,
 }
 
 impl TransitionType {
     /// All of them, in the order of the documentation.
-    pub const ALL: [Self; 5] = [Self::Deployed, Self::Progressing, Self::Failed, Self::Recovered, Self::Removed];
+    pub const ALL: [Self; 11] = [
+        Self::Deployed,
+        Self::Progressing,
+        Self::Failed,
+        Self::Recovered,
+        Self::Removed,
+        Self::Drifted,
+        Self::DriftCorrected,
+        Self::ClusterOffline,
+        Self::ClusterOnline,
+        Self::EnvironmentReady,
+        Self::PipelineReady,
+    ];
 
     /// What it speaks of: a later one of the same family and subject says all that an earlier one said.
     #[must_use]
     pub const fn family(self) -> Family {
         match self {
-            Self::Deployed | Self::Progressing | Self::Failed | Self::Recovered | Self::Removed => Family::Status,
+            Self::Drifted | Self::DriftCorrected => Family::Drift,
+            Self::Deployed
+            | Self::Progressing
+            | Self::Failed
+            | Self::Recovered
+            | Self::Removed
+            | Self::ClusterOffline
+            | Self::ClusterOnline
+            | Self::EnvironmentReady
+            | Self::PipelineReady => Family::Status,
+        }
+    }
+
+    /// The kind of thing that it is about.
+    #[must_use]
+    pub const fn subject(self) -> SubjectKind {
+        match self {
+            Self::Deployed
+            | Self::Progressing
+            | Self::Failed
+            | Self::Recovered
+            | Self::Removed
+            | Self::Drifted
+            | Self::DriftCorrected => SubjectKind::Target,
+            Self::ClusterOffline | Self::ClusterOnline => SubjectKind::Cluster,
+            Self::EnvironmentReady => SubjectKind::Environment,
+            Self::PipelineReady => SubjectKind::Pipeline,
         }
     }
 
@@ -45,6 +97,12 @@ impl TransitionType {
             Self::Failed => "Failed",
             Self::Recovered => "Recovered",
             Self::Removed => "Removed",
+            Self::Drifted => "Drifted",
+            Self::DriftCorrected => "DriftCorrected",
+            Self::ClusterOffline => "ClusterOffline",
+            Self::ClusterOnline => "ClusterOnline",
+            Self::EnvironmentReady => "EnvironmentReady",
+            Self::PipelineReady => "PipelineReady",
         }
     }
 }
@@ -62,8 +120,10 @@ pub fn is_same_notification(one: &str, other: &str) -> bool {
 /// What a transition speaks of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Family {
-    /// What the target runs, and how well.
+    /// What the subject runs, and how well.
     Status,
+    /// Whether it runs what was declared.
+    Drift,
 }
 
 /// One transition, recorded.
@@ -109,9 +169,13 @@ pub struct DeliverySpec {
     /// The unit of order, within the pipeline and the notification: the subject, or `pipeline`.
     #[schemars(length(min = 1, max = 512))]
     pub lane: String,
-    /// Place in the lane.
+    /// Place in the lane: the serial; of one that had to hold for a time, that of the newest change until `due`.
     #[schemars(range(min = 0, max = 9_007_199_254_740_991_i64))]
     pub order: i64,
+    /// When its state had held for as long as the trigger says; absent where the trigger says nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<String>")]
+    pub due: Option<Time>,
     /// The change that it reports.
     #[schemars(range(min = 0, max = 9_007_199_254_740_991_i64))]
     pub serial: i64,
@@ -128,6 +192,10 @@ pub struct DeliverySpec {
     /// Whether several changes were made one before this was recorded.
     #[serde(default, skip_serializing_if = "super::pipeline::is_false")]
     pub coalesced: bool,
+    /// Why it was parked as it was recorded: the trigger's `when` could not be evaluated.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 1024))]
+    pub error: Option<String>,
 }
 
 /// The pipeline of a delivery.
@@ -148,6 +216,12 @@ pub enum SubjectKind {
     /// A target.
     #[default]
     Target,
+    /// A cluster.
+    Cluster,
+    /// An environment.
+    Environment,
+    /// The pipeline itself.
+    Pipeline,
 }
 
 /// What a transition is about.
@@ -156,11 +230,16 @@ pub enum SubjectKind {
 pub struct Subject {
     /// Its kind.
     pub kind: SubjectKind,
-    /// Its name as people see it: `ENVIRONMENT/CLUSTER/NAMESPACE`, with `/APP` where the target names another.
+    /// Its name as people see it: of a target `ENVIRONMENT/CLUSTER/NAMESPACE`, with `/APP` where it names another; else that of
+    /// the cluster, the environment or the pipeline.
     pub name: String,
-    /// The environment.
+    /// The environment; empty for a cluster and for the pipeline.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
     pub environment: String,
-    /// The target.
+    /// The cluster, of kind `Cluster`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cluster_ref: Option<ClusterRef>,
+    /// The target, of kind `Target`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub target: Option<SubjectTarget>,
 }
@@ -173,6 +252,9 @@ pub struct SubjectTarget {
     pub namespace: String,
     /// The cluster's name.
     pub cluster: String,
+    /// The cluster; absent: the one that Pennant runs in.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cluster_ref: Option<ClusterRef>,
     /// The application object.
     pub app: AppObject,
 }

@@ -109,7 +109,7 @@ fn without_rules(schema: &mut schemars::Schema) {
 }
 
 /// One kind of transition that is reported.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Trigger {
     /// The type of transition.
@@ -120,6 +120,19 @@ pub struct Trigger {
     #[schemars(length(min = 1, max = 32), inner(length(min = 1, max = 63), regex(pattern = r"^[a-z0-9*?-]+$")))]
     #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
     pub environments: Option<Vec<String>>,
+    /// Globs on the cluster's name (`*`, `?`); absent: all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 32), inner(length(min = 1, max = 253), regex(pattern = r"^[a-z0-9.*?-]+$")))]
+    #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
+    pub clusters: Option<Vec<String>>,
+    /// A CEL expression over the template's data that must be true; absent: always.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 1024))]
+    pub when: Option<String>,
+    /// For how long the state must have held, such as `2m`; absent: it is reported at once.
+    #[serde(default, rename = "for", skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 2, max = 32), regex(pattern = r"^([0-9]+(ms|s|m|h))+$"))]
+    pub for_: Option<String>,
 }
 
 /// What the request's body is made of.

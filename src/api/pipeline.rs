@@ -8,8 +8,9 @@ use serde::{Deserialize, Serialize};
 
 use super::Time;
 use super::conditions::Condition;
+use super::delivery::TransitionType;
 use super::notification::NotificationLayer;
-use super::refs::{AppRef, ClusterAppRef, PartialAppRef};
+use super::refs::{AppRef, ClusterAppRef, ClusterRef, PartialAppRef};
 
 /// At most so many targets in one pipeline; more make it `Ready=False`, `TooManyTargets`.
 pub const MAX_TARGETS: usize = 256;
@@ -27,6 +28,8 @@ pub const MAX_TARGETS: usize = 256;
     derive = "PartialEq",
     printcolumn = r#"{"name":"App","type":"string","jsonPath":".spec.appRef.name"}"#,
     printcolumn = r#"{"name":"Kind","type":"string","jsonPath":".spec.appRef.kind"}"#,
+    printcolumn = r#"{"name":"Targets","type":"string","jsonPath":".status.readyTargets"}"#,
+    printcolumn = r#"{"name":"Revision","type":"string","jsonPath":".status.revision"}"#,
     printcolumn = r#"{"name":"Ready","type":"string","jsonPath":".status.conditions[?(@.type==\"Ready\")].status"}"#,
     printcolumn = r#"{"name":"Reason","type":"string","jsonPath":".status.conditions[?(@.type==\"Ready\")].reason"}"#,
     printcolumn = r#"{"name":"Age","type":"date","jsonPath":".metadata.creationTimestamp"}"#
@@ -68,6 +71,9 @@ pub struct Target {
     /// The namespace.
     #[schemars(length(min = 1, max = 63), regex(pattern = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"))]
     pub namespace: String,
+    /// The cluster; absent: the one that Pennant runs in.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cluster_ref: Option<ClusterRef>,
     /// Overrides fields of the pipeline's `appRef`, so that one namespace can hold many applications.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub app_ref: Option<PartialAppRef>,
@@ -90,6 +96,18 @@ pub struct PipelineStatus {
     /// The environments in spec order, with what is observed at each target.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub environments: Vec<EnvironmentStatus>,
+    /// How many targets of all are ready, as `3/4`.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub ready_targets: String,
+    /// The revision that runs in the last environment; several are joined by `,`.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub revision: String,
+    /// The last state of the whole pipeline that counted: `Current` when every environment is, at one revision.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub settled: Option<Settled>,
+    /// The clusters of the targets, but for the one that Pennant runs in.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub clusters: Vec<ClusterStatus>,
     /// What happened, for whoever has not taken it yet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub log: Option<ChangeLog>,
@@ -107,6 +125,27 @@ pub struct EnvironmentStatus {
     /// Its targets, in spec order.
     #[serde(default)]
     pub targets: Vec<TargetStatus>,
+    /// The last state of the whole environment that counted: `Current` when every target is, at one revision.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub settled: Option<Settled>,
+}
+
+/// One cluster as far as it can be reached.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ClusterStatus {
+    /// Which cluster.
+    pub cluster_ref: ClusterRef,
+    /// Whether its API server answers. One that has not answered for the grace period does not.
+    pub reachable: bool,
+    /// Since when it is so.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<String>")]
+    pub since: Option<Time>,
+    /// The log's serial when this cluster was first seen, 0 if nothing was in the log yet.
+    #[serde(default)]
+    #[schemars(range(min = 0, max = 9_007_199_254_740_991_i64))]
+    pub serial: i64,
 }
 
 /// kstatus of an application object
@@ -214,6 +253,10 @@ pub struct Settled {
     #[serde(default)]
     #[schemars(range(min = 0, max = 9_007_199_254_740_991_i64))]
     pub since: i64,
+    /// The log's serial when the last baseline was taken: what is at or below it is another story.
+    #[serde(default, skip_serializing_if = "is_zero_serial")]
+    #[schemars(range(min = 0, max = 9_007_199_254_740_991_i64))]
+    pub based: i64,
 }
 
 /// The change log: a stream whose consumers are the cursors.
@@ -242,7 +285,8 @@ pub struct Change {
     /// Place in the log; given once, never to another content.
     #[schemars(range(min = 0, max = 9_007_199_254_740_991_i64))]
     pub serial: i64,
-    /// What changed: `target/ENVIRONMENT/CLUSTER/NAMESPACE`, with `/APP` where the target names another.
+    /// What changed: `target/ENVIRONMENT/CLUSTER/NAMESPACE`, with `/APP` where the target names another; `cluster/CLUSTER`,
+    /// `environment/ENVIRONMENT` or `pipeline`.
     pub subject: String,
     /// When it was observed.
     #[schemars(with = "String")]
@@ -263,6 +307,9 @@ pub struct Dispatched {
     /// One for each notification that applies.
     #[serde(default)]
     pub cursors: Vec<Cursor>,
+    /// Clocks that run: transitions that are reported when their state has held for as long as their trigger says.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub armed: Vec<Armed>,
     /// When each subject was last told of with success.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub last_sent: Vec<LastSent>,
@@ -305,6 +352,25 @@ pub struct Cursor {
     pub uid: String,
 }
 
+/// A transition that waits for its state to have held.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Armed {
+    /// Name of the notification.
+    pub notification: String,
+    /// The subject, as in the change log.
+    pub subject: String,
+    /// The change, which stays in the log meanwhile.
+    #[schemars(range(min = 0, max = 9_007_199_254_740_991_i64))]
+    pub serial: i64,
+    /// What the change means.
+    #[serde(rename = "type")]
+    pub type_: TransitionType,
+    /// When it is reported if nothing comes between.
+    #[schemars(with = "String")]
+    pub due: Time,
+}
+
 /// The last success about one subject.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
@@ -314,6 +380,11 @@ pub struct LastSent {
     /// When a receiver last answered 2xx about it.
     #[schemars(with = "String")]
     pub time: Time,
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "the signature is serde's")]
+fn is_zero_serial(serial: &i64) -> bool {
+    *serial == 0
 }
 
 #[allow(clippy::trivially_copy_pass_by_ref, reason = "the signature is serde's")]

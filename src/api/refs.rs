@@ -76,6 +76,78 @@ pub struct ConfigMapKeyRef {
     pub key: String,
 }
 
+/// A cluster other than the one that Pennant runs in, by the object that stands for it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+#[schemars(extend("x-kubernetes-validations" = [
+    {"rule": "self.kind != 'Secret' || !has(self.__namespace__)",
+     "message": "a Secret with a kubeconfig is in the pipeline's own namespace; take namespace away"},
+    {"rule": "self.kind != 'Cluster' || (has(self.apiVersion) && (self.apiVersion.startsWith('cluster.x-k8s.io/') || self.apiVersion.startsWith('fleet.cattle.io/')))",
+     "message": "kind Cluster needs an apiVersion of cluster.x-k8s.io or fleet.cattle.io"},
+    {"rule": "self.kind != 'GitopsCluster' || !has(self.apiVersion) || self.apiVersion.startsWith('gitops.weave.works/')",
+     "message": "kind GitopsCluster is of gitops.weave.works; mend apiVersion or leave it out"},
+    {"rule": "self.kind != 'Secret' || !has(self.apiVersion) || self.apiVersion == 'v1'",
+     "message": "kind Secret is of v1; mend apiVersion or leave it out"},
+]))]
+pub struct ClusterRef {
+    /// API version of the object; only `Cluster` needs it, to tell Cluster API from Fleet.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 253))]
+    pub api_version: Option<String>,
+    /// Kind of the object.
+    pub kind: ClusterKind,
+    /// Name of the object.
+    #[schemars(length(min = 1, max = 253), regex(pattern = r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$"))]
+    pub name: String,
+    /// Namespace of the object; absent: the pipeline's own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 63), regex(pattern = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"))]
+    pub namespace: Option<String>,
+}
+
+/// Kinds of objects that stand for a cluster.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+pub enum ClusterKind {
+    /// Of Weave GitOps (`gitops.weave.works`): names a Secret, or a cluster of Cluster API.
+    GitopsCluster,
+    /// Of Cluster API (`cluster.x-k8s.io`) or of Fleet (`fleet.cattle.io`).
+    Cluster,
+    /// A Secret with a kubeconfig under key `kubeconfig` or `value`.
+    Secret,
+}
+
+impl ClusterKind {
+    /// The word on the wire.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::GitopsCluster => "GitopsCluster",
+            Self::Cluster => "Cluster",
+            Self::Secret => "Secret",
+        }
+    }
+}
+
+impl ClusterRef {
+    /// As people and the change log name it: `NAMESPACE.NAME`, or `NAME` where the namespace is the pipeline's own.
+    #[must_use]
+    pub fn full_name(&self) -> String {
+        self.namespace.as_ref().map_or_else(|| self.name.clone(), |namespace| format!("{namespace}.{}", self.name))
+    }
+
+    /// As the change log names it.
+    #[must_use]
+    pub fn subject(&self) -> String {
+        format!("cluster/{}", self.full_name())
+    }
+
+    /// The same reference seen from anywhere: with the namespace of the pipeline where it has none.
+    #[must_use]
+    pub fn seen_from(&self, namespace: &str) -> Self {
+        Self { namespace: Some(self.namespace.clone().unwrap_or_else(|| namespace.to_owned())), ..self.clone() }
+    }
+}
+
 /// An object of any kind; what a target overrides of the pipeline's `appRef` is given here and the rest left out.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
@@ -92,6 +164,10 @@ pub struct PartialAppRef {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 253))]
     pub name: Option<String>,
+    /// Where the revision stands in the object.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 256))]
+    pub revision_path: Option<String>,
 }
 
 /// The application object that a pipeline follows through its environments.
@@ -107,6 +183,10 @@ pub struct AppRef {
     /// Name of the object.
     #[schemars(length(min = 1, max = 253))]
     pub name: String,
+    /// Where the revision stands in the object, as a JSONPath such as `.spec.version`; absent: where the kind has it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 256))]
+    pub revision_path: Option<String>,
 }
 
 impl AppRef {
@@ -118,6 +198,7 @@ impl AppRef {
             api_version: pick(over.and_then(|o| o.api_version.as_ref()), &self.api_version),
             kind: pick(over.and_then(|o| o.kind.as_ref()), &self.kind),
             name: pick(over.and_then(|o| o.name.as_ref()), &self.name),
+            revision_path: over.and_then(|o| o.revision_path.clone()).or_else(|| self.revision_path.clone()),
         }
     }
 }
@@ -134,6 +215,9 @@ pub struct ClusterAppRef {
     pub name: String,
     /// Namespace of the object.
     pub namespace: String,
+    /// The cluster; absent: the one that Pennant runs in.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cluster_ref: Option<ClusterRef>,
 }
 
 /// Whether this is the name of a Service of the cluster: `name.namespace.svc`, as it is or in the default cluster domain

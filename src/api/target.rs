@@ -1,8 +1,13 @@
 //! The targets of a pipeline, spelled out, with the names by which people and the change log know them. Pure.
 
+use std::collections::BTreeSet;
+
 use super::delivery::{AppObject, Subject, SubjectKind, SubjectTarget};
 use super::pipeline::PipelineSpec;
-use super::refs::AppRef;
+use super::refs::{AppRef, ClusterRef};
+
+/// The pipeline itself, as the change log names it.
+pub const PIPELINE: &str = "pipeline";
 
 /// One target with everything that it takes from the pipeline.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -11,8 +16,10 @@ pub struct TargetInfo {
     pub environment: String,
     /// Namespace of the application object.
     pub namespace: String,
-    /// Name of the cluster.
+    /// Name of the cluster, as in the target's own name.
     pub cluster: String,
+    /// The cluster, as the pipeline writes it; `None`: the local one.
+    pub cluster_ref: Option<ClusterRef>,
     /// The application object.
     pub app: AppRef,
     /// As people see it: `ENVIRONMENT/CLUSTER/NAMESPACE`, with `/APP` where the target names another.
@@ -34,7 +41,13 @@ impl TargetInfo {
             kind: SubjectKind::Target,
             name: self.name.clone(),
             environment: self.environment.clone(),
-            target: Some(SubjectTarget { namespace: self.namespace.clone(), cluster: self.cluster.clone(), app }),
+            cluster_ref: None,
+            target: Some(SubjectTarget {
+                namespace: self.namespace.clone(),
+                cluster: self.cluster.clone(),
+                cluster_ref: self.cluster_ref.clone(),
+                app,
+            }),
         }
     }
 }
@@ -46,6 +59,7 @@ pub fn targets(spec: &PipelineSpec, cluster: &str) -> Vec<TargetInfo> {
     for environment in &spec.environments {
         for target in &environment.targets {
             let app = spec.app_ref.overlaid(target.app_ref.as_ref());
+            let cluster = target.cluster_ref.as_ref().map_or_else(|| cluster.to_owned(), ClusterRef::full_name);
             let mut name = format!("{}/{cluster}/{}", environment.name, target.namespace);
             if app.name != spec.app_ref.name {
                 name.push('/');
@@ -54,7 +68,8 @@ pub fn targets(spec: &PipelineSpec, cluster: &str) -> Vec<TargetInfo> {
             all.push(TargetInfo {
                 environment: environment.name.clone(),
                 namespace: target.namespace.clone(),
-                cluster: cluster.to_owned(),
+                cluster,
+                cluster_ref: target.cluster_ref.clone(),
                 app,
                 subject: format!("target/{name}"),
                 name,
@@ -62,6 +77,17 @@ pub fn targets(spec: &PipelineSpec, cluster: &str) -> Vec<TargetInfo> {
         }
     }
     all
+}
+
+/// Everything of a pipeline that changes are about, as the change log names it: targets, environments, clusters but the local one,
+/// and the pipeline.
+#[must_use]
+pub fn subjects(spec: &PipelineSpec, cluster: &str) -> BTreeSet<String> {
+    let targets = targets(spec, cluster);
+    let clusters = targets.iter().filter_map(|t| t.cluster_ref.as_ref()).map(ClusterRef::subject);
+    let environments = spec.environments.iter().map(|e| format!("environment/{}", e.name));
+    let others: Vec<_> = clusters.chain(environments).chain([PIPELINE.to_owned()]).collect();
+    targets.into_iter().map(|t| t.subject).chain(others).collect()
 }
 
 #[cfg(test)]
@@ -83,5 +109,21 @@ mod tests {
         assert_eq!(names, ["dev/in-cluster/a", "dev/in-cluster/a/api", "prod/in-cluster/b"]);
         assert_eq!(all[1].subject, "target/dev/in-cluster/a/api");
         assert_eq!((all[2].app.kind.as_str(), all[2].app.name.as_str()), ("StatefulSet", "web"));
+    }
+
+    #[test]
+    fn everything_that_changes_are_about() {
+        let cluster = serde_json::json!({"kind": "GitopsCluster", "name": "eu", "namespace": "fleet"});
+        let spec: PipelineSpec = serde_json::from_value(serde_json::json!({
+            "appRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"},
+            "environments": [
+                {"name": "dev", "targets": [{"namespace": "a"}]},
+                {"name": "prod", "targets": [{"namespace": "a", "clusterRef": cluster}, {"namespace": "b", "clusterRef": cluster}]},
+            ],
+        }))
+        .unwrap();
+        let all: Vec<_> = subjects(&spec, "c").into_iter().collect();
+        let targets = ["target/dev/c/a", "target/prod/fleet.eu/a", "target/prod/fleet.eu/b"];
+        assert_eq!(all, [&["cluster/fleet.eu", "environment/dev", "environment/prod", "pipeline"][..], &targets].concat());
     }
 }

@@ -1,14 +1,14 @@
 //! Keeps a status within what one object may cost: words go first, then the steps between two states, never a subject.
 
 use std::borrow::Cow;
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::io;
 
 use serde::Serialize;
 
 use crate::api::{ChangeLog, PipelineStatus};
 
-use super::log::merge_two;
+use super::log::{kept, merge_two};
 
 /// A status of more bytes than this is cut down. A status costs the API server in proportion to its bytes, and etcd refuses an
 /// object of 1.5 MiB.
@@ -49,24 +49,25 @@ pub fn fit(status: &mut PipelineStatus, limit: usize) -> usize {
         bytes = size(status);
     }
     let Some(log) = status.log.as_mut() else { return bytes };
+    let kept = kept(log, status.dispatched.as_ref());
     let mut waiting: HashMap<String, usize> = HashMap::new();
-    for change in &log.changes {
+    for change in log.changes.iter().filter(|c| !kept.contains(&c.serial)) {
         *waiting.entry(change.subject.clone()).or_default() += 1;
     }
     while bytes > limit {
-        let Some(saved) = merge_one(log, &mut waiting) else { break };
+        let Some(saved) = merge_one(log, &mut waiting, &kept) else { break };
         bytes = bytes.saturating_sub(saved);
     }
     bytes
 }
 
 /// Merges two changes of the subject whose oldest is the oldest of all, if it has a later one. How many bytes that saved; `None` when each stands alone.
-fn merge_one(log: &mut ChangeLog, waiting: &mut HashMap<String, usize>) -> Option<usize> {
+fn merge_one(log: &mut ChangeLog, waiting: &mut HashMap<String, usize>, kept: &BTreeSet<i64>) -> Option<usize> {
     let subject = log.changes.iter().map(|c| &c.subject).find(|s| waiting.get(*s).is_some_and(|n| *n > 1))?.clone();
     let bytes =
         |log: &ChangeLog| -> usize { log.changes.iter().filter(|c| c.subject == subject).map(|c| size(c) + 1).sum() };
     let before = bytes(log);
-    merge_two(log, &subject);
+    merge_two(log, &subject, kept);
     *waiting.entry(subject.clone()).or_default() -= 1;
     Some(before.saturating_sub(bytes(log)))
 }
@@ -139,7 +140,7 @@ mod tests {
                 ..TargetStatus::default()
             });
         }
-        let environments = vec![EnvironmentStatus { name: "production".to_owned(), targets: list }];
+        let environments = vec![EnvironmentStatus { name: "production".to_owned(), targets: list, settled: None }];
         PipelineStatus { environments, log: Some(log), ..PipelineStatus::default() }
     }
 
@@ -177,7 +178,7 @@ mod tests {
     fn then_the_steps_between_go() {
         let mut status = failing(256, 8);
         let mut log = status.log.take().unwrap();
-        compact(&mut log);
+        compact(&mut log, &BTreeSet::new());
         status.log = Some(log);
         let bytes = fit(&mut status, MAX_STATUS);
         assert!(bytes <= MAX_STATUS, "{bytes}");

@@ -1,8 +1,8 @@
 //! The log itself: serials are given once and only rise, and its length is bounded while nobody reads.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use crate::api::pipeline::Cursor;
+use crate::api::pipeline::Dispatched;
 use crate::api::{Change, ChangeLog, State, Status, Time};
 
 /// At most so many changes of one subject wait in the log; more are made one: first what began with what came of it, then the
@@ -25,24 +25,47 @@ pub fn append(log: &mut ChangeLog, subject: &str, time: Time, from: State, to: S
     log.changes.push(Change { serial: log.serial, subject: subject.to_owned(), time, coalesced: false, from, to });
 }
 
-/// Forgets what every cursor has passed. Without a cursor nobody is known to have read anything, and everything stays.
-pub fn prune(log: &mut ChangeLog, cursors: &[Cursor]) {
-    if let Some(lowest) = cursors.iter().map(|c| c.serial).min() {
-        log.changes.retain(|c| c.serial > lowest);
+/// Forgets what every cursor has passed, but for changes whose clocks run. Without a cursor nobody is known to have read anything,
+/// and everything stays.
+pub fn prune(log: &mut ChangeLog, dispatched: Option<&Dispatched>) {
+    let Some(dispatched) = dispatched else { return };
+    if let Some(lowest) = dispatched.cursors.iter().map(|c| c.serial).min() {
+        let armed = armed(Some(dispatched));
+        log.changes.retain(|c| c.serial > lowest || armed.contains(&c.serial));
     }
 }
 
-/// Makes one of two changes of each subject that has more than [`MAX_PER_SUBJECT`], until none has.
-pub fn compact(log: &mut ChangeLog) {
+/// The changes whose clocks run.
+fn armed(dispatched: Option<&Dispatched>) -> BTreeSet<i64> {
+    dispatched.into_iter().flat_map(|d| &d.armed).map(|clock| clock.serial).collect()
+}
+
+/// The changes that stay as they are: those whose clocks run, and after each the first that may end its state, for its time says
+/// whether the clock was due before it.
+#[must_use]
+pub fn kept(log: &ChangeLog, dispatched: Option<&Dispatched>) -> BTreeSet<i64> {
+    let armed = armed(dispatched);
+    let mut kept = armed.clone();
+    for change in log.changes.iter().filter(|c| armed.contains(&c.serial)) {
+        let later = || log.changes.iter().filter(|c| c.serial > change.serial && c.subject == change.subject);
+        let moves = |c: &&Change| c.from.status != c.to.status || c.from.revision != c.to.revision;
+        let drifts = |c: &&Change| c.from.drifted != c.to.drifted;
+        kept.extend(later().find(moves).into_iter().chain(later().find(drifts)).map(|c| c.serial));
+    }
+    kept
+}
+
+/// Makes one of two changes of each subject that has more than [`MAX_PER_SUBJECT`] beside those that are kept, until none has.
+pub fn compact(log: &mut ChangeLog, kept: &BTreeSet<i64>) {
     let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
-    for change in &log.changes {
+    for change in log.changes.iter().filter(|c| !kept.contains(&c.serial)) {
         *counts.entry(&change.subject).or_default() += 1;
     }
     let crowded: Vec<(String, usize)> =
         counts.into_iter().filter(|(_, n)| *n > MAX_PER_SUBJECT).map(|(s, n)| (s.to_owned(), n)).collect();
     for (subject, count) in crowded {
         for _ in MAX_PER_SUBJECT..count {
-            merge_two(log, &subject);
+            merge_two(log, &subject, kept);
         }
     }
 }
@@ -52,8 +75,8 @@ pub fn compact(log: &mut ChangeLog) {
 ///
 /// The oldest that only began something goes into what came of it: that loses least, and the mark of it stands on a change that
 /// is reported, also to those who do not ask for beginnings. If there is none, it is the two oldest.
-pub(super) fn merge_two(log: &mut ChangeLog, subject: &str) -> bool {
-    let ours = log.changes.iter().enumerate().filter(|(_, c)| c.subject == subject);
+pub(super) fn merge_two(log: &mut ChangeLog, subject: &str, kept: &BTreeSet<i64>) -> bool {
+    let ours = log.changes.iter().enumerate().filter(|(_, c)| c.subject == subject && !kept.contains(&c.serial));
     let pairs = ours.clone().zip(ours.skip(1)).map(|((older, c), (newer, _))| (older, newer, c.to.status));
     let began = pairs.clone().find(|(_, _, status)| *status == Status::InProgress);
     let Some((older, newer, _)) = began.or_else(|| pairs.into_iter().next()) else { return false };
@@ -62,13 +85,18 @@ pub(super) fn merge_two(log: &mut ChangeLog, subject: &str) -> bool {
     newer.coalesced = true;
     // A failure between the two must still be seen by whoever asks whether this is a recovery.
     let failed = older.from.failed || newer.from.failed;
-    newer.from = State { failed, ..older.from };
+    // And drift that came or went between them: the end of it is told, whichever way it was before.
+    let touched = older.from.drifted != older.to.drifted || newer.from.drifted != newer.to.drifted;
+    let drifted = newer.to.drifted != touched;
+    newer.from = State { failed, drifted, ..older.from };
     true
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::api::TransitionType;
+    use crate::api::pipeline::{Armed, Cursor};
 
     fn at(ms: i64) -> Time {
         Time::from_millisecond(ms).unwrap()
@@ -102,14 +130,64 @@ mod tests {
 
     #[test]
     fn only_what_all_cursors_have_passed_is_pruned() {
-        let cursor = |serial| Cursor { serial, ..Cursor::default() };
+        let read = |serials: &[i64], armed: &[i64]| Dispatched {
+            cursors: serials.iter().map(|serial| Cursor { serial: *serial, ..Cursor::default() }).collect(),
+            armed: armed.iter().map(|serial| clock(*serial)).collect(),
+            ..Dispatched::default()
+        };
         let mut log = log_of(&["a", "b", "a"]);
-        prune(&mut log, &[]);
+        prune(&mut log, None);
+        prune(&mut log, Some(&read(&[], &[])));
         assert_eq!(serials(&log), [1001, 1002, 1003]);
-        prune(&mut log, &[cursor(1003), cursor(1001)]);
+        prune(&mut log, Some(&read(&[1003, 1001], &[])));
         assert_eq!(serials(&log), [1002, 1003]);
-        prune(&mut log, &[cursor(1003)]);
+        prune(&mut log, Some(&read(&[1003], &[1002])));
+        assert_eq!(serials(&log), [1002], "its clock runs");
+        prune(&mut log, Some(&read(&[1003], &[])));
         assert_eq!((serials(&log), log.serial), (vec![], 1003));
+    }
+
+    fn clock(serial: i64) -> Armed {
+        let (notification, subject) = ("n".to_owned(), "a".to_owned());
+        Armed { notification, subject, serial, type_: TransitionType::Failed, due: at(serial) }
+    }
+
+    #[test]
+    fn a_change_whose_clock_runs_is_not_made_one_with_another() {
+        let mut log = log_of(&["a"; MAX_PER_SUBJECT + 1]);
+        compact(&mut log, &BTreeSet::from([1002]));
+        assert_eq!(log.changes.len(), MAX_PER_SUBJECT + 1, "it does not count");
+        append(&mut log, "a", at(2000), State::default(), state(Status::Current, "v10", false));
+        compact(&mut log, &BTreeSet::from([1002]));
+        assert_eq!(serials(&log)[..3], [1002, 1003, 1004]);
+        assert!(!log.changes[0].coalesced && log.changes[1].coalesced);
+    }
+
+    #[test]
+    fn what_may_end_a_state_keeps_its_time() {
+        let mut log = log_of(&["a"; 4]);
+        let drift = |drifted| State { drifted, ..state(Status::Current, "v4", false) };
+        append(&mut log, "a", at(1010), drift(false), drift(true));
+        append(&mut log, "b", at(1011), drift(false), drift(true));
+        let dispatched = Dispatched { armed: vec![clock(1002), clock(7)], ..Dispatched::default() };
+        let all: Vec<_> = kept(&log, Some(&dispatched)).into_iter().collect();
+        assert_eq!(all, [7, 1002, 1003, 1005], "the next rollout, and the next drift");
+        assert!(kept(&log, None).is_empty());
+    }
+
+    #[test]
+    fn drift_that_came_or_went_is_not_lost() {
+        let drift = |drifted| State { drifted, ..state(Status::Current, "v1", false) };
+        for (steps, touched) in [([false, false, false], false), ([false, true, false], true), ([true, false, true], true)] {
+            let mut log = open(at(0), None);
+            append(&mut log, "a", at(1), drift(steps[0]), drift(steps[1]));
+            append(&mut log, "a", at(2), drift(steps[1]), drift(steps[2]));
+            assert!(merge_two(&mut log, "a", &BTreeSet::new()));
+            assert_eq!(log.changes[0].from.drifted != log.changes[0].to.drifted, touched, "{steps:?}");
+            append(&mut log, "a", at(3), drift(steps[2]), drift(steps[2]));
+            assert!(merge_two(&mut log, "a", &BTreeSet::new()));
+            assert_eq!(log.changes[0].from.drifted != log.changes[0].to.drifted, touched, "once more: {steps:?}");
+        }
     }
 
     #[test]
@@ -117,14 +195,14 @@ mod tests {
         let mut subjects = vec!["b"; 2];
         subjects.extend(["a"; MAX_PER_SUBJECT + 2]);
         let mut log = log_of(&subjects);
-        compact(&mut log);
+        compact(&mut log, &BTreeSet::new());
         assert_eq!(serials(&log), [1001, 1002, 1005, 1006, 1007, 1008, 1009, 1010, 1011, 1012]);
         let merged = &log.changes[2];
         assert!(merged.coalesced);
         assert_eq!((merged.from.revision.as_str(), merged.to.revision.as_str(), merged.time), ("v2", "v5", at(1005)));
         assert_eq!(log.changes.iter().filter(|c| c.coalesced).count(), 1);
         let again = log.clone();
-        compact(&mut log);
+        compact(&mut log, &BTreeSet::new());
         assert_eq!(log, again);
     }
 
@@ -136,7 +214,7 @@ mod tests {
             append(&mut log, "a", at(i), state(Status::Current, &old, false), state(Status::InProgress, &new, false));
             append(&mut log, "a", at(i), state(Status::InProgress, &new, false), state(Status::Current, &new, false));
         }
-        compact(&mut log);
+        compact(&mut log, &BTreeSet::new());
         let told = log.changes.iter().filter(|c| c.to.status == Status::Current);
         let told: Vec<(&str, bool)> = told.map(|c| (c.to.revision.as_str(), c.coalesced)).collect();
         assert_eq!(told, [("v1", true), ("v2", true), ("v3", true), ("v4", true), ("v5", false), ("v6", false)]);
@@ -148,8 +226,8 @@ mod tests {
         let mut log = open(at(0), None);
         append(&mut log, "a", at(1), state(Status::Current, "v1", false), state(Status::Failed, "v2", true));
         append(&mut log, "a", at(2), state(Status::Failed, "v2", true), state(Status::Current, "v1", false));
-        assert!(merge_two(&mut log, "a"));
-        assert!(!merge_two(&mut log, "a"));
+        assert!(merge_two(&mut log, "a", &BTreeSet::new()));
+        assert!(!merge_two(&mut log, "a", &BTreeSet::new()));
         assert_eq!(log.changes[0].from, state(Status::Current, "v1", true));
         assert_eq!(log.changes[0].to, state(Status::Current, "v1", false));
     }

@@ -1,10 +1,12 @@
 //! Whatever happens, however it is cut into writes, and whenever someone reads: nothing is skipped, repeated or reordered, and
 //! what had to be made one says so.
 
+use std::collections::BTreeSet;
+
 use proptest::prelude::*;
 
 use super::{MAX_PER_SUBJECT, Verdict, append, compact, fit, open, prune, settle};
-use crate::api::pipeline::Cursor;
+use crate::api::pipeline::{Cursor, Dispatched};
 use crate::api::{Change, ChangeLog, PipelineStatus, Settled, State, Status, Time};
 use crate::observe::Observation;
 
@@ -80,7 +82,7 @@ impl Writer {
 
     /// Cuts the log down and reads it back, as the API server would.
     fn write(&mut self, limit: usize) -> usize {
-        compact(&mut self.log);
+        compact(&mut self.log, &BTreeSet::new());
         let mut status = PipelineStatus { log: Some(self.log.clone()), ..PipelineStatus::default() };
         let bytes = fit(&mut status, limit);
         let json = serde_json::to_string(&status).unwrap();
@@ -102,12 +104,15 @@ fn same_transitions(taken: &[&Change], happened: &[&Change]) -> Result<(), TestC
         let first = rest.next().expect("nothing is taken that has not happened");
         let mut last = first;
         let mut failed = first.from.failed;
+        let mut touched = first.from.drifted != first.to.drifted;
         while last.serial != change.serial {
             prop_assert!(change.coalesced, "a run made one says so: {change:?}");
             last = rest.next().expect("its serial was given");
             failed |= last.from.failed;
+            touched |= last.from.drifted != last.to.drifted;
         }
-        prop_assert_eq!(&change.from, &State { failed, ..first.from.clone() });
+        let drifted = if change.coalesced { last.to.drifted != touched } else { first.from.drifted };
+        prop_assert_eq!(&change.from, &State { failed, drifted, ..first.from.clone() });
         prop_assert_eq!(wordless(&change.to), wordless(&last.to));
     }
     prop_assert!(rest.next().is_none(), "nothing that has happened is missing");
@@ -145,7 +150,7 @@ proptest! {
                 }
                 Step::Prune => {
                     let cursors: Vec<Cursor> = cursor.map(|serial| Cursor { serial, ..Cursor::default() }).into_iter().collect();
-                    prune(&mut writer.log, &cursors);
+                    prune(&mut writer.log, Some(&Dispatched { cursors, ..Dispatched::default() }));
                 }
             }
             prop_assert!(writer.log.serial >= before && writer.log.serial == all.log.serial);

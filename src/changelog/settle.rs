@@ -32,14 +32,15 @@ pub enum Verdict {
 ///
 /// `reader` is the hash of the rules that made the observation (see [`crate::observe::reader`]): with other rules the old
 /// state cannot be compared, so a new baseline is taken. `since` is the log's serial now; a baseline keeps the one that it
-/// replaces. Settling the same observation twice is the same as settling it once.
+/// replaces, and says from where on it holds itself. Settling the same observation twice is the same as settling it once.
 #[must_use]
 pub fn settle(settled: Option<&Settled>, obs: &Observation, reader: &str, since: i64) -> Verdict {
     if matches!(obs.status, Status::Unknown | Status::Terminating) {
         return Verdict::Ignored;
     }
     let Some(old) = settled.filter(|s| s.reader == reader) else {
-        return Verdict::Baseline(baseline(obs, reader, settled.map_or(since, |s| s.since)));
+        let (first, based) = settled.map_or((since, 0), |s| (s.since, since));
+        return Verdict::Baseline(Settled { based, ..baseline(obs, reader, first) });
     };
     if obs.suspended || !counts(old, obs) {
         return Verdict::Ignored;
@@ -85,6 +86,7 @@ fn baseline(obs: &Observation, reader: &str, since: i64) -> Settled {
         drifted: obs.drifted,
         reader: reader.to_owned(),
         since,
+        based: 0,
     }
 }
 
@@ -104,11 +106,12 @@ fn successor(old: &Settled, obs: &Observation) -> Settled {
         drifted: obs.drifted,
         reader: old.reader.clone(),
         since: old.since,
+        based: old.based,
     }
 }
 
 /// A settled state as a change carries it.
-fn state(settled: &Settled, reason: &str, message: &str) -> State {
+pub(super) fn state(settled: &Settled, reason: &str, message: &str) -> State {
     State {
         status: settled.status,
         revision: settled.revision.clone(),
@@ -163,7 +166,8 @@ mod tests {
         for (obs, want) in table {
             assert_eq!(settle(None, &obs, "r", 7), Verdict::Baseline(want.clone()), "{obs:?}");
             let other = Settled { reader: "other".to_owned(), ..old(Current, "v0", Some("v0"), false) };
-            assert_eq!(settle(Some(&other), &obs, "r", 99), Verdict::Baseline(want), "keeps since: {obs:?}");
+            let again = Settled { based: 99, ..want };
+            assert_eq!(settle(Some(&other), &obs, "r", 99), Verdict::Baseline(again), "keeps since: {obs:?}");
         }
     }
 

@@ -7,18 +7,22 @@ mod audit;
 mod explain;
 mod files;
 mod lint;
-mod proxy;
 mod redeliver;
 mod render;
 mod shared;
 mod templates;
+mod traced;
+mod unseen;
 
 use std::io::Write as _;
 use std::net::SocketAddr;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use clap::{Args, CommandFactory as _, Parser, Subcommand};
 use ipnet::IpNet;
+
+use unseen::Unseen;
 
 use crate::app::{self, Controller, Options, Proxy};
 use crate::telemetry::{self, chain, logging};
@@ -90,20 +94,38 @@ struct RunArgs {
     deny_destination: Vec<IpNet>,
     /// Send all requests through this HTTP proxy, `http://HOST:PORT` or `https://HOST:PORT`. One with `USER:PASSWORD@` belongs
     /// into the environment, for arguments can be seen by others. No other variable names a proxy.
-    #[arg(long, env = "PENNANT_PROXY", hide_env_values = true, value_name = "URL", value_parser = proxy::Parser)]
+    #[arg(long, env = "PENNANT_PROXY", hide_env_values = true, value_name = "URL", value_parser = PROXY)]
     proxy: Option<Proxy>,
-    /// Refuse targets outside the pipeline's own namespace.
+    /// Refuse targets and objects that stand for clusters outside the pipeline's own namespace.
     #[arg(long, env = "PENNANT_NO_CROSS_NAMESPACE_REFS")]
     no_cross_namespace_refs: bool,
+    /// A remote cluster is offline when nothing has answered for so long.
+    #[arg(long, env = "PENNANT_CLUSTER_GRACE", default_value = "2m", value_name = "DURATION", value_parser = grace)]
+    cluster_grace: Duration,
+    /// Take kubeconfigs of remote clusters with http, or with insecure-skip-tls-verify.
+    #[arg(long, env = "PENNANT_ALLOW_INSECURE_CLUSTERS")]
+    allow_insecure_clusters: bool,
     /// Where to serve /healthz, /readyz and /metrics.
     #[arg(long, env = "PENNANT_HTTP_ADDR", default_value = "0.0.0.0:8080", value_name = "ADDR")]
     http_addr: SocketAddr,
     /// How log lines look: text or json. What is logged: `PENNANT_LOG`, such as `info` or `pennant=debug`.
     #[arg(long, env = "PENNANT_LOG_FORMAT", default_value_t = logging::Format::Text, value_name = "FORMAT")]
     log_format: logging::Format,
+    #[command(flatten)]
+    tracing: traced::TracingArgs,
     /// The context of the kubeconfig to use; without a kubeconfig the pod's own service account is used.
     #[arg(long, env = "PENNANT_CONTEXT")]
     context: Option<String>,
+}
+
+/// May hold a password.
+const PROXY: Unseen<Proxy> = Unseen::of("--proxy (or PENNANT_PROXY)");
+
+/// From a second, for less is what a network takes at times, to a day.
+fn grace(text: &str) -> Result<Duration, String> {
+    let span = audit::span(text).ok().and_then(|span| Duration::try_from(span).ok());
+    let fits = span.filter(|span| (Duration::from_secs(1)..=Duration::from_hours(24)).contains(span));
+    fits.ok_or_else(|| "a duration from 1s to 24h, such as 90s or 2m".to_owned())
 }
 
 /// The name becomes part of subjects, which are split at slashes.
@@ -140,13 +162,16 @@ impl Cli {
 
 fn run(args: RunArgs) -> anyhow::Result<()> {
     telemetry::logging::init(args.log_format)?;
-    let variable = |name| std::env::var(name).ok().filter(|value| !value.is_empty());
+    let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
     let own = || variable("POD_NAMESPACE");
     let host = || rustix::system::uname().nodename().to_string_lossy().into_owned();
     // What receivers answer is read on threads of its own, so that none of them takes those that talk to the API server.
     let sending = tokio::runtime::Builder::new_multi_thread().thread_name("sending").enable_all().build()?;
+    // And what other clusters send.
+    let remote = tokio::runtime::Builder::new_multi_thread().thread_name("remote").enable_all().build()?;
     let options = Options {
         sending: sending.handle().clone(),
+        remote: remote.handle().clone(),
         controllers: args.controllers,
         namespace: args.namespace.or_else(own).unwrap_or_else(|| "pennant-system".to_owned()),
         config_map: args.config_map,
@@ -159,13 +184,17 @@ fn run(args: RunArgs) -> anyhow::Result<()> {
         allow_destinations: args.allow_destination,
         deny_destinations: args.deny_destination,
         proxy: args.proxy,
+        tracing: args.tracing.read(variable)?,
         no_cross_namespace_refs: args.no_cross_namespace_refs,
+        cluster_grace: args.cluster_grace,
+        allow_insecure_clusters: args.allow_insecure_clusters,
         http_addr: args.http_addr,
         context: args.context,
     };
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let ended = runtime.block_on(app::run(options));
     sending.shutdown_background();
+    remote.shutdown_background();
     ended?;
     Ok(())
 }
@@ -200,6 +229,8 @@ mod tests {
             &["run", "--workers", "1"][..],
             &["run", "--allow-destination", "localhost"],
             &["run", "--cluster-name", "a/b"],
+            &["run", "--cluster-grace", "0s"],
+            &["run", "--cluster-grace", "soon"],
             &["run", "--controllers", "sender"],
             &["run", "--log-format", "xml"],
             &["fly"],

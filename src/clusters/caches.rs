@@ -1,18 +1,23 @@
 //! The registry: begins a watch when some pipeline first needs it, and ends it a while after the last one has gone.
 
 use std::collections::HashSet;
+use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use futures::FutureExt as _;
 use kube::Client;
-use tokio::sync::mpsc;
+use tokio::sync::{Notify, mpsc, watch};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
+use super::cache::CacheId;
 use super::feed::Feed;
-use super::store::{CacheId, Store};
-use super::{PipelineKey, Reading, Scope};
-use crate::api::refs::ClusterAppRef;
+use super::remote::{Handle, Link, Remote};
+use super::remotes::Remotes;
+use super::store::Store;
+use super::{Application, Options, PipelineKey, Reachability, Reading};
+use crate::api::refs::ClusterRef;
 use crate::telemetry::Metrics;
 
 /// A watch that nobody needs goes on for so long, so that an edit back and forth does not list everything again.
@@ -21,11 +26,22 @@ pub const GRACE: Duration = Duration::from_secs(30);
 /// So many pipelines may wait to be looked at before the watches wait for the controller.
 const WAKE_BUFFER: usize = 1024;
 
-/// All caches of the local cluster. A handle: clones share them.
+/// All caches, of the local cluster and of all others. A handle: clones share them.
 #[derive(Clone)]
 pub struct Caches {
-    client: Client,
+    /// The client by which the objects that stand for other clusters are read. Whoever has a connection made drives it, so those of
+    /// this one are driven where remote clusters are, and no other call may go by them.
+    apart: Client,
     shared: Arc<Shared>,
+    /// The way to the local cluster.
+    local: Arc<watch::Sender<Link>>,
+}
+
+/// How a feed comes to its cluster.
+struct Way {
+    link: watch::Receiver<Link>,
+    /// To be told when a watch breaks; the local cluster is not probed.
+    nudge: Option<Arc<Notify>>,
 }
 
 /// What the registry and its watches share.
@@ -34,14 +50,19 @@ pub(super) struct Shared {
     wake: mpsc::Sender<PipelineKey>,
     tasks: Mutex<JoinSet<()>>,
     stop: CancellationToken,
+    broken: CancellationToken,
+    remotes: Remotes,
     pub metrics: Metrics,
+    pub options: Options,
 }
 
 impl Shared {
-    pub fn new(cluster: String, scope: Scope, metrics: Metrics) -> (Arc<Self>, mpsc::Receiver<PipelineKey>) {
+    pub fn new(options: Options, metrics: Metrics) -> (Arc<Self>, mpsc::Receiver<PipelineKey>) {
         let (wake, woken) = mpsc::channel(WAKE_BUFFER);
-        let store = Mutex::new(Store::new(cluster, scope));
-        (Arc::new(Self { store, wake, tasks: Mutex::default(), stop: CancellationToken::new(), metrics }), woken)
+        let store = Mutex::new(Store::new(options.scope.clone()));
+        let (tasks, remotes) = (Mutex::default(), Remotes::default());
+        let (stop, broken) = (CancellationToken::new(), CancellationToken::new());
+        (Arc::new(Self { store, wake, tasks, stop, broken, remotes, metrics, options }), woken)
     }
 
     /// The store, for a moment. A panic elsewhere leaves it usable: every method leaves it whole.
@@ -58,24 +79,56 @@ impl Shared {
         }
     }
 
+    /// Tells how many caches there are, and how many objects they know.
+    pub fn count(&self) {
+        let (caches, objects) = self.store().counts();
+        self.metrics.caches(caches, objects);
+    }
+
     fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+        self.tasks().spawn(self.watched_over(task));
+    }
+
+    /// What has to do with another cluster takes its time on other threads, however much that cluster sends.
+    fn spawn_remote(&self, task: impl Future<Output = ()> + Send + 'static) {
+        let task = self.watched_over(task);
+        match &self.options.remote {
+            Some(runtime) => self.tasks().spawn_on(task, runtime),
+            None => self.tasks().spawn(task),
+        };
+    }
+
+    /// A task that panics would leave its objects as they were for ever, so everything ends with it and begins anew.
+    fn watched_over(&self, task: impl Future<Output = ()> + Send + 'static) -> impl Future<Output = ()> + Send + 'static {
+        let broken = self.broken.clone();
+        async move {
+            if AssertUnwindSafe(task).catch_unwind().await.is_err() {
+                tracing::error!("a watch of application objects, or of a cluster, has panicked");
+                broken.cancel();
+            }
+        }
+    }
+
+    /// Those that have ended are joined on the way.
+    fn tasks(&self) -> MutexGuard<'_, JoinSet<()>> {
         let mut tasks = self.tasks.lock().unwrap_or_else(PoisonError::into_inner);
         while tasks.try_join_next().is_some() {}
-        tasks.spawn(task);
+        tasks
     }
 }
 
 impl Caches {
-    /// No caches yet. The receiver yields pipelines whose objects have changed, each maybe more than once; it must be drained.
+    /// No caches yet. `client` and `apart` lead to the local cluster and share no connections. The receiver yields pipelines whose objects have changed, each maybe more than once; it must be drained.
     #[must_use]
-    pub fn new(client: Client, cluster_name: &str, scope: Scope, metrics: Metrics) -> (Self, mpsc::Receiver<PipelineKey>) {
-        let (shared, woken) = Shared::new(cluster_name.to_owned(), scope, metrics);
-        (Self { client, shared }, woken)
+    pub fn new(client: Client, apart: Client, options: Options, metrics: Metrics) -> (Self, mpsc::Receiver<PipelineKey>) {
+        let (shared, woken) = Shared::new(options, metrics);
+        let local = Arc::new(watch::Sender::new(Link::Up(client)));
+        (Self { apart, shared, local }, woken)
     }
 
     /// Says which objects a pipeline needs from now on; an empty list forgets the pipeline. Returns the sequence number of now:
     /// what was seen before, on behalf of others, is at or below it.
-    pub fn need(&self, pipeline: &PipelineKey, objects: HashSet<ClusterAppRef>) -> u64 {
+    pub fn need(&self, pipeline: &PipelineKey, objects: HashSet<Application>) -> u64 {
         let (now, declared) = {
             let mut store = self.shared.store();
             if self.shared.stop.is_cancelled() {
@@ -97,22 +150,55 @@ impl Caches {
     }
 
     fn begin(&self, watches: Vec<(CacheId, CancellationToken)>) {
-        for (id, stop) in watches {
-            tracing::debug!(cluster = id.key.cluster, api_version = id.key.api_version, kind = id.key.kind, "watch begins");
-            let feed = Feed::new(self.shared.clone(), id);
-            let client = self.client.clone();
-            let followed = Box::pin(feed.run(client));
-            self.shared.spawn(async move {
-                stop.run_until_cancelled(followed).await;
-            });
+        if !watches.is_empty() {
+            self.shared.count();
         }
+        for (id, stop) in watches {
+            tracing::debug!(
+                cluster = id.key.cluster.as_ref().map(ClusterRef::full_name),
+                api_version = id.key.api_version,
+                kind = id.key.kind,
+                "watch begins"
+            );
+            let (way, remote) = (self.way(id.key.cluster.as_ref()), id.key.cluster.is_some());
+            let followed = Box::pin(Feed::new(self.shared.clone(), id, way.nudge).run(way.link));
+            let feed = async move {
+                stop.run_until_cancelled(followed).await;
+            };
+            if remote { self.shared.spawn_remote(feed) } else { self.shared.spawn(feed) }
+        }
+    }
+
+    /// The way to a cluster, whose task begins if it has none.
+    fn way(&self, cluster: Option<&ClusterRef>) -> Way {
+        let Some(cluster) = cluster else { return Way { link: self.local.subscribe(), nudge: None } };
+        let Handle { link, nudge, .. } = self.shared.remotes.get(cluster, |ended| {
+            let (remote, handle) = Remote::new(self.shared.clone(), cluster.clone(), self.apart.clone());
+            let (stop, followed) = (self.shared.stop.clone(), Box::pin(remote.run()));
+            self.shared.spawn_remote(async move {
+                stop.run_until_cancelled(ended.run_until_cancelled(followed)).await;
+            });
+            handle
+        });
+        Way { link, nudge: Some(nudge) }
     }
 
     /// What an object says, and what it said after the sequence number `after` (0: all that is kept). Objects that the
     /// pipeline has not declared are read without their past.
     #[must_use]
-    pub fn read(&self, object: &ClusterAppRef, after: u64) -> Reading {
+    pub fn read(&self, object: &Application, after: u64) -> Reading {
         self.shared.store().read(object, after)
+    }
+
+    /// Whether a remote cluster can be reached; `cluster` has a namespace. Pipelines that need it are woken when that changes.
+    #[must_use]
+    pub fn reachability(&self, cluster: &ClusterRef) -> Reachability {
+        self.shared.remotes.reachability(cluster)
+    }
+
+    /// Waits until a task has panicked.
+    pub async fn broken(&self) {
+        self.shared.broken.cancelled().await;
     }
 
     /// Ends all watches at once and waits until they have ended. Nothing begins after that.
@@ -126,6 +212,31 @@ impl Caches {
 /// Ends a cache after the grace period, unless somebody needs it again.
 async fn expire(shared: Arc<Shared>, id: CacheId, mark: u64) {
     if shared.stop.run_until_cancelled(tokio::time::sleep(GRACE)).await.is_some() {
-        shared.store().expire(&id, mark);
+        let mut store = shared.store();
+        let ended = store.expire(&id, mark);
+        // Under the same lock: a cache of this cluster that is made later finds no task and begins one.
+        if let Some(cluster) = id.key.cluster.filter(|cluster| ended && !store.has(cluster)) {
+            shared.remotes.end(&cluster);
+            store.forget(&cluster);
+        }
+        drop(store);
+        shared.count();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_task_that_panics_is_told_and_one_that_ends_is_not() {
+        let (shared, _woken) = Shared::new(Options::default(), Metrics::new());
+        shared.spawn(async {});
+        while !shared.tasks().is_empty() {
+            tokio::task::yield_now().await;
+        }
+        assert!(!shared.broken.is_cancelled());
+        shared.spawn_remote(async { panic!("on purpose") });
+        shared.broken.cancelled().await;
     }
 }

@@ -2,6 +2,7 @@
 //! and begin again.
 
 use std::collections::HashSet;
+use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,16 +10,19 @@ use backon::{BackoffBuilder as _, ExponentialBuilder};
 use futures::{Stream, StreamExt as _};
 use kube::core::{DynamicObject, GroupVersionKind, TypeMeta};
 use kube::discovery::Scope;
-use kube::error::DiscoveryError;
 use kube::runtime::WatchStreamExt as _;
 use kube::runtime::watcher::{self, Event, watcher};
 use kube::{Api, Client};
+use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, timeout};
 
 use super::Reason;
+use super::cache::{CacheId, ObjectName, Phase};
 use super::caches::Shared;
-use super::store::{CacheId, ObjectName, Phase};
-use crate::observe::observe;
+use super::remote::Link;
+use super::trouble::Trouble;
+use crate::api::refs::ClusterRef;
+use crate::observe::{RevisionPath, observe};
 use crate::telemetry::metrics::Watch;
 
 /// A single call, or the wait for the next object of a list, takes no longer.
@@ -29,40 +33,103 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// A watch is begun anew, with a list, after so many failures in a row: only a list proves that nothing was missed.
 const FAILURES: u32 = 3;
 
-/// Why a watch ended.
-#[derive(Debug, PartialEq, Eq)]
-enum Trouble {
-    /// There is no such kind.
-    KindNotFound,
-    /// The kind has no namespaces, so no target can name one of its objects.
-    NotNamespaced,
-    /// The API server refuses; in its words.
-    Forbidden(String),
-    /// The API server does not answer, or not with anything of use.
-    Unreachable,
-}
+/// A cache that is filled for the first time takes long after so much time.
+const SLOW: Duration = Duration::from_secs(5);
+
+/// No more of one kind are taken in: a cluster may send pages without end.
+const MAX_OBJECTS: usize = 100_000;
+
+/// A watch that stands for so long after its list lives.
+const LIVES: Duration = Duration::from_secs(5);
+/// The longest name or namespace that an object can have
+/// (<https://kubernetes.io/docs/concepts/overview/working-with-objects/names/>).
+const MAX_NAME: usize = 253;
 
 /// How one attempt to follow the kind ended.
 #[derive(Debug, PartialEq, Eq)]
 struct Ended {
     trouble: Trouble,
-    /// Whether it had listed everything before.
-    listed: bool,
+    /// Whether it had listed everything before, and then been watched for a while: only that is a new beginning.
+    lived: bool,
+}
+
+/// One attempt to follow the kind, so far.
+struct Round {
+    /// Whether a list is coming in.
+    listing: bool,
+    /// What it held.
+    seen: HashSet<ObjectName>,
+    /// When the first one was whole.
+    listed: Option<Instant>,
+    /// Whether what was listed was taken for all there is.
+    believed: bool,
+    /// Whether the watch has said something after that, or has stood for a while.
+    lives: bool,
+    /// Failures in a row.
+    failures: u32,
 }
 
 /// The watch of one cache.
 pub(super) struct Feed {
     shared: Arc<Shared>,
     id: CacheId,
+    /// The cluster, as people know it.
+    cluster: String,
+    /// Where the revision stands, if not where the kind has it.
+    path: Option<RevisionPath>,
+    /// To be told when the watch breaks.
+    nudge: Option<Arc<Notify>>,
 }
 
 impl Feed {
-    pub fn new(shared: Arc<Shared>, id: CacheId) -> Self {
-        Self { shared, id }
+    pub fn new(shared: Arc<Shared>, id: CacheId, nudge: Option<Arc<Notify>>) -> Self {
+        let cluster = id.key.cluster.as_ref().map_or_else(|| shared.options.cluster_name.clone(), ClusterRef::full_name);
+        // One that is no path is refused where the spec is planned.
+        let path = id.key.revision_path.as_deref().and_then(|path| RevisionPath::parse(path).ok());
+        Self { shared, id, cluster, path, nudge }
     }
 
-    /// Follows the kind until dropped.
-    pub async fn run(self, client: Client) {
+    /// Follows the kind until dropped, by whatever way leads to the cluster.
+    pub async fn run(self, link: watch::Receiver<Link>) {
+        tokio::join!(self.grow_slow(), self.follow_link(link));
+    }
+
+    /// Says once that the cache takes long to be filled: whoever waits for all of a pipeline's caches goes on without it.
+    async fn grow_slow(&self) {
+        tokio::time::sleep(SLOW).await;
+        let wake = self.shared.store().slow(&self.id);
+        self.shared.wake(wake).await;
+    }
+
+    async fn follow_link(&self, mut link: watch::Receiver<Link>) {
+        loop {
+            let now = link.borrow_and_update().clone();
+            tokio::select! {
+                changed = link.changed() => if changed.is_err() { return },
+                never = self.under(now) => match never {},
+            }
+        }
+    }
+
+    /// Follows the kind, or says why that is not possible.
+    async fn under(&self, link: Link) -> Infallible {
+        match link {
+            Link::Resolving => {}
+            Link::Up(client) => return self.try_again_and_again(client).await,
+            Link::Down { trouble, sure } => {
+                if !self.report(&trouble, if sure { PATIENCE } else { Duration::ZERO }).await {
+                    // Whoever told the same before may have been stopped before all were woken.
+                    let wake = self.shared.store().blind(&self.id);
+                    self.shared.wake(wake).await;
+                }
+                tokio::time::sleep(PATIENCE).await;
+                self.report(&trouble, PATIENCE).await;
+            }
+        }
+        std::future::pending().await
+    }
+
+    async fn try_again_and_again(&self, client: Client) -> Infallible {
         // Jitter adds up to as much again, so attempts are at most 15 s apart.
         let schedule = ExponentialBuilder::new()
             .with_min_delay(Duration::from_millis(500))
@@ -73,16 +140,20 @@ impl Feed {
         let mut failing: Option<Instant> = None;
         loop {
             let ended = match self.open(&client).await {
-                Ok(events) => self.follow(events).await,
-                Err(trouble) => Ended { trouble, listed: false },
+                Ok(events) => self.follow(events, failing.is_some_and(|since| since.elapsed() >= PATIENCE)).await,
+                Err(trouble) => Ended { trouble, lived: false },
             };
-            if ended.listed {
+            if ended.lived {
                 delays = schedule.build();
                 failing = None;
             }
             let since = *failing.get_or_insert_with(Instant::now);
-            self.report(ended.trouble, since.elapsed()).await;
+            self.report(&ended.trouble, since.elapsed()).await;
+            if ended.trouble.reason != Reason::KindNotFound {
+                self.nudge();
+            }
             tokio::time::sleep(delays.next().unwrap_or(DEADLINE)).await;
+            self.shared.metrics.watch_restart();
         }
     }
 
@@ -91,10 +162,12 @@ impl Feed {
         let key = &self.id.key;
         let (group, version) = key.api_version.split_once('/').unwrap_or(("", &key.api_version));
         let gvk = GroupVersionKind::gvk(group, version, &key.kind);
-        let found = timeout(DEADLINE, kube::discovery::pinned_kind(client, &gvk)).await.map_err(|_| Trouble::Unreachable)?;
-        let (resource, capabilities) = found.map_err(|e| trouble(&e))?;
+        let found = timeout(DEADLINE, kube::discovery::pinned_kind(client, &gvk)).await;
+        let found = found.map_err(|_| Trouble::timeout(&self.cluster))?;
+        let (resource, capabilities) = found.map_err(|e| self.named(Trouble::of_call(&self.cluster, &e)))?;
         if capabilities.scope != Scope::Namespaced {
-            return Err(Trouble::NotNamespaced);
+            let message = format!("kind {} of {} has no namespaces", key.kind, key.api_version);
+            return Err(Trouble::new(Reason::KindNotFound, message));
         }
         let api = match &key.namespace {
             Some(namespace) => Api::namespaced_with(client.clone(), namespace, &resource),
@@ -103,118 +176,169 @@ impl Feed {
         Ok(watcher(api, watcher::Config::default()).default_backoff())
     }
 
-    /// Takes in events until the watch cannot go on by itself.
-    async fn follow(&self, events: impl Stream<Item = watcher::Result<Event<DynamicObject>>>) -> Ended {
+    /// Takes in events until the watch cannot go on by itself. `doubtful`: it has not lived for long, however often it was listed, so
+    /// a list is believed only when the watch after it lives.
+    async fn follow(&self, events: impl Stream<Item = watcher::Result<Event<DynamicObject>>>, doubtful: bool) -> Ended {
         let mut events = std::pin::pin!(events);
-        let mut seen = HashSet::new();
-        let (mut listing, mut listed, mut failures) = (true, false, 0);
+        let mut round =
+            Round { listing: true, seen: HashSet::new(), listed: None, believed: false, lives: false, failures: 0 };
         loop {
-            let next = if listing { timeout(DEADLINE, events.next()).await.ok().flatten() } else { events.next().await };
-            match next {
-                Some(Ok(Event::Init)) => {
-                    seen.clear();
-                    listing = true;
+            let limit = match round.listed {
+                _ if round.listing => DEADLINE,
+                Some(at) if !round.lives => (at + LIVES).saturating_duration_since(Instant::now()),
+                _ => {
+                    let Some(ended) = self.take(events.next().await, &mut round, doubtful).await else { continue };
+                    return ended;
                 }
-                Some(Ok(Event::InitApply(object))) => seen.extend(self.record(object, true).await),
-                Some(Ok(Event::InitDone)) => {
-                    (listing, listed, failures) = (false, true, 0);
-                    let wake = self.shared.store().listed(&self.id, &std::mem::take(&mut seen));
-                    self.shared.wake(wake).await;
-                }
-                Some(Ok(Event::Apply(object))) => {
-                    failures = 0;
-                    self.record(object, true).await;
-                }
-                Some(Ok(Event::Delete(object))) => {
-                    failures = 0;
-                    self.record(object, false).await;
-                }
-                Some(Err(error)) => {
-                    self.shared.metrics.watch_error(Watch::ApplicationObjects);
-                    match watch_trouble(&error) {
-                        None => {}
-                        Some(Trouble::Unreachable) if listed && failures + 1 < FAILURES => failures += 1,
-                        Some(trouble) => return Ended { trouble, listed },
+            };
+            match timeout(limit, events.next()).await {
+                Ok(next) => {
+                    if let Some(ended) = self.take(next, &mut round, doubtful).await {
+                        return ended;
                     }
                 }
-                None => return Ended { trouble: Trouble::Unreachable, listed },
+                Err(_) if round.listing => return Ended { trouble: Trouble::timeout(&self.cluster), lived: round.lives },
+                Err(_) => {
+                    round.lives = true;
+                    if !round.believed {
+                        self.believe(&mut round).await;
+                    }
+                }
             }
         }
     }
 
-    /// Takes in what an object says, or that it is gone. Returns its name.
+    /// Takes in what the watch says next.
+    async fn take(
+        &self,
+        next: Option<watcher::Result<Event<DynamicObject>>>,
+        round: &mut Round,
+        doubtful: bool,
+    ) -> Option<Ended> {
+        let ended = |trouble, round: &Round| Some(Ended { trouble, lived: round.lives });
+        match next {
+            Some(Ok(Event::Init)) => {
+                round.seen.clear();
+                round.listing = true;
+            }
+            Some(Ok(Event::InitApply(object))) => round.seen.extend(self.record(object, true).await),
+            Some(Ok(Event::InitDone)) => {
+                round.listing = false;
+                if round.lives {
+                    round.failures = 0;
+                }
+                round.listed.get_or_insert_with(Instant::now);
+                if !doubtful || round.lives {
+                    self.believe(round).await;
+                }
+            }
+            Some(Ok(event @ (Event::Apply(_) | Event::Delete(_)))) => {
+                (round.failures, round.lives) = (0, true);
+                if !round.believed {
+                    self.believe(round).await;
+                }
+                match event {
+                    Event::Apply(object) => self.record(object, true).await,
+                    Event::Delete(object) => self.record(object, false).await,
+                    _ => None,
+                };
+                self.shared.count();
+            }
+            Some(Err(error)) => {
+                self.shared.metrics.watch_error(Watch::ApplicationObjects);
+                self.nudge();
+                match Trouble::of_watch(&self.cluster, &error) {
+                    // It lists anew by itself, which must come to an end, too.
+                    None if round.lives || round.failures + 1 < FAILURES => round.failures += 1,
+                    None => return ended(Trouble::useless(&self.cluster), round),
+                    Some(trouble) if is_passing(&trouble) && round.listed.is_some() && round.failures + 1 < FAILURES => {
+                        round.failures += 1;
+                    }
+                    Some(trouble) => return ended(self.named(trouble), round),
+                }
+            }
+            None => return ended(Trouble::useless(&self.cluster), round),
+        }
+        if self.shared.store().len(&self.id) > MAX_OBJECTS {
+            self.shared.store().empty(&self.id);
+            let words = format!("cluster {} holds more than {MAX_OBJECTS} objects of the kind", self.cluster);
+            return Some(Ended { trouble: Trouble::new(Reason::Unreachable, words), lived: false });
+        }
+        None
+    }
+
+    /// What was listed is all there is.
+    async fn believe(&self, round: &mut Round) {
+        if round.listing {
+            return;
+        }
+        // The watch before may have been dropped before all whom an event concerned were woken.
+        let first = !std::mem::replace(&mut round.believed, true);
+        let wake = self.shared.store().listed(&self.id, &std::mem::take(&mut round.seen), first);
+        self.shared.count();
+        self.shared.wake(wake).await;
+    }
+
+    /// Takes in what an object says, or that it is gone. Returns its name. Only here are objects read.
     async fn record(&self, mut object: DynamicObject, exists: bool) -> Option<ObjectName> {
         let name = (object.metadata.namespace.clone()?, object.metadata.name.clone()?);
+        if name.0.len().max(name.1.len()) > MAX_NAME {
+            return None;
+        }
         // In a list, the objects of built-in kinds do not say what they are.
         let key = &self.id.key;
         object.types = Some(TypeMeta { api_version: key.api_version.clone(), kind: key.kind.clone() });
-        let obs = observe(exists.then_some(&object));
+        let obs = observe(exists.then_some(&object), self.path.as_ref());
         let wake = self.shared.store().record(&self.id, name.clone(), obs);
         self.shared.wake(wake).await;
         Some(name)
     }
 
-    /// Tells what is wrong, unless that may pass by itself.
-    async fn report(&self, trouble: Trouble, failing: Duration) {
+    /// Has the cluster asked whether it still answers.
+    fn nudge(&self) {
+        if let Some(nudge) = &self.nudge {
+            nudge.notify_one();
+        }
+    }
+
+    /// With the kind in its words, where it is that which is missing.
+    fn named(&self, trouble: Trouble) -> Trouble {
         let key = &self.id.key;
-        let (reason, message) = match trouble {
-            Trouble::KindNotFound => {
-                (Reason::KindNotFound, format!("cluster {} has no kind {} in {}", key.cluster, key.kind, key.api_version))
+        match trouble.reason {
+            Reason::KindNotFound => {
+                let message = format!("cluster {} has no kind {} in {}", self.cluster, key.kind, key.api_version);
+                Trouble::new(Reason::KindNotFound, message)
             }
-            Trouble::NotNamespaced => {
-                (Reason::KindNotFound, format!("kind {} of {} has no namespaces", key.kind, key.api_version))
-            }
-            Trouble::Forbidden(words) => (Reason::Forbidden, words),
-            Trouble::Unreachable => (Reason::Unreachable, format!("cluster {} does not answer", key.cluster)),
-        };
+            _ => trouble,
+        }
+    }
+
+    /// Tells what is wrong, unless that may pass by itself. Whether it was news.
+    async fn report(&self, trouble: &Trouble, failing: Duration) -> bool {
         let (changed, wake) = {
             let mut store = self.shared.store();
-            if reason != Reason::KindNotFound && store.is_synced(&self.id) && failing < PATIENCE {
-                return;
+            if trouble.reason != Reason::KindNotFound && store.is_synced(&self.id) && failing < PATIENCE {
+                return false;
             }
-            store.set_phase(&self.id, Phase::Unknown(reason, message.clone()))
+            store.set_phase(&self.id, Phase::Unknown(trouble.reason, trouble.message.clone()))
         };
         if changed {
             tracing::warn!(
-                reason = reason.as_str(),
-                kind = key.kind,
-                namespace = key.namespace,
-                "cannot observe: {message}"
+                reason = trouble.reason.as_str(),
+                kind = self.id.key.kind,
+                namespace = self.id.key.namespace,
+                "cannot observe: {}",
+                trouble.message
             );
         }
         self.shared.wake(wake).await;
+        changed
     }
 }
 
-/// What an error of a watch means; `None` for one from which the watch recovers by listing again.
-fn watch_trouble(error: &watcher::Error) -> Option<Trouble> {
-    match error {
-        watcher::Error::InitialListFailed(e) | watcher::Error::WatchStartFailed(e) | watcher::Error::WatchFailed(e) => {
-            Some(trouble(e))
-        }
-        watcher::Error::WatchError(status) if status.code == 410 => None,
-        watcher::Error::WatchError(status) => Some(refused(status.code, &status.message)),
-        watcher::Error::NoResourceVersion => Some(Trouble::Unreachable),
-    }
-}
-
-/// What an error of a call means.
-fn trouble(error: &kube::Error) -> Trouble {
-    match error {
-        kube::Error::Api(status) => refused(status.code, &status.message),
-        kube::Error::Discovery(DiscoveryError::InvalidGroupVersion(_)) => Trouble::Unreachable,
-        kube::Error::Discovery(_) => Trouble::KindNotFound,
-        _ => Trouble::Unreachable,
-    }
-}
-
-/// What an answer other than success means.
-fn refused(code: u16, words: &str) -> Trouble {
-    match code {
-        404 => Trouble::KindNotFound,
-        401 | 403 => Trouble::Forbidden(words.to_owned()),
-        _ => Trouble::Unreachable,
-    }
+/// Whether the watch may get over it by itself.
+fn is_passing(trouble: &Trouble) -> bool {
+    matches!(trouble.reason, Reason::Unreachable | Reason::Timeout)
 }
 
 #[cfg(test)]
@@ -227,7 +351,8 @@ mod tests {
 
     use super::*;
     use crate::api::refs::ClusterAppRef;
-    use crate::clusters::{Now, PipelineKey, Scope};
+    use crate::clusters::{Application, Now, Options, PipelineKey};
+    use crate::observe::Observation;
 
     type Events = Vec<watcher::Result<Event<DynamicObject>>>;
 
@@ -240,31 +365,41 @@ mod tests {
         .unwrap()
     }
 
-    fn app(name: &str) -> ClusterAppRef {
-        ClusterAppRef {
+    fn app(name: &str) -> Application {
+        let object = ClusterAppRef {
             api_version: "apps/v1".into(),
             kind: "Deployment".into(),
             name: name.into(),
             namespace: "apps".into(),
-        }
+            cluster_ref: None,
+        };
+        Application { object, revision_path: None }
     }
 
     /// A feed whose cache one pipeline needs for the objects `web` and `gone`.
     fn feed() -> (Feed, Receiver<PipelineKey>) {
-        let (shared, woken) = Shared::new("in-cluster".to_owned(), Scope::All, crate::telemetry::Metrics::new());
+        let (shared, woken) = Shared::new(Options::default(), crate::telemetry::Metrics::new());
         let pipeline = PipelineKey { namespace: "team".into(), name: "p".into() };
         let refs = [app("web"), app("gone")].into();
         let declared = shared.store().declare(&pipeline, refs, &CancellationToken::new());
         let id = declared.started.into_iter().next().unwrap().0;
-        (Feed::new(shared, id), woken)
+        (Feed::new(shared, id, None), woken)
     }
 
     fn error(code: u16) -> watcher::Error {
-        watcher::Error::WatchStartFailed(kube::Error::Api(Status::failure("no", "No").with_code(code).boxed()))
+        watcher::Error::WatchStartFailed(kube::Error::Api(Status::failure("no", "Forbidden").with_code(code).boxed()))
+    }
+
+    fn trouble(reason: Reason) -> Trouble {
+        Trouble::new(reason, "why".to_owned())
+    }
+
+    fn unreachable() -> Trouble {
+        Trouble::useless("in-cluster")
     }
 
     async fn follow(feed: &Feed, events: Events) -> Ended {
-        feed.follow(stream::iter(events)).await
+        feed.follow(stream::iter(events), false).await
     }
 
     fn woken(receiver: &mut Receiver<PipelineKey>) -> usize {
@@ -275,7 +410,7 @@ mod tests {
     async fn nothing_is_known_before_the_list_has_ended() {
         let (feed, mut receiver) = feed();
         let ended = follow(&feed, vec![Ok(Event::Init), Ok(Event::InitApply(deployment("web", "1")))]).await;
-        assert_eq!(ended, Ended { trouble: Trouble::Unreachable, listed: false });
+        assert_eq!(ended, Ended { trouble: unreachable(), lived: false });
         assert!(matches!(feed.shared.store().read(&app("web"), 0).now, Now::Unknown { reason: Reason::CacheNotSynced, .. }));
         assert_eq!(woken(&mut receiver), 0);
     }
@@ -290,12 +425,39 @@ mod tests {
         let mut events = list(vec![deployment("web", "1"), deployment("gone", "1")]);
         events.push(Err(watcher::Error::WatchError(Status::failure("old", "Expired").with_code(410).boxed())));
         events.extend(list(vec![deployment("web", "1")]));
-        assert!(follow(&feed, events).await.listed);
+        assert!(!follow(&feed, events).await.lived, "lists alone are no life");
         let read = |name| feed.shared.store().read(&app(name), 0);
         assert_eq!(read("web").observations.len(), 1);
         let said: Vec<_> = read("gone").observations.into_iter().map(|(_, o)| o.status).collect();
         assert_eq!(said, [crate::api::Status::InProgress, crate::api::Status::NotFound]);
         assert_eq!(woken(&mut receiver), 2, "once for the first list, once for what has gone");
+    }
+
+    #[tokio::test]
+    async fn a_list_is_not_believed_while_the_watch_after_it_does_not_live() {
+        let (feed, _woken) = feed();
+        let synced = |feed: &Feed| feed.shared.store().is_synced(&feed.id);
+        let list = || vec![Ok(Event::Init), Ok(Event::InitApply(deployment("web", "1"))), Ok(Event::InitDone)];
+        let mut refused = list();
+        refused.push(Err(error(403)));
+        let ended = feed.follow(stream::iter(refused), true).await;
+        assert_eq!((ended.trouble.reason, ended.lived, synced(&feed)), (Reason::Forbidden, false, false));
+        let mut again: Events = Vec::new();
+        for _ in 0..FAILURES {
+            again.extend(list());
+            again.push(Err(watcher::Error::WatchError(Status::failure("old", "Expired").with_code(410).boxed())));
+        }
+        again.push(Ok(Event::Apply(deployment("web", "2"))));
+        assert!(!feed.follow(stream::iter(again), true).await.lived, "it lists again and again");
+        let quiet = || stream::iter(list()).chain(stream::pending());
+        let (other, _other_woken) = super::tests::feed();
+        let stands = LIVES + Duration::from_secs(1);
+        let _ = tokio::join!(timeout(stands, feed.follow(quiet(), true)), timeout(stands, other.follow(quiet(), false)));
+        for feed in [&feed, &other] {
+            assert!(synced(feed), "nothing is said, and the watch stands");
+            let now = feed.shared.store().read(&app("web"), 0).now;
+            assert!(matches!(now, Now::Known(Observation { status: crate::api::Status::InProgress, .. })), "{now:?}");
+        }
     }
 
     #[tokio::test]
@@ -305,13 +467,15 @@ mod tests {
         let mut events = synced();
         events.extend([Err(error(500)), Err(error(503)), Ok(Event::Apply(deployment("web", "2")))]);
         events.extend([Err(error(500)), Err(error(500)), Err(error(500)), Ok(Event::Apply(deployment("web", "3")))]);
-        assert_eq!(follow(&feed, events).await, Ended { trouble: Trouble::Unreachable, listed: true });
+        let ended = follow(&feed, events).await;
+        assert_eq!((ended.trouble.reason, ended.lived), (Reason::Unreachable, true));
         assert_eq!(feed.shared.store().read(&app("web"), 0).observations.len(), 1, "it ended at the third in a row");
 
-        for (code, trouble) in [(404, Trouble::KindNotFound), (403, Trouble::Forbidden("no".to_owned()))] {
+        for (code, reason, words) in [(404, Reason::KindNotFound, "Deployment in apps/v1"), (403, Reason::Forbidden, "no")] {
             let mut events = synced();
             events.extend([Err(error(code)), Ok(Event::Apply(deployment("web", "4")))]);
-            assert_eq!(follow(&feed, events).await.trouble, trouble);
+            let trouble = follow(&feed, events).await.trouble;
+            assert_eq!((trouble.reason, trouble.message.contains(words)), (reason, true), "{}", trouble.message);
         }
     }
 
@@ -324,18 +488,44 @@ mod tests {
             Now::Known(_) => None,
             Now::Unknown { reason, .. } => Some(reason),
         };
-        feed.report(Trouble::Unreachable, Duration::ZERO).await;
-        feed.report(Trouble::Unreachable, Duration::ZERO).await;
+        feed.report(&unreachable(), Duration::ZERO).await;
+        feed.report(&unreachable(), Duration::ZERO).await;
         assert_eq!((reason(now(&feed)), woken(&mut receiver)), (Some(Reason::Unreachable), 1));
         follow(&feed, vec![Ok(Event::Init), Ok(Event::InitDone)]).await;
         assert_eq!((reason(now(&feed)), woken(&mut receiver)), (None, 1));
-        feed.report(Trouble::Unreachable, Duration::ZERO).await;
-        feed.report(Trouble::Forbidden("no".to_owned()), Duration::ZERO).await;
+        feed.report(&unreachable(), Duration::ZERO).await;
+        feed.report(&trouble(Reason::Forbidden), Duration::ZERO).await;
         assert_eq!((reason(now(&feed)), woken(&mut receiver)), (None, 0));
-        feed.report(Trouble::Unreachable, long).await;
+        feed.report(&unreachable(), long).await;
         assert_eq!((reason(now(&feed)), woken(&mut receiver)), (Some(Reason::Unreachable), 1));
         follow(&feed, vec![Ok(Event::Init), Ok(Event::InitDone)]).await;
-        feed.report(Trouble::KindNotFound, Duration::ZERO).await;
+        feed.report(&trouble(Reason::KindNotFound), Duration::ZERO).await;
         assert_eq!((reason(now(&feed)), woken(&mut receiver)), (Some(Reason::KindNotFound), 2));
+    }
+
+    /// What is said of `web` once its feed has followed this link for a moment.
+    async fn under(feed: &Feed, link: Link) -> Option<Reason> {
+        let _ = timeout(Duration::from_millis(50), feed.under(link)).await;
+        match feed.shared.store().read(&app("web"), 0).now {
+            Now::Known(_) => None,
+            Now::Unknown { reason, .. } => Some(reason),
+        }
+    }
+
+    #[tokio::test]
+    async fn a_way_that_is_down_is_told_at_once_if_nothing_is_known_or_it_was_tried_enough() {
+        let down = |reason, sure| Link::Down { trouble: trouble(reason), sure };
+        let (feed, mut receiver) = feed();
+        assert_eq!(under(&feed, Link::Resolving).await, Some(Reason::CacheNotSynced));
+        assert_eq!(under(&feed, down(Reason::KubeconfigMissing, false)).await, Some(Reason::KubeconfigMissing));
+        follow(&feed, vec![Ok(Event::Init), Ok(Event::InitDone)]).await;
+        woken(&mut receiver);
+        assert_eq!(under(&feed, down(Reason::KubeconfigMissing, false)).await, None, "what was seen stands for a while");
+        assert_eq!(under(&feed, down(Reason::Timeout, true)).await, Some(Reason::Timeout));
+        assert_eq!(woken(&mut receiver), 1);
+        follow(&feed, vec![Ok(Event::Init), Ok(Event::InitDone)]).await;
+        woken(&mut receiver);
+        follow(&feed, vec![Ok(Event::Init), Ok(Event::InitDone)]).await;
+        assert_eq!(woken(&mut receiver), 1, "a new watch wakes, for the one before may have been dropped too early");
     }
 }

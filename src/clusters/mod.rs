@@ -9,15 +9,32 @@
 //! while after nobody needs it, and tried again without end while the kind is missing, forbidden or out of reach. Objects are
 //! not kept, only what [`crate::observe`] makes of them. No lock is held across I/O.
 
+mod address;
+mod bound;
+mod cache;
 mod caches;
+mod deadline;
+mod dial;
 mod feed;
+mod health;
+mod kubeconfig;
+mod reference;
+mod remote;
+mod remotes;
+mod resolve;
 mod store;
+mod trouble;
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 pub use caches::{Caches, GRACE};
+pub use deadline::Deadline;
+pub use kubeconfig::is_same_cluster;
 
+use crate::api::refs::ClusterAppRef;
 use crate::observe::Observation;
+use tokio::time::Instant;
 
 /// A pipeline, by its place.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -26,6 +43,64 @@ pub struct PipelineKey {
     pub namespace: String,
     /// Its name.
     pub name: String,
+}
+
+/// An application object, and how it is read.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Application {
+    /// The object; its `cluster_ref` has a namespace, so that it means the same from everywhere.
+    pub object: ClusterAppRef,
+    /// Where its revision stands, if not where its kind has it.
+    pub revision_path: Option<String>,
+}
+
+impl Application {
+    /// The same, seen from anywhere: a cluster without a namespace is in that of the pipeline.
+    #[must_use]
+    pub fn seen_from(mut self, namespace: &str) -> Self {
+        self.object.cluster_ref = self.object.cluster_ref.map(|cluster| cluster.seen_from(namespace));
+        self
+    }
+}
+
+/// Whether the API server of a cluster answers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reachability {
+    /// It is not known yet, or it has not answered for less than the grace period: what was known stands.
+    Unknown,
+    /// It answers, be it with a refusal.
+    Online,
+    /// It has not answered for the grace period.
+    Offline,
+}
+
+/// How clusters are followed.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Name of the local cluster.
+    pub cluster_name: String,
+    /// Where objects of the local cluster are watched; those of others are everywhere.
+    pub scope: Scope,
+    /// A remote cluster that has not answered for so long is offline.
+    pub cluster_grace: Duration,
+    /// Remote clusters may be asked without TLS, or without a look at their certificates.
+    pub insecure_clusters: bool,
+    /// Where what has to do with remote clusters runs; `None`: where the rest does.
+    pub remote: Option<tokio::runtime::Handle>,
+}
+
+#[cfg(test)]
+impl Default for Options {
+    fn default() -> Self {
+        let cluster_grace = Duration::from_mins(2);
+        Self {
+            cluster_name: "in-cluster".to_owned(),
+            scope: Scope::All,
+            cluster_grace,
+            insecure_clusters: false,
+            remote: None,
+        }
+    }
 }
 
 /// Where application objects are watched.
@@ -50,24 +125,47 @@ impl Scope {
 pub enum Reason {
     /// Its cache is being filled for the first time.
     CacheNotSynced,
+    /// The same, and it takes long: whoever sees the object for the first time need not wait for it.
+    CacheSlow,
     /// The cluster does not know the kind, or not in namespaces.
     KindNotFound,
+    /// The object that stands for the cluster is not there, or its kind is not.
+    ClusterNotFound,
+    /// The Secret with the cluster's kubeconfig is not there, or not under a key that is looked at.
+    KubeconfigMissing,
+    /// The kubeconfig cannot be used, or is refused.
+    KubeconfigInvalid,
+    /// The cluster does not accept the credentials.
+    Unauthorized,
     /// The controller may not list or watch it.
     Forbidden,
-    /// The cluster does not answer.
+    /// The cluster takes calls and does not answer, or not in time.
+    Timeout,
+    /// No connection to the cluster comes about, or nothing of use comes out of it.
     Unreachable,
     /// Its namespace is not among those that are watched.
     NamespaceNotWatched,
 }
 
 impl Reason {
+    /// Whether the cache is still being filled for the first time: what it has seen so far is not all.
+    #[must_use]
+    pub const fn is_filling(self) -> bool {
+        matches!(self, Self::CacheNotSynced | Self::CacheSlow)
+    }
+
     /// The word in a status.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
-            Self::CacheNotSynced => "CacheNotSynced",
+            Self::CacheNotSynced | Self::CacheSlow => "CacheNotSynced",
             Self::KindNotFound => "KindNotFound",
+            Self::ClusterNotFound => "ClusterNotFound",
+            Self::KubeconfigMissing => "KubeconfigMissing",
+            Self::KubeconfigInvalid => "KubeconfigInvalid",
+            Self::Unauthorized => "Unauthorized",
             Self::Forbidden => "Forbidden",
+            Self::Timeout => "Timeout",
             Self::Unreachable => "Unreachable",
             Self::NamespaceNotWatched => "NamespaceNotWatched",
         }
@@ -97,6 +195,10 @@ pub struct Reading {
     pub now: Now,
     /// Sequence number of what it says now: ask for what comes after it next time. 0 while nothing has been seen of it.
     pub seq: u64,
+    /// When it came to say that; `None` if it said it before the given sequence number.
+    pub came: Option<Instant>,
     /// Whether it said more after the given sequence number than could be kept.
     pub overflowed: bool,
+    /// Which remote cluster it is on, if that is known: where the same reference leads to another, the object is another.
+    pub cluster: String,
 }

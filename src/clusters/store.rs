@@ -1,49 +1,16 @@
 //! What all caches know, and who wants to know it: plain data behind one lock.
 
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{HashMap, HashSet};
 
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::{Now, PipelineKey, Reading, Reason, Scope};
+use super::cache::{Cache, CacheId, CacheKey, ObjectName, Phase, Ring, Tracked, name_of, not_synced, object_of};
+use super::kubeconfig::is_same_cluster;
+use super::{Application, Now, PipelineKey, Reading, Reason, Scope};
 use crate::api::Status;
-use crate::api::refs::ClusterAppRef;
+use crate::api::refs::ClusterRef;
 use crate::observe::{Observation, observe};
-
-/// So many different things that an object said are kept until they are asked for.
-const RING: usize = 16;
-
-/// One watch: of a kind, on a cluster, in one namespace or in all.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(super) struct CacheKey {
-    /// Name of the cluster.
-    pub cluster: String,
-    /// API version of the kind.
-    pub api_version: String,
-    /// The kind.
-    pub kind: String,
-    /// The namespace, or all.
-    pub namespace: Option<String>,
-}
-
-/// One life of a cache. A watch that was stopped may still deliver something to a successor of the same key.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct CacheId {
-    /// What it watches.
-    pub key: CacheKey,
-    life: u64,
-}
-
-/// Namespace and name of an object.
-pub(super) type ObjectName = (String, String);
-
-/// How a cache is doing.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Phase {
-    /// It has listed everything.
-    Synced,
-    /// It has not, or what it knows can no longer be relied on.
-    Unknown(Reason, String),
-}
 
 /// What changes for the watches when a pipeline says what it needs.
 #[derive(Debug, Default)]
@@ -54,79 +21,45 @@ pub(super) struct Declared {
     pub idle: Vec<(CacheId, u64)>,
 }
 
-/// What one cache knows.
-struct Cache {
-    life: u64,
-    stop: CancellationToken,
-    phase: Phase,
-    objects: HashMap<ObjectName, Tracked>,
-    /// How many objects of this cache somebody refers to.
-    wanted: usize,
-    /// Set when nobody does.
-    idle: Option<u64>,
-}
-
-/// One object.
-struct Tracked {
-    current: Observation,
-    seq: u64,
-    /// Only where somebody refers to it.
-    ring: Option<Ring>,
-}
-
-/// The last different things that an object said.
-#[derive(Default)]
-struct Ring {
-    said: VecDeque<(u64, Observation)>,
-    /// Sequence number of the newest that had to go.
-    lost: u64,
-}
-
-impl Ring {
-    /// Adds what differs from the last in more than words.
-    fn push(&mut self, seq: u64, obs: &Observation) {
-        if self.said.back().is_some_and(|(_, last)| same_but_words(last, obs)) {
-            return;
-        }
-        if self.said.len() == RING
-            && let Some((seq, _)) = self.said.pop_front()
-        {
-            self.lost = seq;
-        }
-        self.said.push_back((seq, obs.clone()));
-    }
-}
-
-fn not_synced() -> Phase {
-    Phase::Unknown(Reason::CacheNotSynced, "the objects are being listed".to_owned())
-}
-
 /// Everything that is known.
 pub(super) struct Store {
-    cluster: String,
     scope: Scope,
     caches: HashMap<CacheKey, Cache>,
-    needs: HashMap<PipelineKey, HashSet<ClusterAppRef>>,
-    wanted_by: HashMap<ClusterAppRef, HashSet<PipelineKey>>,
+    needs: HashMap<PipelineKey, HashSet<Application>>,
+    wanted_by: HashMap<Application, HashSet<PipelineKey>>,
+    /// Who needs something of a cache, and how much.
+    needed_by: HashMap<CacheKey, HashMap<PipelineKey, usize>>,
+    /// By remote cluster: which one it is, so that a reference that leads to another is noticed.
+    identities: HashMap<ClusterRef, String>,
     /// Sequence numbers, lives and marks; they rise over all caches, so that none returns when a cache is made again.
     counter: u64,
 }
 
 impl Store {
-    pub fn new(cluster: String, scope: Scope) -> Self {
-        Self { cluster, scope, caches: HashMap::new(), needs: HashMap::new(), wanted_by: HashMap::new(), counter: 0 }
+    pub fn new(scope: Scope) -> Self {
+        Self {
+            scope,
+            caches: HashMap::new(),
+            needs: HashMap::new(),
+            wanted_by: HashMap::new(),
+            needed_by: HashMap::new(),
+            identities: HashMap::new(),
+            counter: 0,
+        }
     }
 
     /// Replaces what a pipeline needs.
-    pub fn declare(&mut self, pipeline: &PipelineKey, refs: HashSet<ClusterAppRef>, parent: &CancellationToken) -> Declared {
+    pub fn declare(&mut self, pipeline: &PipelineKey, refs: HashSet<Application>, parent: &CancellationToken) -> Declared {
         let mut declared = Declared::default();
         let old = self.needs.remove(pipeline).unwrap_or_default();
         for object in refs.difference(&old) {
             if self.wanted_by.entry(object.clone()).or_default().insert(pipeline.clone()) {
+                self.enrol(object, pipeline);
                 self.want(object, parent, &mut declared);
             }
         }
         for object in old.difference(&refs) {
+            self.strike(object, pipeline);
             let Some(by) = self.wanted_by.get_mut(object) else { continue };
             by.remove(pipeline);
             if by.is_empty() {
@@ -138,6 +71,56 @@ impl Store {
             self.needs.insert(pipeline.clone(), refs);
         }
         declared
+    }
+
+    /// One more object of its cache is needed by a pipeline.
+    fn enrol(&mut self, object: &Application, pipeline: &PipelineKey) {
+        if let Some(key) = self.locate(object) {
+            *self.needed_by.entry(key).or_default().entry(pipeline.clone()).or_default() += 1;
+        }
+    }
+
+    /// One object less of its cache is needed by a pipeline.
+    fn strike(&mut self, object: &Application, pipeline: &PipelineKey) {
+        let Some(key) = self.locate(object) else { return };
+        let Some(by) = self.needed_by.get_mut(&key) else { return };
+        if let Some(count) = by.get_mut(pipeline) {
+            *count -= 1;
+        }
+        by.retain(|_, count| *count > 0);
+        if by.is_empty() {
+            self.needed_by.remove(&key);
+        }
+    }
+
+    /// Says which cluster a reference leads to. If that is another than before, what its caches know is of no use: they are
+    /// empty again, and their objects have no past.
+    pub fn identify(&mut self, cluster: &ClusterRef, identity: &str) {
+        let before = self.identities.insert(cluster.clone(), identity.to_owned());
+        if before.is_none_or(|before| is_same_cluster(&before, identity)) {
+            return;
+        }
+        for (_, cache) in self.caches.iter_mut().filter(|(key, _)| key.cluster.as_ref() == Some(cluster)) {
+            cache.objects.clear();
+            cache.phase = not_synced();
+        }
+    }
+
+    /// Nobody needs anything of this cluster any more.
+    pub fn forget(&mut self, cluster: &ClusterRef) {
+        self.identities.remove(cluster);
+    }
+
+    /// How many objects a cache knows.
+    pub fn len(&self, id: &CacheId) -> usize {
+        self.cache(id).map_or(0, |cache| cache.objects.len())
+    }
+
+    /// Forgets all objects of a cache that has too many, before it is filled anew.
+    pub fn empty(&mut self, id: &CacheId) {
+        if let Some(cache) = self.caches.get_mut(&id.key).filter(|c| c.life == id.life) {
+            cache.objects.clear();
+        }
     }
 
     /// Begins all caches anew: what they know may be older than what another replica has seen and written. The watches to begin.
@@ -155,7 +138,7 @@ impl Store {
     }
 
     /// One more pipeline refers to an object.
-    fn want(&mut self, object: &ClusterAppRef, parent: &CancellationToken, declared: &mut Declared) {
+    fn want(&mut self, object: &Application, parent: &CancellationToken, declared: &mut Declared) {
         if self.wanted_by.get(object).is_some_and(|by| by.len() > 1) {
             return;
         }
@@ -178,7 +161,7 @@ impl Store {
     }
 
     /// No pipeline refers to an object any more.
-    fn unwant(&mut self, object: &ClusterAppRef, declared: &mut Declared) {
+    fn unwant(&mut self, object: &Application, declared: &mut Declared) {
         let Some(key) = self.locate(object) else { return };
         let mark = self.next();
         let Some(cache) = self.caches.get_mut(&key) else { return };
@@ -195,13 +178,51 @@ impl Store {
         }
     }
 
-    /// Ends a cache that nobody has needed since it was marked.
-    pub fn expire(&mut self, id: &CacheId, mark: u64) {
-        if self.caches.get(&id.key).is_some_and(|c| c.life == id.life && c.idle == Some(mark))
+    /// Ends a cache that nobody has needed since it was marked. Returns whether it did.
+    pub fn expire(&mut self, id: &CacheId, mark: u64) -> bool {
+        // No mark is given twice; its life may be another, if all was begun anew meanwhile.
+        if self.caches.get(&id.key).is_some_and(|c| c.idle == Some(mark))
             && let Some(cache) = self.caches.remove(&id.key)
         {
             cache.stop.cancel();
+            return true;
         }
+        false
+    }
+
+    /// Whether there is a cache of this cluster.
+    pub fn has(&self, cluster: &ClusterRef) -> bool {
+        self.caches.keys().any(|key| key.cluster.as_ref() == Some(cluster))
+    }
+
+    /// Whether a kind that is needed of this cluster may not be listed or watched there.
+    pub fn is_forbidden(&self, cluster: &ClusterRef) -> bool {
+        let refused = |cache: &Cache| matches!(cache.phase, Phase::Unknown(Reason::Forbidden, _));
+        self.caches.iter().any(|(key, cache)| key.cluster.as_ref() == Some(cluster) && refused(cache))
+    }
+
+    /// The pipelines that need something of this cluster.
+    pub fn pipelines_of(&self, cluster: &ClusterRef) -> Vec<PipelineKey> {
+        let concerned = self.wanted_by.iter().filter(|(object, _)| object.object.cluster_ref.as_ref() == Some(cluster));
+        concerned.flat_map(|(_, by)| by).cloned().collect::<HashSet<_>>().into_iter().collect()
+    }
+
+    /// Says why the caches of this cluster that have not been filled yet are not. Returns who wants to know.
+    pub fn unfilled(&mut self, cluster: &ClusterRef, reason: Reason, message: &str) -> Vec<PipelineKey> {
+        let is_filling =
+            |cache: &Cache| matches!(cache.phase, Phase::Unknown(Reason::CacheNotSynced | Reason::CacheSlow, _));
+        let of = self.caches.iter().filter(|(key, cache)| key.cluster.as_ref() == Some(cluster) && is_filling(cache));
+        let ids: Vec<CacheId> = of.map(|(key, cache)| CacheId { key: key.clone(), life: cache.life }).collect();
+        let phase = Phase::Unknown(reason, message.to_owned());
+        ids.iter().flat_map(|id| self.set_phase(id, phase.clone()).1).collect::<HashSet<_>>().into_iter().collect()
+    }
+
+    /// Says that a cache takes long to be filled, if that is all that is wrong with it. Returns who wants to know.
+    pub fn slow(&mut self, id: &CacheId) -> Vec<PipelineKey> {
+        if self.cache(id).is_none_or(|cache| cache.phase != not_synced()) {
+            return Vec::new();
+        }
+        self.set_phase(id, Phase::Unknown(Reason::CacheSlow, "the objects are still being listed".to_owned())).1
     }
 
     /// Takes in what an object says. Returns who wants to know.
@@ -215,7 +236,12 @@ impl Store {
             return Vec::new();
         }
         let ring = by.map(|_| Ring::default());
-        let tracked = cache.objects.entry(name).or_insert_with(|| Tracked { current: Observation::default(), seq: 0, ring });
+        let tracked = cache.objects.entry(name).or_insert_with(|| Tracked {
+            current: Observation::default(),
+            seq: 0,
+            came: Instant::now(),
+            ring,
+        });
         if tracked.seq > 0 && tracked.current == obs {
             return Vec::new();
         }
@@ -223,30 +249,43 @@ impl Store {
             ring.push(seq, &obs);
         }
         tracked.current = obs;
-        tracked.seq = seq;
+        (tracked.seq, tracked.came) = (seq, Instant::now());
         if cache.phase == Phase::Synced { by.into_iter().flatten().cloned().collect() } else { Vec::new() }
     }
 
-    /// A list has ended: what it did not hold is gone, and the cache can be relied on. Returns who wants to know.
-    pub fn listed(&mut self, id: &CacheId, seen: &HashSet<ObjectName>) -> Vec<PipelineKey> {
+    /// A list has ended: what it did not hold is gone, and the cache can be relied on. Returns who wants to know: with `all`,
+    /// everyone.
+    pub fn listed(&mut self, id: &CacheId, seen: &HashSet<ObjectName>, all: bool) -> Vec<PipelineKey> {
         let Some(cache) = self.cache(id) else { return Vec::new() };
         let gone: Vec<ObjectName> = cache.objects.keys().filter(|n| !seen.contains(*n)).cloned().collect();
         let mut wake = HashSet::new();
         for name in gone {
-            wake.extend(self.record(id, name, observe(None)));
+            wake.extend(self.record(id, name, observe(None, None)));
         }
         wake.extend(self.set_phase(id, Phase::Synced).1);
+        if all {
+            wake.extend(self.concerned(&id.key));
+        }
         wake.into_iter().collect()
     }
 
     /// Says how a cache is doing. Returns whether that is new, and who wants to know.
     pub fn set_phase(&mut self, id: &CacheId, phase: Phase) -> (bool, Vec<PipelineKey>) {
-        let Some(cache) = self.caches.get_mut(&id.key).filter(|c| c.life == id.life && c.phase != phase) else {
+        let Some(cache) = self.caches.get_mut(&id.key).filter(|c| c.life == id.life && !c.phase.covers(&phase)) else {
             return (false, Vec::new());
         };
         cache.phase = phase;
-        let concerned = self.wanted_by.iter().filter(|(object, _)| self.locate(object).as_ref() == Some(&id.key));
-        (true, concerned.flat_map(|(_, by)| by).cloned().collect::<HashSet<_>>().into_iter().collect())
+        (true, self.concerned(&id.key))
+    }
+
+    /// The pipelines that need something of this cache.
+    fn concerned(&self, key: &CacheKey) -> Vec<PipelineKey> {
+        self.needed_by.get(key).into_iter().flat_map(HashMap::keys).cloned().collect()
+    }
+
+    /// The pipelines that need something of a cache that cannot be relied on.
+    pub fn blind(&self, id: &CacheId) -> Vec<PipelineKey> {
+        if self.is_synced(id) { Vec::new() } else { self.concerned(&id.key) }
     }
 
     /// Whether what the cache knows can be relied on.
@@ -255,11 +294,14 @@ impl Store {
     }
 
     /// What is known of an object, and what it said after `after`.
-    pub fn read(&self, object: &ClusterAppRef, after: u64) -> Reading {
+    pub fn read(&self, object: &Application, after: u64) -> Reading {
         let unknown = |reason, message: &str| Now::Unknown { reason, message: message.to_owned() };
-        let nothing = |now| Reading { observations: Vec::new(), now, seq: 0, overflowed: false };
+        let cluster = object.object.cluster_ref.as_ref().and_then(|cluster| self.identities.get(cluster));
+        let cluster = cluster.cloned().unwrap_or_default();
+        let nothing =
+            |now| Reading { observations: Vec::new(), now, seq: 0, came: None, overflowed: false, cluster: cluster.clone() };
         let Some(key) = self.locate(object) else {
-            let message = format!("namespace {} is not among those that are watched", object.namespace);
+            let message = format!("namespace {} is not among those that are watched", object.object.namespace);
             return nothing(unknown(Reason::NamespaceNotWatched, &message));
         };
         let Some(cache) = self.caches.get(&key) else {
@@ -269,13 +311,15 @@ impl Store {
         let ring = tracked.and_then(|t| t.ring.as_ref());
         let now = match &cache.phase {
             Phase::Unknown(reason, message) => unknown(*reason, message),
-            Phase::Synced => Now::Known(tracked.map_or_else(|| observe(None), |t| t.current.clone())),
+            Phase::Synced => Now::Known(tracked.map_or_else(|| observe(None, None), |t| t.current.clone())),
         };
         Reading {
             observations: ring.iter().flat_map(|r| &r.said).filter(|(seq, _)| *seq > after).cloned().collect(),
             now,
             seq: tracked.map_or(0, |t| t.seq),
+            came: tracked.filter(|t| t.seq > after).map(|t| t.came),
             overflowed: ring.is_some_and(|r| r.lost > after),
+            cluster,
         }
     }
 
@@ -285,21 +329,22 @@ impl Store {
     }
 
     /// How many caches there are, and how many objects they know.
-    #[cfg(test)]
     pub fn counts(&self) -> (usize, usize) {
         (self.caches.len(), self.caches.values().map(|c| c.objects.len()).sum())
     }
 
     /// The cache that follows an object; `None` where nothing is watched.
-    fn locate(&self, object: &ClusterAppRef) -> Option<CacheKey> {
+    fn locate(&self, object: &Application) -> Option<CacheKey> {
+        let app = &object.object;
         let namespace = match &self.scope {
-            Scope::All => None,
-            Scope::Namespaces(watched) => Some(watched.get(&object.namespace)?.clone()),
+            Scope::Namespaces(watched) if app.cluster_ref.is_none() => Some(watched.get(&app.namespace)?.clone()),
+            Scope::All | Scope::Namespaces(_) => None,
         };
         Some(CacheKey {
-            cluster: self.cluster.clone(),
-            api_version: object.api_version.clone(),
-            kind: object.kind.clone(),
+            cluster: app.cluster_ref.clone(),
+            revision_path: object.revision_path.clone(),
+            api_version: app.api_version.clone(),
+            kind: app.kind.clone(),
             namespace,
         })
     }
@@ -314,35 +359,25 @@ impl Store {
     }
 }
 
-/// Whether two observations say the same, whatever their words.
-fn same_but_words(a: &Observation, b: &Observation) -> bool {
-    let strip = |o: &Observation| Observation { reason: String::new(), message: String::new(), ..o.clone() };
-    strip(a) == strip(b)
-}
-
-fn name_of(object: &ClusterAppRef) -> ObjectName {
-    (object.namespace.clone(), object.name.clone())
-}
-
-fn object_of(key: &CacheKey, (namespace, name): &ObjectName) -> ClusterAppRef {
-    ClusterAppRef {
-        api_version: key.api_version.clone(),
-        kind: key.kind.clone(),
-        namespace: namespace.clone(),
-        name: name.clone(),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::api::refs::ClusterAppRef;
+    use crate::clusters::cache::RING;
 
     fn pipeline(name: &str) -> PipelineKey {
         PipelineKey { namespace: "team".into(), name: name.into() }
     }
 
-    fn app(kind: &str, namespace: &str, name: &str) -> ClusterAppRef {
-        ClusterAppRef { api_version: "v1".into(), kind: kind.into(), name: name.into(), namespace: namespace.into() }
+    fn app(kind: &str, namespace: &str, name: &str) -> Application {
+        let object = ClusterAppRef {
+            api_version: "v1".into(),
+            kind: kind.into(),
+            name: name.into(),
+            namespace: namespace.into(),
+            cluster_ref: None,
+        };
+        Application { object, revision_path: None }
     }
 
     fn runs(revision: &str, message: &str) -> Observation {
@@ -361,10 +396,10 @@ mod tests {
 
     impl Bench {
         fn new(scope: Scope) -> Self {
-            Self { store: Store::new("in-cluster".to_owned(), scope), parent: CancellationToken::new() }
+            Self { store: Store::new(scope), parent: CancellationToken::new() }
         }
 
-        fn need(&mut self, name: &str, refs: &[ClusterAppRef]) -> Declared {
+        fn need(&mut self, name: &str, refs: &[Application]) -> Declared {
             self.store.declare(&pipeline(name), refs.iter().cloned().collect(), &self.parent)
         }
 
@@ -376,7 +411,7 @@ mod tests {
                 assert!(self.record(&id, "a", obs).is_empty(), "nobody is woken before the list has ended");
                 seen.insert(("ns".to_owned(), "a".to_owned()));
             }
-            assert_eq!(self.store.listed(&id, &seen), [pipeline("p")]);
+            assert_eq!(self.store.listed(&id, &seen, false), [pipeline("p")]);
             id
         }
 
@@ -452,7 +487,7 @@ mod tests {
         assert_eq!((reading.seq, reading.observations.len()), (0, 0));
         assert!(matches!(reading.now, Now::Known(Observation { status: Status::NotFound, .. })));
         bench.record(&id, "a", runs("1", ""));
-        bench.record(&id, "a", observe(None));
+        bench.record(&id, "a", observe(None, None));
         bench.record(&id, "a", runs("2", ""));
         assert_eq!(bench.said(0), ["1", "", "2"]);
     }
@@ -469,7 +504,7 @@ mod tests {
         bench.need("q", &[app("K", "ns", "b")]);
         let reading = bench.store.read(&app("K", "ns", "b"), 0);
         assert_eq!((reading.observations.len(), reading.now), (1, Now::Known(runs("2", ""))));
-        bench.record(&id, "c", observe(None));
+        bench.record(&id, "c", observe(None, None));
         assert_eq!(bench.store.counts(), (1, 1), "what nobody refers to is not remembered");
     }
 
@@ -509,5 +544,53 @@ mod tests {
         let reading = bench.store.read(&app("K", "ns", "a"), 0);
         assert!(matches!(reading.now, Now::Unknown { reason: Reason::KindNotFound, .. }));
         assert_eq!(reading.observations.len(), 2, "what was said before can still be taken");
+    }
+
+    fn far(name: &str) -> Application {
+        let kind = crate::api::refs::ClusterKind::Secret;
+        let cluster = ClusterRef { api_version: None, kind, name: "eu".into(), namespace: Some("team".into()) };
+        let mut app = app("K", "ns", name);
+        app.object.cluster_ref = Some(cluster);
+        app
+    }
+
+    #[test]
+    fn other_clusters_are_watched_everywhere_and_end_with_their_last_cache() {
+        let mut bench = Bench::new(Scope::new(&["elsewhere".to_owned()]));
+        let id = bench.need("p", &[far("a"), far("b")]).started.remove(0).0;
+        assert_eq!((id.key.namespace.as_ref(), bench.store.counts().0), (None, 1));
+        let cluster = id.key.cluster.clone().unwrap();
+        bench.need("q", &[far("a")]);
+        let mut concerned = bench.store.pipelines_of(&cluster);
+        concerned.sort();
+        assert_eq!(concerned, [pipeline("p"), pipeline("q")]);
+        bench.need("q", &[]);
+        let (idle, mark) = bench.need("p", &[]).idle.remove(0);
+        assert!(!bench.store.expire(&idle, mark - 1) && bench.store.has(&cluster));
+        assert!(bench.store.expire(&idle, mark) && !bench.store.has(&cluster));
+    }
+
+    #[test]
+    fn what_is_still_being_filled_says_why_and_that_it_takes_long() {
+        let mut bench = Bench::new(Scope::All);
+        let id = bench.need("p", &[far("a")]).started.remove(0).0;
+        let cluster = id.key.cluster.clone().unwrap();
+        let reason = |bench: &Bench| match bench.store.read(&far("a"), 0).now {
+            Now::Unknown { reason, .. } => Some(reason),
+            Now::Known(_) => None,
+        };
+        assert_eq!(bench.store.slow(&id), [pipeline("p")]);
+        assert_eq!(reason(&bench), Some(Reason::CacheSlow));
+        assert_eq!(bench.store.slow(&id), [], "said once");
+        assert_eq!(bench.store.unfilled(&cluster, Reason::Timeout, "why"), [pipeline("p")]);
+        assert_eq!(reason(&bench), Some(Reason::Timeout));
+        assert_eq!(bench.store.slow(&id), [], "there is a better reason");
+        assert_eq!(bench.store.listed(&id, &HashSet::new(), false), [pipeline("p")]);
+        assert_eq!(bench.store.unfilled(&cluster, Reason::Timeout, "why"), [], "what was seen stands");
+        assert_eq!(bench.store.listed(&id, &HashSet::new(), false), []);
+        assert_eq!(bench.store.listed(&id, &HashSet::new(), true), [pipeline("p")]);
+        assert!(!bench.store.is_forbidden(&cluster));
+        bench.store.set_phase(&id, Phase::Unknown(Reason::Forbidden, "no".to_owned()));
+        assert!(bench.store.is_forbidden(&cluster));
     }
 }

@@ -145,6 +145,12 @@ pub fn of_pipeline(spec: &PipelineSpec, namespace: &str, name: &str, spot: Spot<
     .collect()
 }
 
+/// The layers for an environment as a whole, which hold for its targets that say nothing of their own.
+#[must_use]
+pub fn of_environment(spec: &PipelineSpec, namespace: &str, name: &str, environment: usize) -> Vec<Layer> {
+    of_pipeline(spec, namespace, name, Spot { environment, index: usize::MAX, target: "" })
+}
+
 /// The layer of a pipeline alone, which holds for targets that say nothing of their own.
 #[must_use]
 pub fn of_whole_pipeline(spec: &PipelineSpec, namespace: &str, name: &str) -> Option<Layer> {

@@ -60,6 +60,26 @@ fn object(inner: impl Strategy<Value = Value>) -> impl Strategy<Value = Value> {
         .prop_map(|map| Value::Object(map.into_iter().collect()))
 }
 
+#[test]
+fn an_environment_as_a_whole_has_the_layers_of_its_targets_that_say_nothing() {
+    let layer = |suspend: bool| json!([{"name": "deploys", "suspend": suspend}]);
+    let spec: crate::api::PipelineSpec = serde_json::from_value(json!({
+        "appRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"},
+        "notifications": layer(true),
+        "environments": [
+            {"name": "dev", "targets": [{"namespace": "a", "notifications": layer(true)}]},
+            {"name": "prod", "notifications": layer(false), "targets": [{"namespace": "a", "notifications": layer(true)}]},
+        ],
+    }))
+    .unwrap();
+    let sources = |environment| {
+        let layers = of_environment(&spec, "ns", "deploys", environment);
+        layers.into_iter().map(|layer| layer.source).collect::<Vec<_>>()
+    };
+    assert_eq!(sources(0), [Source::Pipeline]);
+    assert_eq!(sources(1), [Source::Pipeline, Source::Environment("prod".to_owned())]);
+}
+
 proptest! {
     #[test]
     fn a_fold_is_a_merge_patch_after_the_other(layers in prop::collection::vec(object(any_value()), 0..5)) {

@@ -14,7 +14,6 @@ mod docs;
 pub mod effective;
 pub mod global;
 pub mod layers;
-mod nearest;
 mod problem;
 #[cfg(test)]
 mod properties;
@@ -26,10 +25,10 @@ mod template;
 mod tests;
 mod trust;
 
+pub use crate::trigger::nearest;
 pub use delivering::{Delivering, Rate, Retain, Retry};
 pub use effective::{EffectiveNotification, Given, Intake, flatten, resolve, resolve_layers};
 pub use global::{Edited, Global};
-pub use nearest::nearest;
 pub use problem::{Missing, Problem};
 pub use selector::{PipelineSelector, SelectorError};
 pub use sending::{Address, Destination, Rendered, Sending};

@@ -47,8 +47,11 @@ pub enum Problem {
     #[error("spec.pipelineSelector: {0}")]
     Selector(SelectorError),
     /// A trigger cannot be understood.
-    #[error("spec.triggers: {0}")]
+    #[error("spec.{0}")]
     Trigger(String),
+    /// The condition of a trigger cannot be understood.
+    #[error("spec.{0}")]
+    Expression(String),
     /// A template does not compile, or does not render against a sample.
     #[error("{field}: {message}")]
     Template {
@@ -108,6 +111,7 @@ impl Problem {
             Self::ConfigMap { what: Missing::Right, .. } => "ConfigMapUnreadable",
             Self::ConfigMap { .. } => "ConfigMapMissing",
             Self::InvalidSpec { .. } | Self::Selector(_) | Self::Trigger(_) => "InvalidSpec",
+            Self::Expression(_) => "InvalidExpression",
             Self::Template { .. } => "TemplateInvalid",
             Self::InsecureScheme { .. } => "InsecureScheme",
             Self::CredentialOrigin(_) => "CredentialOriginMismatch",
@@ -141,7 +145,7 @@ impl Problem {
         let field = match self {
             Self::ConfigMap { field, .. } | Self::InsecureScheme { field } => field,
             Self::InvalidSpec { field, .. } | Self::Template { field, .. } => field.as_str(),
-            Self::Trigger(_) => "spec.triggers",
+            Self::Trigger(_) | Self::Expression(_) => "spec.triggers",
             _ => return None,
         };
         let path = field.strip_prefix("spec")?.split([' ', ',']).next()?;
@@ -159,6 +163,9 @@ impl Problem {
 
 impl From<TriggerError> for Problem {
     fn from(error: TriggerError) -> Self {
-        Self::Trigger(error.to_string())
+        match error {
+            TriggerError::When { .. } => Self::Expression(error.to_string()),
+            _ => Self::Trigger(error.to_string()),
+        }
     }
 }

@@ -153,7 +153,8 @@ pub(super) fn sending(spec: &NotificationSpec, places: &Places<'_>, given: &Give
             _ => return Err(chosen.lacks(&missing)),
         }
     };
-    try_samples(&sending, &wanted(spec))?;
+    let wanted = chosen.reported(wanted(spec), spec.triggers.is_some())?;
+    try_samples(&sending, &wanted)?;
     Ok(sending)
 }
 

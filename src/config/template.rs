@@ -8,13 +8,13 @@ use kube::ResourceExt as _;
 
 use super::Given;
 use super::effective::Places;
-use super::nearest::nearest;
 use super::problem::{Missing, Problem};
 use super::sending::parameter_problem;
 use crate::api::notification::{Builtin, Method, Template};
 use crate::api::refs::ConfigMapKey;
-use crate::api::{Notification, NotificationSpec};
-use crate::render::{Declared, Parameters, builtin};
+use crate::api::{Notification, NotificationSpec, TransitionType};
+use crate::render::{Declared, Metadata, Parameters, builtin};
+use crate::trigger::nearest;
 
 const CONTENT_TYPE: &str = "application/json";
 
@@ -47,9 +47,10 @@ pub(super) struct Chosen {
     /// Header and scheme of a token.
     pub(super) token_header: Option<String>,
     pub(super) token_scheme: Option<String>,
+    /// Of a built-in, what must be known to use it.
+    metadata: Option<&'static Metadata>,
     /// Values by name; one that has none is declared and was not given.
     parameters: BTreeMap<String, Option<String>>,
-    declared: &'static [Declared],
 }
 
 /// The keys of ConfigMaps that a notification refers to: of its template, and of the authorities that it trusts.
@@ -121,7 +122,7 @@ fn own(template: &Template, field: &str, content_type: Option<&str>, body: Strin
         token_header: None,
         token_scheme: None,
         parameters: parameters.map(|(name, value)| (name.clone(), Some(value.clone()))).collect(),
-        declared: &[],
+        metadata: None,
     }
 }
 
@@ -143,7 +144,7 @@ fn from_builtin(name: Builtin, template: &Template) -> Result<Chosen, Problem> {
         token_header: metadata.credentials.header.clone(),
         token_scheme: metadata.credentials.scheme.clone(),
         parameters: metadata.parameters.iter().map(value).collect(),
-        declared: &metadata.parameters,
+        metadata: Some(metadata),
     })
 }
 
@@ -156,6 +157,24 @@ fn unknown_parameter(builtin: Builtin, unknown: &str, declared: &[Declared]) -> 
 }
 
 impl Chosen {
+    /// Of the transitions that are wanted, those that it can report. One that was asked for and that it cannot is an error.
+    pub(super) fn reported(&self, wanted: Vec<TransitionType>, asked_for: bool) -> Result<Vec<TransitionType>, Problem> {
+        let Some(metadata) = self.metadata else { return Ok(wanted) };
+        let (can, cannot): (Vec<_>, Vec<_>) = wanted.into_iter().partition(|type_| metadata.reports(*type_));
+        match (&metadata.unreported, cannot.as_slice()) {
+            (Some(unreported), [_, ..]) if asked_for => {
+                let types = cannot.iter().map(|type_| type_.as_str()).collect::<Vec<_>>().join(" or ");
+                let message = format!(
+                    "{} cannot report {types}: {}; leave that out, or report it by another notification",
+                    self.field.trim_start_matches("spec.template.builtin "),
+                    unreported.because,
+                );
+                Err(Problem::invalid("spec.triggers", message))
+            }
+            _ => Ok(can),
+        }
+    }
+
     /// The parameters; those that are missing are taken to be empty.
     pub(super) fn parameters(&self, missing: &[String]) -> Result<Parameters, Problem> {
         let values = self.parameters.iter().map(|(name, value)| {
@@ -168,7 +187,7 @@ impl Chosen {
     /// What is said of parameters that must be given.
     pub(super) fn lacks(&self, missing: &[String]) -> Problem {
         let describe = |name: &String| {
-            let declared = self.declared.iter().find(|p| p.name == *name);
+            let declared = self.metadata.and_then(|m| m.parameters.iter().find(|p| p.name == *name));
             let what = declared.map_or("", |p| p.description.trim_end_matches('.'));
             format!("spec.template.parameters.{name} ({what})")
         };

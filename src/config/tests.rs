@@ -184,3 +184,25 @@ fn what_is_wrong_with_a_layer_is_told_with_its_name() {
     assert!(fine.sending.is_ok() && fine.delivery.supersede && fine.uid == "u");
     assert!(!fine.intake.unwrap().triggers.wants(TransitionType::Deployed, "prod"));
 }
+
+#[test]
+fn a_built_in_is_not_asked_for_what_it_cannot_report() {
+    let with = |builtin: &str, types: &[&str]| {
+        let parameters = if builtin == "slack" { json!({}) } else { json!({"owner": "acme", "repository": "podinfo"}) };
+        let mut all =
+            notification(&json!({"url": "https://api.github.com"}), &json!({"builtin": builtin, "parameters": parameters}));
+        all.spec.triggers =
+            serde_json::from_value(json!(types.iter().map(|t| json!({"type": t})).collect::<Vec<_>>())).unwrap();
+        resolve(&all, &Given::nothing()).sending
+    };
+    let offline = ["Deployed", "ClusterOffline", "ClusterOnline"];
+    let problem = with("github-commit-status", &offline).unwrap_err();
+    assert_eq!((problem.reason(), problem.pointer().as_deref()), ("InvalidSpec", Some("/triggers")));
+    assert_eq!(
+        problem.to_string(),
+        "spec.triggers: github-commit-status cannot report ClusterOffline or ClusterOnline: a cluster has no revision, and so no \
+         commit to set a status on; leave that out, or report it by another notification",
+    );
+    assert!(with("github-commit-status", &["Deployed", "Drifted", "EnvironmentReady", "PipelineReady"]).is_ok());
+    assert!(with("slack", &offline).is_ok());
+}

@@ -9,12 +9,14 @@ use super::Note;
 use super::directory::Answer;
 use super::engine::{Done, Engine, Slot};
 use super::lane::{After, Due, Place};
+use super::measure::is_blocked;
 use super::pool::{Heard, Owner, Turn, owner};
 use super::rates::Leave;
 use super::record::{LaneKey, Record};
+use super::traced;
 use super::words::{audit, label, trouble};
 use super::work::{self, Decided, Worked};
-use crate::api::{DeliveryStatus, Outcome, since_boot};
+use crate::api::{DeliveryStatus, Outcome, now, since_boot};
 use crate::config::Rate;
 
 impl Engine {
@@ -64,8 +66,15 @@ impl Engine {
         let behind = self.is_behind(key, head);
         let answer = if behind { Answer::NotYet } else { self.parts.directory.find(&head.spec) };
         let uncounted = if matches!(answer, Answer::Send(..)) { self.uncounted(head) } else { None };
+        let refused = head.refusal().is_some();
         let Some(slot) = self.lanes.get_mut(key) else { return };
         match answer {
+            Answer::Send(..) | Answer::Wait { .. } if refused => {
+                if let Some(record) = slot.lane.take(Instant::now()).cloned() {
+                    let task = work::store(self.parts.clone(), work::refuse(record), self.parts.aside.clone());
+                    self.spawn(key, task);
+                }
+            }
             Answer::Send(..) if uncounted.is_some() => {
                 if let Some(record) = slot.lane.take(Instant::now()).cloned() {
                     let superseded = uncounted.unwrap_or_default();
@@ -168,7 +177,7 @@ impl Engine {
         let key = turn.lane.clone();
         let head = self.lanes.get(&key).filter(|slot| slot.lane.due(now) == Due::Now).and_then(|slot| slot.lane.head());
         // The head may be another by now, and stand for those that were before it.
-        let head = head.filter(|head| self.uncounted(head).is_none());
+        let head = head.filter(|head| self.uncounted(head).is_none() && head.refusal().is_none());
         let answer = head.map(|head| self.parts.directory.find(&head.spec));
         let Some(Answer::Send(notification, facts)) = answer else {
             // Another replica, a person or a newer one may have made it wait meanwhile.
@@ -283,6 +292,9 @@ impl Engine {
             if let Some(outcome) = record.status.outcome.filter(|_| news) {
                 self.parts.metrics.delivery(label(outcome));
                 audit(&record, outcome);
+                if let Some(span) = traced::settled(&self.parts.tracer, &record, outcome, now()) {
+                    self.parts.tracer.take(span);
+                }
                 self.tell(&record);
             }
             self.asked(record);
@@ -295,12 +307,7 @@ impl Engine {
     /// What a person should do something about. Nobody waits for it: if the reporter is behind, the status still says it.
     fn tell(&self, record: &Record) {
         let status = &record.status;
-        let parked = status.outcome == Some(Outcome::Parked);
-        // One that is held on purpose, or only until a watch has spoken, is nobody's task.
-        let fine = matches!(status.reason.as_deref(), Some("Suspended" | "SecretUnknown"));
-        let waits = status.reason.is_some() && !fine;
-        let blocked = status.outcome.is_none() && status.next_attempt_time.is_none() && waits;
-        if parked || blocked {
+        if status.outcome == Some(Outcome::Parked) || is_blocked(status) {
             let _ = self.started.notes.try_send(Note { record: record.clone() });
         }
     }

@@ -8,7 +8,7 @@ use thiserror::Error;
 
 use super::directory::{Directory, Gone, Source, subject};
 use crate::api::delivery::GLOBAL;
-use crate::api::target::targets;
+use crate::api::target::subjects;
 use crate::api::{DeliverySpec, Notification, Pipeline};
 
 const DEADLINE: Duration = Duration::from_secs(10);
@@ -44,7 +44,7 @@ pub async fn is_gone(
                 return Ok(true);
             };
             let subject = subject(spec);
-            Ok(what == Gone::Target && !targets(&pipeline.spec, cluster).iter().any(|t| t.subject == subject))
+            Ok(what == Gone::Target && !subjects(&pipeline.spec, cluster).contains(&subject))
         }
     }
 }

@@ -123,6 +123,14 @@ pub fn blocked(
     }
 }
 
+/// When it was recorded with an error of its trigger's condition.
+#[must_use]
+pub fn refused(before: &DeliveryStatus, error: &str, now: Time) -> (DeliveryStatus, Then) {
+    let mut status = DeliveryStatus { error: Some(error.to_owned()), ..before.clone() };
+    settle(&mut status, Outcome::Parked, Some("ExpressionFailed"), now);
+    (status, Then::Settle { answered: false })
+}
+
 /// When its pipeline, target or notification is gone.
 #[must_use]
 pub fn canceled(before: &DeliveryStatus, reason: &str, now: Time) -> DeliveryStatus {
@@ -209,6 +217,14 @@ mod tests {
         assert_eq!((status.outcome, status.next_attempt_time), (None, Some(time(110))));
         let (status, then) = decide(500, 600);
         assert_eq!((status.outcome, then), (Some(Outcome::Parked), Then::Settle { answered: false }));
+    }
+
+    #[test]
+    fn what_was_recorded_with_an_error_is_parked_with_it() {
+        let (status, then) = refused(&DeliveryStatus::default(), "there is no \"team\"", time(3));
+        assert_eq!((status.outcome, status.reason.as_deref()), (Some(Outcome::Parked), Some("ExpressionFailed")));
+        assert_eq!((status.error.as_deref(), status.attempts), (Some("there is no \"team\""), 0));
+        assert_eq!((status.settled_time, then), (Some(time(3)), Then::Settle { answered: false }));
     }
 
     #[test]

@@ -8,37 +8,14 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 use super::answer::judge;
 pub use super::answer::{Answer, Gone};
+pub use super::facts::{Cursors, PipelineFacts, Taken};
 use super::layered::{Applied, Based, Everywhere, Layered};
 use super::record::LaneKey;
 use crate::api::DeliverySpec;
-use crate::api::delivery::{GLOBAL, is_same_notification};
+use crate::api::delivery::{GLOBAL, SubjectKind, is_same_notification};
 use crate::api::refs::ObjectName;
+use crate::api::target::PIPELINE;
 use crate::config::{EffectiveNotification, Retry};
-
-/// The persisted cursors of a pipeline, by notification; `None`: its status has none yet.
-pub type Cursors = Option<HashMap<String, i64>>;
-
-/// What a delivery needs to know of its pipeline.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct PipelineFacts {
-    /// Its uid.
-    pub uid: String,
-    /// Namespace of the pipeline and of its Notifications.
-    pub namespace: String,
-    /// Name of the pipeline.
-    pub name: String,
-    /// Its labels.
-    pub labels: BTreeMap<String, String>,
-    /// Its annotations.
-    pub annotations: BTreeMap<String, String>,
-    /// Its subjects, each with the serial at which it was first seen: what is at or below belongs to an earlier one. `None`: not
-    /// seen yet.
-    pub subjects: HashMap<String, Option<i64>>,
-    /// Whether it has a change log yet: one without has seen nothing.
-    pub logged: bool,
-    /// The persisted cursors: notification → its uid.
-    pub cursors: HashMap<String, String>,
-}
 
 /// What is known of the ConfigMap with the global configuration.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -261,16 +238,19 @@ impl Directory {
         self.read(|k| k.effective(&of.uid, &of.namespace, &spec.notification, &subject(spec)).cloned())
     }
 
-    /// What holds for each subject of these pipelines that has the notification.
+    /// One notification, and what holds for each target of these pipelines that has it: both as of one moment, for they are
+    /// compared.
     #[must_use]
-    pub fn for_all(&self, pipelines: &[Arc<PipelineFacts>], name: &str) -> Vec<Arc<EffectiveNotification>> {
+    pub fn applied(
+        &self,
+        (namespace, name): (&str, &str),
+        pipelines: &[Arc<PipelineFacts>],
+    ) -> Option<(Based, Vec<Arc<EffectiveNotification>>)> {
         self.read(|k| {
-            let of = |p: &Arc<PipelineFacts>| {
-                let (uid, namespace) = (p.uid.clone(), p.namespace.clone());
-                let each = p.subjects.keys().filter_map(|subject| k.effective(&uid, &namespace, name, subject).cloned());
-                each.collect::<Vec<_>>()
-            };
-            pipelines.iter().flat_map(of).collect()
+            let each = pipelines.iter().flat_map(|p| p.targets().map(move |subject| (p, subject)));
+            let of =
+                |(p, subject): (&Arc<PipelineFacts>, &String)| k.effective(&p.uid, &p.namespace, name, subject).cloned();
+            Some((k.notification(namespace, name)?.clone(), each.filter_map(of).collect()))
         })
     }
 
@@ -367,13 +347,17 @@ impl Directory {
 #[must_use]
 pub fn subject(spec: &DeliverySpec) -> String {
     match spec.subject.kind {
-        crate::api::delivery::SubjectKind::Target => format!("target/{}", spec.subject.name),
+        SubjectKind::Target => format!("target/{}", spec.subject.name),
+        SubjectKind::Cluster => format!("cluster/{}", spec.subject.name),
+        SubjectKind::Environment => format!("environment/{}", spec.subject.name),
+        SubjectKind::Pipeline => PIPELINE.to_owned(),
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::api::delivery::Subject;
     use crate::delivery::testing::{notification, spec};
 
     fn directory(suspend: bool) -> Directory {
@@ -410,6 +394,27 @@ mod tests {
         other.pipeline_ref.uid = "p2".into();
         assert!(matches!(d.find(&other), Answer::Gone { what: Gone::Pipeline, sure: false }));
         assert!(matches!(directory(true).find(&spec(9)), Answer::Wait { reason: "Suspended", until: None, .. }));
+    }
+
+    #[test]
+    fn subjects_that_are_no_targets_are_found_too() {
+        let d = directory(false);
+        let subjects = [("environment/prod", Some(5)), ("cluster/fleet.eu", Some(5)), ("pipeline", None)];
+        let facts = PipelineFacts {
+            namespace: "team-a".into(),
+            subjects: subjects.map(|(subject, since)| (subject.to_owned(), since)).into(),
+            ..PipelineFacts::default()
+        };
+        d.put_pipeline("p1", facts);
+        let about = |kind, name: &str| {
+            let mut spec = spec(9);
+            spec.subject = Subject { kind, name: name.to_owned(), ..Subject::default() };
+            d.find(&spec)
+        };
+        assert!(matches!(about(SubjectKind::Environment, "prod"), Answer::Send(..)));
+        assert!(matches!(about(SubjectKind::Cluster, "fleet.eu"), Answer::Send(..)));
+        assert!(matches!(about(SubjectKind::Pipeline, "podinfo"), Answer::NotYet));
+        assert!(matches!(about(SubjectKind::Environment, "dev"), Answer::Gone { what: Gone::Target, sure: false }));
     }
 
     #[test]

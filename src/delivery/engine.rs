@@ -5,7 +5,7 @@
 //!
 //! While another replica acts, the lanes are kept as its writes tell, and nothing is taken from them.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::{Duration, Instant};
 
 use tokio::sync::mpsc;
@@ -15,7 +15,7 @@ use tokio_util::sync::CancellationToken;
 use super::arrivals::Arrivals;
 use super::directory::Answer;
 use super::journal::Event;
-use super::lane::{Due, Lane, Place};
+use super::lane::{Lane, Place};
 use super::pool::{Heard, Pool, Turn};
 use super::rates::{Rates, Shared};
 use super::record::{LaneKey, Record, RecordId};
@@ -23,7 +23,6 @@ use super::work::{Decided, Parts, Worked};
 use super::{Command, Scope, Started, schedule};
 use crate::api::now;
 use crate::config::Retry;
-use crate::telemetry::metrics::LaneState;
 
 /// After a stop, requests under way may finish for so long.
 const DRAIN: Duration = Duration::from_secs(20);
@@ -324,34 +323,5 @@ impl Engine {
             }
             self.look(&key);
         }
-    }
-
-    fn measure(&mut self) {
-        let now = Instant::now();
-        self.arrivals.tidy(now);
-        self.pool.tidy(now);
-        self.rates.tidy(now);
-        let (limited, unreachable) = (self.rates.waiting(), self.pool.unreachable());
-        let mut counts = [(LaneState::Ready, 0), (LaneState::InFlight, 0), (LaneState::Waiting, 0), (LaneState::Blocked, 0)];
-        for slot in self.lanes.values() {
-            let at = match slot.lane.due(now) {
-                Due::Empty => continue,
-                Due::Now => 0,
-                Due::Busy => 1,
-                Due::At(_) => 2,
-                Due::Held => 3,
-            };
-            counts[at].1 += 1;
-        }
-        // Lanes that are ready and have no turn yet.
-        counts[0].1 -= counts[0].1.min(limited + unreachable);
-        for (state, count) in
-            counts.into_iter().chain([(LaneState::RateLimited, limited), (LaneState::Unreachable, unreachable)])
-        {
-            self.parts.metrics.lanes(state, count);
-        }
-        let origins: HashSet<_> = self.lanes.values().filter_map(|slot| slot.unreachable.as_deref()).collect();
-        self.parts.metrics.unreachable(origins.len());
-        self.parts.metrics.pending(self.index.len());
     }
 }

@@ -272,6 +272,7 @@ fn same(stored: Delivery, spec: &DeliverySpec) -> Result<Record, JournalError> {
     let same = stored.spec.pipeline_ref.uid == spec.pipeline_ref.uid
         && stored.spec.notification == spec.notification
         && is_same_notification(&stored.spec.notification_uid, &spec.notification_uid)
+        && stored.spec.subject.kind == spec.subject.kind
         && stored.spec.subject.name == spec.subject.name
         && stored.spec.serial == spec.serial
         && stored.spec.type_ == spec.type_;

@@ -9,6 +9,7 @@ use std::ops::Bound;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::facts::Taken;
 use super::lane::Place;
 use super::record::{LaneKey, Record, RecordId, Theme};
 use super::redeliver::wanted;
@@ -49,20 +50,22 @@ struct Row {
 
 /// How long the deliveries of a lane are kept.
 #[derive(Clone, Copy, Debug)]
-pub struct Rules {
+pub struct Rules<'a> {
     /// By the notification, or the defaults.
     pub retain: Retain,
-    /// What is above it could be recorded once more.
-    pub cursor: Persisted,
+    /// What is above it, or waits for a clock, could be recorded once more.
+    pub cursor: Persisted<'a>,
+    /// They cannot be taken away at present: they are counted, and take nobody's place.
+    pub resting: bool,
 }
 
 /// What is known of the persisted cursor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Persisted {
+pub enum Persisted<'a> {
     /// Nothing: all is kept.
     Unknown,
     /// It stands there.
-    At(i64),
+    At(&'a Taken),
     /// There is none: nothing can be recorded once more.
     Gone,
 }
@@ -76,6 +79,15 @@ pub struct Surplus {
     pub version: u64,
     /// Why.
     pub reason: Removal,
+}
+
+/// Those that have been kept long enough.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Overdue {
+    /// The first of them.
+    pub goes: Vec<Surplus>,
+    /// How many there are in all.
+    pub count: usize,
 }
 
 fn theme(theme: Theme<'_>) -> u64 {
@@ -158,25 +170,23 @@ impl Kept {
         })
     }
 
-    /// At most `most` that have been kept long enough. `cap`: so many are kept of all.
-    pub fn surplus(&self, rules: impl Fn(&LaneKey) -> Rules, cap: usize, most: usize, now: Time) -> Vec<Surplus> {
-        let mut goes = Vec::new();
+    /// Those that have been kept long enough, the first `most` by name. `cap`: so many are kept of all.
+    pub fn overdue<'a>(&self, rules: impl Fn(&LaneKey) -> Rules<'a>, cap: usize, most: usize, now: Time) -> Overdue {
+        let mut overdue = Overdue::default();
         let too_many = self.count.saturating_sub(cap);
         let mut old = Vec::new();
         for (key, rows) in &self.lanes {
-            if too_many == 0 && goes.len() >= most {
-                break;
-            }
-            rows.surplus(&rules(key), now, too_many > 0, &mut goes, &mut old);
+            rows.overdue(&rules(key), now, (most, too_many > 0), &mut overdue, &mut old);
         }
         // By rule first; what is too much all the same goes by age, parked ones last.
-        let left = too_many.saturating_sub(goes.len());
+        let left = too_many.saturating_sub(overdue.count).min(old.len());
         if left > 0 {
             old.sort_unstable_by_key(|(parked, settled, _)| (*parked, *settled));
-            goes.extend(old.into_iter().take(left).map(|(.., surplus)| surplus));
+            overdue.goes.extend(old.into_iter().take(left).map(|(.., surplus)| surplus));
+            overdue.count += left;
         }
-        goes.truncate(most);
-        goes
+        overdue.goes.truncate(most);
+        overdue
     }
 }
 
@@ -184,7 +194,7 @@ impl Kept {
 type Old = (bool, Time, Surplus);
 
 impl Rows {
-    fn surplus(&self, rules: &Rules, now: Time, rest: bool, goes: &mut Vec<Surplus>, old: &mut Vec<Old>) {
+    fn overdue(&self, rules: &Rules<'_>, now: Time, (most, rest): (usize, bool), all: &mut Overdue, old: &mut Vec<Old>) {
         let mut newer = 0;
         let mut themes = HashSet::new();
         for (place, row) in self.rows.iter().rev() {
@@ -203,23 +213,27 @@ impl Rows {
             let reason = match () {
                 () if age > rules.retain.max_age => Removal::MaxAge,
                 () if !parked && newer > rules.retain.per_lane => Removal::PerLane,
-                () if rest => Removal::Cap,
+                () if rest && !rules.resting => Removal::Cap,
                 () => continue,
             };
-            let surplus = Surplus { id: row.id.clone(), version: row.version, reason };
-            match reason {
-                Removal::Cap => old.push((parked, row.settled, surplus)),
-                Removal::PerLane | Removal::MaxAge => goes.push(surplus),
+            let surplus = || Surplus { id: row.id.clone(), version: row.version, reason };
+            if reason == Removal::Cap {
+                old.push((parked, row.settled, surplus()));
+                continue;
+            }
+            all.count += 1;
+            if all.goes.len() < most && !rules.resting {
+                all.goes.push(surplus());
             }
         }
     }
 }
 
-impl Persisted {
+impl Persisted<'_> {
     fn is_beyond(self, serial: i64) -> bool {
         match self {
             Self::Unknown => false,
-            Self::At(cursor) => serial <= cursor,
+            Self::At(taken) => taken.is_beyond(serial),
             Self::Gone => true,
         }
     }
@@ -252,10 +266,11 @@ mod tests {
         kept
     }
 
-    fn goes(kept: &Kept, cursor: Persisted, cap: usize, now: i64) -> Vec<(i64, Removal)> {
-        let surplus = kept.surplus(|_| Rules { retain: RETAIN, cursor }, cap, 100, at(now));
+    fn goes(kept: &Kept, cursor: Persisted<'_>, cap: usize, now: i64) -> Vec<(i64, Removal)> {
+        let overdue = kept.overdue(|_| Rules { retain: RETAIN, cursor, resting: false }, cap, 100, at(now));
+        assert_eq!(overdue.count, overdue.goes.len());
         let serial = |id: &RecordId| (1..100).find(|n| record(*n).id == *id).unwrap();
-        let mut goes: Vec<_> = surplus.iter().map(|s| (serial(&s.id), s.reason)).collect();
+        let mut goes: Vec<_> = overdue.goes.iter().map(|s| (serial(&s.id), s.reason)).collect();
         goes.sort_unstable();
         goes
     }
@@ -268,7 +283,13 @@ mod tests {
         let kept = kept(&records);
         let lane = Removal::PerLane;
         assert_eq!(goes(&kept, Persisted::Gone, 99, 200), [(2, lane), (3, lane), (5, lane)]);
-        assert_eq!(goes(&kept, Persisted::At(3), 99, 200), [(2, lane), (3, lane)], "not above the cursor");
+        let at = |serial, armed: &[i64]| Taken { serial, armed: armed.iter().copied().collect() };
+        assert_eq!(goes(&kept, Persisted::At(&at(3, &[])), 99, 200), [(2, lane), (3, lane)], "not above the cursor");
+        assert_eq!(
+            goes(&kept, Persisted::At(&at(7, &[2])), 99, 200),
+            [(3, lane), (5, lane)],
+            "what its clock may come to stays"
+        );
         assert_eq!(goes(&kept, Persisted::Unknown, 99, 200), []);
         assert_eq!(goes(&kept, Persisted::Gone, 99, 150), [], "not at once");
         let all: Vec<_> = (1..=7).map(|n| (n, Removal::MaxAge)).collect();
@@ -284,6 +305,22 @@ mod tests {
         assert_eq!(goes(&kept, Persisted::Gone, 2, 200), [(3, Removal::Cap)]);
         assert_eq!(goes(&kept, Persisted::Gone, 1, 200), [(2, Removal::Cap), (3, Removal::Cap)]);
         assert_eq!(goes(&kept, Persisted::Gone, 0, 200).len(), 3);
+    }
+
+    #[test]
+    fn all_that_should_be_gone_are_counted_and_few_are_named() {
+        let records: Vec<_> = (1..=9).map(|n| settled(n, Outcome::Delivered, 100)).collect();
+        let kept = kept(&records);
+        let overdue = |resting, cap, most| {
+            let overdue = kept.overdue(|_| Rules { retain: RETAIN, cursor: Persisted::Gone, resting }, cap, most, at(200));
+            (overdue.goes.len(), overdue.count)
+        };
+        assert_eq!(overdue(false, 99, 100), (7, 7));
+        assert_eq!(overdue(false, 99, 3), (3, 7));
+        assert_eq!(overdue(false, 1, 100), (8, 8), "one more by the cap");
+        assert_eq!(overdue(false, 1, 3), (3, 8));
+        assert_eq!(overdue(true, 99, 100), (0, 7), "where deletes fail they are counted, and others have their place");
+        assert_eq!(overdue(true, 1, 100), (0, 7));
     }
 
     #[test]

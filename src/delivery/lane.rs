@@ -7,12 +7,14 @@
 use std::collections::BTreeMap;
 use std::time::Instant;
 
-use crate::api::{DeliverySpec, TransitionType};
+use crate::api::{DeliverySpec, Time, TransitionType};
 
 /// A delivery's place in its lane.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Place {
     order: i64,
+    /// Of one that had to hold for a time: behind the change that its order names, and the first to be due first.
+    due: Option<Time>,
     serial: i64,
     type_: TransitionType,
 }
@@ -27,7 +29,7 @@ impl Place {
 
 impl From<&DeliverySpec> for Place {
     fn from(spec: &DeliverySpec) -> Self {
-        Self { order: spec.order, serial: spec.serial, type_: spec.type_ }
+        Self { order: spec.order, due: spec.due, serial: spec.serial, type_: spec.type_ }
     }
 }
 
@@ -156,6 +158,12 @@ impl<T> Lane<T> {
             Phase::Held { until: None } => Due::Held,
             _ => Due::Now,
         }
+    }
+
+    /// Whether its head is not to be sent as things are.
+    #[must_use]
+    pub fn is_held(&self) -> bool {
+        matches!(self.phase, Phase::Held { .. })
     }
 
     /// The first in order.

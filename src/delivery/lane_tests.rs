@@ -8,7 +8,25 @@ use proptest::prelude::*;
 use super::*;
 
 fn place(n: i64) -> Place {
-    Place { order: n, serial: n, type_: TransitionType::Deployed }
+    Place { order: n, due: None, serial: n, type_: TransitionType::Deployed }
+}
+
+#[test]
+fn what_had_to_hold_for_a_time_stands_behind_what_its_order_names() {
+    let at = |order, due: Option<i64>, serial, type_| {
+        let due = due.map(|second| crate::api::Time::from_second(second).unwrap());
+        Place { order, due, serial, type_ }
+    };
+    let (failed, drifted) = (TransitionType::Failed, TransitionType::Drifted);
+    let sorted = [
+        at(5, None, 5, failed),
+        at(5, None, 5, drifted),
+        at(5, Some(10), 5, failed),
+        at(5, Some(10), 5, drifted),
+        at(5, Some(11), 2, failed),
+        at(6, None, 6, failed),
+    ];
+    assert!(sorted.is_sorted());
 }
 
 #[test]

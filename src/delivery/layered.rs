@@ -62,10 +62,10 @@ pub struct Layered(BTreeMap<String, Arc<Overridden>>);
 /// One of them. Targets for which the same layers hold share what these come to.
 #[derive(Clone, Debug, Default)]
 pub struct Overridden {
-    /// For targets that say nothing of their own; `None`: only some targets have it at all.
+    /// For the pipeline, its clusters, and whatever says nothing of its own; `None`: only some targets have it at all.
     pub rest: Option<Arc<EffectiveNotification>>,
-    /// By subject.
-    pub targets: HashMap<String, Arc<EffectiveNotification>>,
+    /// By subject: targets, and environments as a whole.
+    pub subjects: HashMap<String, Arc<EffectiveNotification>>,
 }
 
 impl Layered {
@@ -102,12 +102,12 @@ impl Overridden {
     /// What holds for a subject.
     #[must_use]
     pub fn of(&self, subject: &str) -> Option<&Arc<EffectiveNotification>> {
-        self.targets.get(subject).or(self.rest.as_ref())
+        self.subjects.get(subject).or(self.rest.as_ref())
     }
 
     /// All of them.
     pub fn all(&self) -> impl Iterator<Item = &Arc<EffectiveNotification>> {
-        self.rest.iter().chain(self.targets.values())
+        self.rest.iter().chain(self.subjects.values())
     }
 }
 

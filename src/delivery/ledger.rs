@@ -3,15 +3,17 @@
 //! In: what the engine sees and does. Out: the figures of `Notification.status`, the times of `Pipeline.status.dispatched`,
 //! whether a name is taken, so that a transition that is recorded already costs no call, and what has been kept long enough.
 
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::kept::{Kept, Rules, Surplus};
+use super::kept::{Kept, Overdue, Rules};
 use super::lane::Place;
 use super::record::{LaneKey, Record, RecordId};
 use super::wakes::Wakes;
 use crate::api::delivery::PipelineRef;
 use crate::api::{Outcome, Time, version};
+use crate::telemetry::metrics::Share;
 
 /// The status with which a receiver says that it is gone for good (RFC 9110, section 15.5.11).
 const GONE: u16 = 410;
@@ -148,9 +150,9 @@ impl Ledger {
         self.book().kept.count()
     }
 
-    /// At most `most` settled deliveries that have been kept long enough; see `Kept::surplus`.
-    pub fn surplus(&self, rules: impl Fn(&LaneKey) -> Rules, cap: usize, most: usize, now: Time) -> Vec<Surplus> {
-        self.book().kept.surplus(rules, cap, most, now)
+    /// Settled deliveries that have been kept long enough, the first `most` by name; see `Kept::overdue`.
+    pub fn overdue<'a>(&self, rules: impl Fn(&LaneKey) -> Rules<'a>, cap: usize, most: usize, now: Time) -> Overdue {
+        self.book().kept.overdue(rules, cap, most, now)
     }
 
     /// All names.
@@ -200,6 +202,22 @@ impl Ledger {
     #[must_use]
     pub fn figures(&self, owner: &Owner) -> Figures {
         self.book().figures.get(owner).cloned().unwrap_or_default()
+    }
+
+    /// The notifications that have something pending or parked, those with the most of it first.
+    #[must_use]
+    pub fn shares(&self) -> Vec<Share> {
+        let book = self.book();
+        let stands = |figures: &Figures| figures.pending + figures.parked;
+        let mut some: Vec<_> = book.figures.iter().filter(|(_, figures)| stands(figures) > 0).collect();
+        some.sort_unstable_by_key(|(owner, figures)| (Reverse(stands(figures)), *owner));
+        let share = |((namespace, notification), figures): (&Owner, &Figures)| Share {
+            namespace: namespace.clone(),
+            notification: notification.clone(),
+            pending: figures.pending,
+            parked: figures.parked,
+        };
+        some.into_iter().take(Share::MOST).map(share).collect()
     }
 
     /// When each subject of a pipeline was last told of with success, since this was last asked.
@@ -267,11 +285,15 @@ mod tests {
         ledger.note(&r);
         assert!(ledger.knows(&r.id));
         assert_eq!(ledger.figures(&owner).pending, 1);
+        let shares: Vec<_> =
+            ledger.shares().into_iter().map(|s| (s.namespace, s.notification, s.pending, s.parked)).collect();
+        assert_eq!(shares, [(owner.0.clone(), owner.1.clone(), 1, 0)]);
         ledger.attempted(&r, crate::api::Time::UNIX_EPOCH, None);
         r.status.outcome = Some(Outcome::Delivered);
         ledger.note(&r);
         let figures = ledger.figures(&owner);
         assert_eq!((figures.pending, figures.delivered, figures.parked), (0, 1, 0));
+        assert_eq!(ledger.shares(), [], "it has nothing that waits");
         assert!(ledger.has_settled(&record(9)) && !ledger.has_settled(&record(8)));
         assert_eq!(ledger.kept(), 1);
         assert_eq!(ledger.take_sent("p1").len(), 1);

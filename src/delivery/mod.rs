@@ -5,8 +5,8 @@
 //! [`journal`]), figures (in the [`Ledger`]), and notes on what a person should do something about.
 //!
 //! Pure are [`lane`] (order), [`schedule`] (when again), `decide` (what an attempt means), `pool` (whose turn), `rates` (how
-//! fast), `supersede` (what stands for what), `redeliver` (what is sent again), `kept` (what stays as the audit) and `request`
-//! (what is sent). Nothing else in Pennant decides what may be sent.
+//! fast), `supersede` (what stands for what), `redeliver` (what is sent again), `kept` (what stays as the audit), `request`
+//! (what is sent) and `traced` (what traces tell of it). Nothing else in Pennant decides what may be sent.
 
 mod answer;
 mod arrivals;
@@ -15,11 +15,13 @@ mod confirm;
 mod decide;
 pub mod directory;
 mod engine;
+mod facts;
 pub mod journal;
 mod kept;
 pub mod lane;
 mod layered;
 pub mod ledger;
+mod measure;
 mod pool;
 mod rates;
 pub mod record;
@@ -29,6 +31,7 @@ mod request;
 mod retention;
 pub mod schedule;
 mod supersede;
+mod traced;
 pub mod wakes;
 mod words;
 mod work;
@@ -141,16 +144,16 @@ pub struct Deliveries {
 
 impl Deliveries {
     /// Records lanes of transitions and hands them over for sending. Within a lane the creates follow each other; a lane ends
-    /// at its first error, which is given back at the lane's place, with the serial of the transition that could not be
-    /// recorded. What is recorded already costs nothing.
-    pub async fn record(&self, lanes: Vec<ToRecord>) -> Vec<Option<(i64, JournalError)>> {
+    /// at its first error, which is given back at the lane's place, with how many of the lane are recorded. What is recorded
+    /// already costs nothing.
+    pub async fn record(&self, lanes: Vec<ToRecord>) -> Vec<Option<(usize, JournalError)>> {
         let global = self.directory.source().config_map.map(|of| of.namespace);
-        let lanes = lanes.into_iter().map(|lane| self.unknown(lane, global.as_deref())).collect::<Vec<_>>();
-        let serials: Vec<Vec<_>> = lanes.iter().map(|lane| lane.iter().map(|new| new.spec.serial).collect()).collect();
+        let unknown = lanes.into_iter().map(|lane| self.unknown(lane, global.as_deref()));
+        let (places, lanes): (Vec<Vec<_>>, Vec<Vec<_>>) = unknown.map(|lane| lane.into_iter().unzip()).unzip();
         let mut errors: Vec<_> = lanes.iter().map(|_| None).collect();
         let mut answers = Box::pin(self.journal.record(lanes));
         while let Some((lane, records, error)) = answers.next().await {
-            errors[lane] = error.and_then(|error| Some((*serials[lane].get(records.len())?, error)));
+            errors[lane] = error.and_then(|error| Some((*places[lane].get(records.len())?, error)));
             if !records.is_empty() {
                 // A closed channel means that the engine has stopped; the records are found at the next start.
                 let _ = self.commands.send(Command::Recorded(records)).await;
@@ -159,9 +162,9 @@ impl Deliveries {
         errors
     }
 
-    /// Those of a lane of which it is not known that they are recorded. They are kept where the URL was written: in the namespace
-    /// of the pipeline, or in that of the global configuration.
-    fn unknown(&self, lane: ToRecord, global: Option<&str>) -> Vec<New> {
+    /// Those of a lane of which it is not known that they are recorded, with their places in it. They are kept where the URL was
+    /// written: in the namespace of the pipeline, or in that of the global configuration.
+    fn unknown(&self, lane: ToRecord, global: Option<&str>) -> Vec<(usize, New)> {
         let new = |spec: DeliverySpec| {
             let own = spec.pipeline_ref.namespace.clone();
             let home = self.directory.effective(&spec).map_or_else(|| own.clone(), |n| n.home.clone());
@@ -173,7 +176,7 @@ impl Deliveries {
             let known = is_known(&home) || other.as_ref().is_some_and(is_known);
             (!known).then(|| New { namespace: home, elsewhere: other.filter(|_| lane.look_elsewhere), spec })
         };
-        lane.deliveries.into_iter().filter_map(new).collect()
+        lane.deliveries.into_iter().enumerate().filter_map(|(at, spec)| Some((at, new(spec)?))).collect()
     }
 
     /// Waits until everything that was recorded before this turn is known.

@@ -67,8 +67,8 @@ pub struct Turn {
 /// Lanes that may be sent, by origin and notification.
 #[derive(Debug)]
 pub struct Pool {
-    workers: usize,
-    busy: usize,
+    pub(super) workers: usize,
+    pub(super) busy: usize,
     /// Origins with a lane that is ready or at work.
     active: usize,
     origins: HashMap<String, Origin>,

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use sha2::{Digest as _, Sha256};
 
-use crate::api::delivery::Family;
+use crate::api::delivery::{Family, SubjectKind};
 use crate::api::{DeliverySpec, DeliveryStatus, Time, version};
 
 /// Where a record is kept; also the key of its identity.
@@ -74,7 +74,14 @@ impl Record {
     /// What it is about: a later one about the same says all that this one says.
     #[must_use]
     pub fn theme(&self) -> Theme<'_> {
-        Theme { subject: &self.spec.subject.name, family: self.spec.type_.family() }
+        let subject = &self.spec.subject;
+        Theme { kind: subject.kind, subject: &subject.name, family: self.spec.type_.family() }
+    }
+
+    /// Why it is not sent but parked: it was recorded so. A person may have it sent all the same.
+    #[must_use]
+    pub fn refusal(&self) -> Option<&str> {
+        self.spec.error.as_deref().filter(|_| !self.again)
     }
 
     /// Since when it is to be sent: `maxAge` counts from then.
@@ -88,6 +95,8 @@ impl Record {
 /// What a delivery is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Theme<'a> {
+    /// What the subject is: a cluster may be called as an environment is.
+    pub kind: SubjectKind,
     /// The subject's name.
     pub subject: &'a str,
     /// Status, drift, …
@@ -177,6 +186,25 @@ fn cut(part: &str) -> &str {
 mod tests {
     use super::*;
     use crate::delivery::testing::spec;
+
+    #[test]
+    fn what_is_about_another_subject_or_family_stands_beside() {
+        let mut one = crate::delivery::testing::record(1);
+        let other = |change: &dyn Fn(&mut DeliverySpec)| {
+            let mut other = crate::delivery::testing::record(2);
+            change(Arc::make_mut(&mut other.spec));
+            other
+        };
+        assert_eq!(one.theme(), other(&|spec| spec.type_ = crate::api::TransitionType::Failed).theme());
+        assert_ne!(one.theme(), other(&|spec| spec.type_ = crate::api::TransitionType::Drifted).theme());
+        assert_ne!(one.theme(), other(&|spec| spec.subject.kind = SubjectKind::Cluster).theme());
+        one.again = true;
+        assert_eq!(one.refusal(), None);
+        Arc::make_mut(&mut one.spec).error = Some("e".to_owned());
+        assert_eq!(one.refusal(), None, "a person wants it sent");
+        one.again = false;
+        assert_eq!(one.refusal(), Some("e"));
+    }
 
     #[test]
     fn names_are_readable_unique_and_valid() {

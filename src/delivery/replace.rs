@@ -141,7 +141,8 @@ impl Engine {
         }
         let pipeline = self.lanes.get(&key.of_pipeline());
         let mut older = pipeline.into_iter().flat_map(|slot| slot.lane.iter()).take_while(|(at, _)| *at < place);
-        older.any(|(_, record)| record.spec.subject.name == head.spec.subject.name)
+        let about = |record: &Record| (record.spec.subject.kind, record.spec.subject.name.clone());
+        older.any(|(_, record)| about(record) == about(head))
     }
 
     /// The other lanes of the same notification and pipeline that keep the order.

@@ -48,6 +48,7 @@ pub fn build(record: &Record, sending: &Sending, facts: &PipelineFacts, until: D
         headers,
         body: Bytes::from(rendered.body),
         id,
+        trace_parent: None,
         auth: sending.auth.clone(),
         signing: sending.signing.clone(),
         tls: sending.tls.clone(),

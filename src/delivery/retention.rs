@@ -12,7 +12,7 @@ use tokio::time::{Instant, sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
 
 use super::directory::Cursors;
-use super::kept::{Persisted, Rules, Surplus};
+use super::kept::{Overdue, Persisted, Rules, Surplus};
 use super::record::LaneKey;
 use super::work::Parts;
 use crate::api::now;
@@ -44,12 +44,14 @@ async fn sweeps(parts: &Parts, cap: usize) {
         sleep(SWEEP).await;
         parts.metrics.kept(parts.ledger.kept());
         if !acts(parts) {
+            parts.metrics.overdue(0);
             continue;
         }
         failing.retain(|_, until| *until > Instant::now());
-        let surplus = surplus(parts, cap, most, &failing);
-        most = if surplus.len() >= most { (most * 2).min(MANY) } else { (most / 2).max(FEW) };
-        take_away(parts, surplus, most, &mut failing).await;
+        let Overdue { goes, count } = overdue(parts, cap, most, &failing);
+        parts.metrics.overdue(count);
+        most = if goes.len() >= most { (most * 2).min(MANY) } else { (most / 2).max(FEW) };
+        take_away(parts, goes, most, &mut failing).await;
     }
 }
 
@@ -59,26 +61,26 @@ fn acts(parts: &Parts) -> bool {
     turn.is_some() && parts.directory.turn() == turn && parts.lease.may(CALL)
 }
 
-fn surplus(parts: &Parts, cap: usize, most: usize, failing: &Failing) -> Vec<Surplus> {
+fn overdue(parts: &Parts, cap: usize, most: usize, failing: &Failing) -> Overdue {
     let (directory, cursors) = (&parts.directory, parts.directory.cursors());
     let is_known = directory.source().unknown.is_none();
     let rules = |lane: &LaneKey| {
         let notification = directory.of_lane(lane);
         let home = notification.as_ref().map_or(&lane.namespace, |notification| &notification.home);
-        // One that fails is as good as not known: it would only take the place of others.
-        let is_known = is_known && directory.is_watched(&lane.namespace) && !failing.contains_key(home);
+        let is_known = is_known && directory.is_watched(&lane.namespace);
+        let resting = failing.contains_key(home);
         // Of a notification that is gone, what is built in holds.
         let retain = notification.as_ref().map(|notification| notification.delivery.retain).unwrap_or_default();
-        Rules { retain, cursor: if is_known { persisted(&cursors, lane) } else { Persisted::Unknown } }
+        Rules { retain, cursor: if is_known { persisted(&cursors, lane) } else { Persisted::Unknown }, resting }
     };
-    parts.ledger.surplus(rules, cap, most, now())
+    parts.ledger.overdue(rules, cap, most, now())
 }
 
-fn persisted(cursors: &HashMap<String, Arc<Cursors>>, lane: &LaneKey) -> Persisted {
+fn persisted<'a>(cursors: &'a HashMap<String, Arc<Cursors>>, lane: &LaneKey) -> Persisted<'a> {
     match cursors.get(&lane.pipeline).map(AsRef::as_ref) {
         None => Persisted::Gone,
         Some(None) => Persisted::Unknown,
-        Some(Some(cursors)) => cursors.get(&lane.notification).map_or(Persisted::Gone, |serial| Persisted::At(*serial)),
+        Some(Some(cursors)) => cursors.get(&lane.notification).map_or(Persisted::Gone, Persisted::At),
     }
 }
 

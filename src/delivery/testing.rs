@@ -22,6 +22,8 @@ pub(crate) fn spec(serial: i64) -> DeliverySpec {
         from: crate::api::State::default(),
         to: crate::api::State::default(),
         coalesced: false,
+        due: None,
+        error: None,
     }
 }
 

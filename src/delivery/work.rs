@@ -20,13 +20,14 @@ use super::ledger::Ledger;
 use super::pool::Heard;
 use super::record::Record;
 use super::request::build;
+use super::traced::Call;
 use super::{directory, redeliver, schedule};
 use crate::api::{DeliveryStatus, now};
 use crate::config::{self, EffectiveNotification, Retry, Sending};
 use crate::gate::Gate;
 use crate::lease::Lease;
 use crate::send::{self, Attempt, AttemptResult, Outgoing, Sender};
-use crate::telemetry::{Metrics, chain};
+use crate::telemetry::{Metrics, Tracer, chain};
 
 /// The longest pause between two tries of a write.
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);
@@ -54,6 +55,8 @@ pub struct Parts {
     pub cluster_name: String,
     /// What is counted.
     pub metrics: Metrics,
+    /// What is traced.
+    pub tracer: Tracer,
     /// Bounds the writes of outcomes that are under way.
     pub outcomes: Gate,
     /// Bounds the writes of attempts that failed and come again: nobody waits for those, and the timeouts of a receiver that hangs
@@ -155,6 +158,9 @@ pub async fn attempt(
     failures: u32,
     until: Duration,
 ) -> (Decided, Heard) {
+    if record.refusal().is_some() {
+        return (refuse(record), Heard::Nothing);
+    }
     let blocked = |record: Record, reason, message: &str| {
         let retry = Some(&notification.delivery.retry);
         let decision = decide::blocked(&record.status, reason, message, retry, record.since(), failures, at());
@@ -164,7 +170,7 @@ pub async fn attempt(
         Ok(how) => how,
         Err(problem) => return blocked(record, problem.reason(), &problem.to_string()),
     };
-    let outgoing = match build(&record, how, &facts, until) {
+    let mut outgoing = match build(&record, how, &facts, until) {
         Ok(outgoing) => outgoing,
         Err(error) => return blocked(record, "TemplateInvalid", &error.to_string()),
     };
@@ -177,8 +183,13 @@ pub async fn attempt(
         let status = worked.record.status.clone();
         return (Decided { record: worked.record, status, after: worked.after }, Heard::Answer);
     }
+    let call = Call::begin(&parts.tracer, &record, &outgoing, fastrand::u64(..));
+    outgoing.trace_parent = call.as_ref().and_then(Call::header);
     let attempt = send_apart(&parts, outgoing).await;
     observe(&parts, &record, &attempt);
+    if let Some(span) = call.and_then(|call| call.end(&attempt)) {
+        parts.tracer.take(span);
+    }
     let before = record.not_found;
     record.not_found = if attempt.result.status() == Some(404) { before.saturating_add(1) } else { 0 };
     let retry = &notification.delivery.retry;
@@ -219,6 +230,12 @@ fn heard(result: &AttemptResult, after: After) -> Heard {
 /// Decides about a delivery that must wait.
 pub fn wait(record: Record, reason: &str, message: &str, until: Option<&Retry>, failures: u32) -> Decided {
     let decision = decide::blocked(&record.status, reason, message, until, record.since(), failures, at());
+    Decided::new(record, decision)
+}
+
+/// Parks a delivery that was recorded with an error.
+pub fn refuse(record: Record) -> Decided {
+    let decision = decide::refused(&record.status, record.refusal().unwrap_or_default(), now());
     Decided::new(record, decision)
 }
 

@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 
 use crate::api::delivery::{GLOBAL, is_same_notification};
-use crate::api::pipeline::{Cursor, Dispatched, InTrouble, LastSent};
+use crate::api::pipeline::{Armed, Cursor, Dispatched, InTrouble, LastSent};
 use crate::api::{ChangeLog, Time};
 
 /// The dispatcher's part of a pipeline's status, as it is to be.
@@ -15,6 +15,8 @@ use crate::api::{ChangeLog, Time};
 pub struct Position {
     /// By notification.
     pub cursors: BTreeMap<String, Cursor>,
+    /// By notification: the clocks that run.
+    pub armed: BTreeMap<String, Vec<Armed>>,
     /// By subject.
     pub last_sent: BTreeMap<String, Time>,
     /// What cannot be sent as things are.
@@ -23,7 +25,12 @@ pub struct Position {
 
 impl From<&Dispatched> for Position {
     fn from(dispatched: &Dispatched) -> Self {
+        let mut armed: BTreeMap<String, Vec<Armed>> = BTreeMap::new();
+        for clock in &dispatched.armed {
+            armed.entry(clock.notification.clone()).or_default().push(clock.clone());
+        }
         Self {
+            armed,
             cursors: dispatched.cursors.iter().map(|c| (c.notification.clone(), c.clone())).collect(),
             last_sent: dispatched.last_sent.iter().map(|l| (l.subject.clone(), l.time)).collect(),
             troubles: dispatched.notifications.clone(),
@@ -38,7 +45,26 @@ impl From<&Position> for Dispatched {
             cursors: position.cursors.values().cloned().collect(),
             last_sent: sent.map(|(s, t)| LastSent { subject: s.clone(), time: *t }).collect(),
             notifications: position.troubles.clone(),
+            armed: position.armed.values().flatten().cloned().collect(),
         }
+    }
+}
+
+impl Position {
+    /// Takes over other cursors. The clocks of a notification go with its cursor.
+    pub fn put_cursors(&mut self, cursors: BTreeMap<String, Cursor>) {
+        let old = std::mem::replace(&mut self.cursors, cursors);
+        let goes_on = |name: &String| {
+            let (old, new) = (old.get(name), self.cursors.get(name));
+            old.zip(new).is_some_and(|(old, new)| is_same_notification(&old.uid, &new.uid))
+        };
+        self.armed.retain(|name, _| goes_on(name));
+    }
+
+    /// How many clocks run, of all notifications.
+    #[must_use]
+    pub fn clocks(&self) -> usize {
+        self.armed.values().map(Vec::len).sum()
     }
 }
 
@@ -53,6 +79,17 @@ pub struct Applying<'a> {
     pub own: bool,
 }
 
+/// Whether the dispatcher has seen a pipeline before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sight {
+    /// Its status says so.
+    Recorded,
+    /// In this turn, and its status does not say so yet.
+    Noted,
+    /// Never.
+    First,
+}
+
 /// What is to be done about the cursors before anything is derived.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Plan {
@@ -64,17 +101,19 @@ pub struct Plan {
     pub suspects: Vec<String>,
 }
 
-/// Plans the cursors of one pipeline. `never_seen`: its status has no `dispatched` yet. `unknown`: the global configuration is, so
+/// Plans the cursors of one pipeline. While nothing has happened in its log, that it was seen need not be recorded: its first
+/// serial is its present one, so a cursor begins at the same whoever has seen it. `unknown`: the global configuration is, so
 /// that what it had a part in is left as it is.
 #[must_use]
 pub fn plan(
     cursors: &BTreeMap<String, Cursor>,
-    never_seen: bool,
+    sight: Sight,
     unknown: bool,
     log: &ChangeLog,
     notifications: &BTreeMap<String, Applying<'_>>,
 ) -> Plan {
-    let mut plan = Plan { cursors: cursors.clone(), fresh: never_seen, suspects: Vec::new() };
+    let mut plan =
+        Plan { cursors: cursors.clone(), fresh: sight != Sight::Recorded && log.serial > log.first, suspects: Vec::new() };
     for (name, cursor) in cursors.iter().filter(|(_, cursor)| !unknown || cursor.uid != GLOBAL) {
         match notifications.get(name) {
             None => plan.suspects.push(name.clone()),
@@ -86,7 +125,7 @@ pub fn plan(
             }
             Some(Applying { uid, own: true, .. }) if cursor.uid != *uid => plan.suspects.push(name.clone()),
             Some(Applying { uid, .. }) if cursor.uid != *uid => {
-                plan.cursors.insert(name.clone(), begin(name, uid, never_seen, log));
+                plan.cursors.insert(name.clone(), begin(name, uid, sight, log));
                 plan.fresh = true;
             }
             Some(_) => {}
@@ -94,7 +133,7 @@ pub fn plan(
     }
     for (name, Applying { uid, applies, .. }) in notifications {
         if *applies && !plan.cursors.contains_key(name) {
-            plan.cursors.insert(name.clone(), begin(name, uid, never_seen, log));
+            plan.cursors.insert(name.clone(), begin(name, uid, sight, log));
             plan.fresh = true;
         }
     }
@@ -102,8 +141,8 @@ pub fn plan(
 }
 
 /// The cursor of a notification that is new to a pipeline.
-pub(super) fn begin(name: &str, uid: &str, never_seen: bool, log: &ChangeLog) -> Cursor {
-    let serial = if never_seen { log.first } else { log.serial };
+pub(super) fn begin(name: &str, uid: &str, sight: Sight, log: &ChangeLog) -> Cursor {
+    let serial = if sight == Sight::First { log.first } else { log.serial };
     Cursor { notification: name.to_owned(), serial, uid: uid.to_owned() }
 }
 
@@ -127,50 +166,56 @@ mod tests {
         list.iter().map(|(n, uid, applies)| ((*n).to_owned(), applying(uid, *applies))).collect()
     }
 
+    /// Holds a plan against its cursors, whether any is fresh, and the suspects.
+    fn holds(what: &str, plan: Plan, cursors: &[(&str, &str, i64)], fresh: bool, suspects: &[&str]) {
+        let expected: BTreeMap<_, _> = cursors.iter().map(|(name, uid, serial)| cursor(name, uid, *serial)).collect();
+        assert_eq!(plan.cursors, expected, "{what}");
+        assert_eq!((plan.fresh, plan.suspects), (fresh, suspects.iter().map(|name| (*name).to_owned()).collect()), "{what}");
+    }
+
     #[test]
-    fn where_cursors_begin_and_end() {
+    fn where_cursors_begin() {
+        let (one, own) = (there(&[("a", "1", true)]), there(&[("a", OWN, true)]));
+        for (what, sight, notifications, expected) in [
+            ("first sight begins at the log's first", Sight::First, &one, &[("a", "1", 100)][..]),
+            ("first sight without notifications is kept too", Sight::First, &there(&[]), &[]),
+            ("and what was noted, as soon as something has happened", Sight::Noted, &there(&[]), &[]),
+            ("noted, so a new one begins now", Sight::Noted, &one, &[("a", "1", 107)]),
+            ("a new one begins now", Sight::Recorded, &one, &[("a", "1", 107)]),
+            ("the pipeline's own begins now", Sight::Recorded, &own, &[("a", OWN, 107)]),
+        ] {
+            let plan = plan(&BTreeMap::new(), sight, false, &log(), notifications);
+            holds(what, plan, expected, true, &[]);
+        }
+    }
+
+    #[test]
+    fn how_cursors_go_on_and_end() {
         let old = BTreeMap::from([cursor("a", "1", 103)]);
-        let none = BTreeMap::new();
-        // what, cursors, never seen, notifications, expected cursors, fresh, suspects
-        let table = [
-            (
-                "first sight begins at the log's first",
-                &none,
-                true,
-                there(&[("a", "1", true)]),
-                vec![cursor("a", "1", 100)],
-                true,
-                vec![],
-            ),
-            ("first sight without notifications is kept too", &none, true, there(&[]), vec![], true, vec![]),
-            ("a new one begins now", &none, false, there(&[("a", "1", true)]), vec![cursor("a", "1", 107)], true, vec![]),
-            ("a known one goes on", &old, false, there(&[("a", "1", true)]), vec![cursor("a", "1", 103)], false, vec![]),
-            ("made again: begins now", &old, false, there(&[("a", "2", true)]), vec![cursor("a", "2", 107)], true, vec![]),
+        for (what, notifications, expected, fresh, suspects) in [
+            ("a known one goes on", there(&[("a", "1", true)]), &[("a", "1", 103)][..], false, &[][..]),
+            ("made again: begins now", there(&[("a", "2", true)]), &[("a", "2", 107)], true, &[]),
             (
                 "the Notification beneath is absent: only suspected",
-                &old,
-                false,
                 there(&[("a", OWN, true)]),
-                vec![cursor("a", "1", 103)],
+                &[("a", "1", 103)],
                 false,
-                vec!["a".to_owned()],
+                &["a"],
             ),
-            (
-                "the pipeline's own begins now",
-                &none,
-                false,
-                there(&[("a", OWN, true)]),
-                vec![cursor("a", OWN, 107)],
-                true,
-                vec![],
-            ),
-            ("no longer selected: dropped", &old, false, there(&[("a", "1", false)]), vec![], false, vec![]),
-            ("absent: only suspected", &old, false, there(&[]), vec![cursor("a", "1", 103)], false, vec!["a".to_owned()]),
-        ];
-        for (what, cursors, never_seen, notifications, expected, fresh, suspects) in table {
-            let plan = plan(cursors, never_seen, false, &log(), &notifications);
-            assert_eq!(plan.cursors.into_iter().collect::<Vec<_>>(), expected, "{what}");
-            assert_eq!((plan.fresh, plan.suspects), (fresh, suspects), "{what}");
+            ("no longer selected: dropped", there(&[("a", "1", false)]), &[], false, &[]),
+            ("absent: only suspected", there(&[]), &[("a", "1", 103)], false, &["a"]),
+        ] {
+            holds(what, plan(&old, Sight::Recorded, false, &log(), &notifications), expected, fresh, suspects);
+        }
+    }
+
+    #[test]
+    fn that_a_pipeline_was_seen_is_recorded_once_something_has_happened_or_a_cursor_begins() {
+        let still = ChangeLog { serial: 100, ..log() };
+        for sight in [Sight::First, Sight::Noted] {
+            assert_eq!(plan(&BTreeMap::new(), sight, false, &still, &there(&[])), Plan::default());
+            let begun = plan(&BTreeMap::new(), sight, false, &still, &there(&[("a", "1", true)]));
+            assert_eq!((begun.cursors, begun.fresh), (BTreeMap::from([cursor("a", "1", 100)]), true));
         }
     }
 
@@ -183,25 +228,42 @@ mod tests {
             ("no longer: the Notification goes on", &everywhere, "1"),
             ("the pipeline's own goes on", &everywhere, OWN),
         ] {
-            let plan = plan(before, false, false, &log(), &there(&[("a", uid, true)]));
+            let plan = plan(before, Sight::Recorded, false, &log(), &there(&[("a", uid, true)]));
             assert_eq!(plan.cursors, BTreeMap::from([cursor("a", uid, 103)]), "{what}");
             assert!(!plan.fresh && plan.suspects.is_empty(), "{what}");
         }
-        let gone = plan(&everywhere, false, false, &log(), &there(&[]));
+        let gone = plan(&everywhere, Sight::Recorded, false, &log(), &there(&[]));
         assert_eq!((gone.cursors, gone.fresh, gone.suspects), (everywhere, false, vec!["a".to_owned()]));
     }
 
     #[test]
     fn while_the_global_configuration_is_unknown_nothing_of_it_is_gone() {
         let cursors = BTreeMap::from([cursor("a", GLOBAL, 103), cursor("b", GLOBAL, 103), cursor("c", "1", 103)]);
-        let plan = plan(&cursors, false, true, &log(), &there(&[("b", "1", true)]));
+        let plan = plan(&cursors, Sight::Recorded, true, &log(), &there(&[("b", "1", true)]));
         assert_eq!((plan.cursors, plan.fresh, plan.suspects), (cursors, false, vec!["c".to_owned()]));
+    }
+
+    #[test]
+    fn clocks_go_with_the_cursor() {
+        let cursors = BTreeMap::from([cursor("a", "1", 103), cursor("b", "1", 103), cursor("c", "1", 103)]);
+        let mut position = Position { cursors, ..Position::default() };
+        let armed = ["a", "b", "c"].map(|name| (name.to_owned(), vec![clock(name)]));
+        position.armed = armed.into();
+        assert_eq!(position.clocks(), 3);
+        position.put_cursors(BTreeMap::from([cursor("a", "1", 105), cursor("b", "2", 105)]));
+        assert_eq!(position.armed.into_keys().collect::<Vec<_>>(), ["a"], "that of another and of none are gone");
+    }
+
+    fn clock(notification: &str) -> Armed {
+        let (subject, type_) = ("target/x".to_owned(), crate::api::TransitionType::Failed);
+        Armed { notification: notification.to_owned(), subject, serial: 102, type_, due: Time::UNIX_EPOCH }
     }
 
     #[test]
     fn positions_survive_the_way_through_the_api() {
         let position = Position {
             cursors: BTreeMap::from([cursor("a", "1", 103)]),
+            armed: BTreeMap::from([("a".to_owned(), vec![clock("a")])]),
             last_sent: BTreeMap::from([("target/x".to_owned(), Time::UNIX_EPOCH)]),
             troubles: vec![InTrouble { name: "a".to_owned(), ..InTrouble::default() }],
         };

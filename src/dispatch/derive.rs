@@ -1,16 +1,22 @@
 //! From changes to deliveries. Pure.
+//!
+//! In: the log, a cursor, the clocks that run, what the notification wants of each subject, and now. Out: deliveries by lane, in
+//! order, the clocks that go on, and how far that goes.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
+use super::clocks::{self, Clock, Clocks};
 use super::standing::Taken;
-use crate::api::delivery::{AppObject, PipelineRef, Subject, SubjectKind, SubjectTarget};
+use super::subjects::Subjects;
+use crate::api::delivery::{PipelineRef, SubjectKind};
 use crate::api::notification::Ordering;
-use crate::api::pipeline::Cursor;
-use crate::api::target::TargetInfo;
-use crate::api::{Change, ChangeLog, DeliverySpec, Time};
-use crate::delivery::record::PIPELINE_LANE;
-use crate::trigger::{Triggers, transition};
+use crate::api::pipeline::{Armed, Cursor};
+use crate::api::{Change, ChangeLog, DeliverySpec, Time, TransitionType};
+use crate::delivery::lane::Place;
+use crate::delivery::record::{PIPELINE_LANE, webhook_id};
+use crate::render::{Data, Texts};
+use crate::trigger::{Triggers, Wanted, kind, transitions};
 
 /// What a notification wants of one subject.
 #[derive(Clone, Copy, Debug)]
@@ -23,52 +29,211 @@ pub enum Wants<'a> {
     These(&'a Triggers, Ordering),
 }
 
-/// The deliveries that the changes above a cursor mean to its notification.
+/// The pipeline whose log it is.
+#[derive(Clone, Copy, Debug)]
+pub struct Of<'a> {
+    /// As deliveries name it.
+    pub pipeline: &'a PipelineRef,
+    /// Its labels.
+    pub labels: &'a Texts,
+    /// Its annotations.
+    pub annotations: &'a Texts,
+    /// Its subjects.
+    pub subjects: &'a Subjects,
+    /// By subject: the serial of the log when its state was last replaced without a word. No clock outlives that.
+    pub based: &'a HashMap<String, i64>,
+    /// Its log.
+    pub log: &'a ChangeLog,
+}
+
+impl Of<'_> {
+    fn based(&self, subject: &str) -> i64 {
+        self.based.get(subject).copied().unwrap_or_default()
+    }
+}
+
+/// How far a notification was taken.
+#[derive(Clone, Copy, Debug)]
+pub struct Reached<'a> {
+    /// All changes up to it were.
+    pub cursor: &'a Cursor,
+    /// Subjects that were taken further.
+    pub taken: &'a Taken,
+    /// The clocks that run.
+    pub armed: &'a [Armed],
+    /// How many may.
+    pub room: usize,
+}
+
+/// What the changes above a cursor mean to its notification.
 #[derive(Debug, Default)]
 pub struct Derived {
     /// One list for each lane, in order.
     pub lanes: Vec<Vec<DeliverySpec>>,
     /// By subject of which it is not clear what is wanted: the serial of its first change.
     pub unclear: BTreeMap<String, i64>,
+    /// The clocks that go on.
+    pub armed: Vec<Armed>,
+    /// How many were due.
+    pub fired: usize,
+    /// There is no room for the clocks of the change behind `reached`.
+    pub full: bool,
+    /// All changes up to this one were gone through.
+    pub reached: i64,
+    /// How long until a clock may be due.
+    pub next: Option<Duration>,
 }
 
-/// Derives them. `taken`: subjects that were taken further than the cursor.
+impl Derived {
+    /// How many clocks go on if nothing of it can be recorded.
+    #[must_use]
+    pub fn clocks(&self) -> usize {
+        self.armed.len() + self.fired
+    }
+}
+
+/// Derives it.
 #[must_use]
-pub fn derive<'a>(
-    cursor: &Cursor,
-    taken: &Taken,
-    wants: impl Fn(&str) -> Wants<'a>,
-    log: &ChangeLog,
-    pipeline: &PipelineRef,
-    targets: &BTreeMap<String, TargetInfo>,
-) -> Derived {
-    let mut lanes: BTreeMap<&str, Vec<DeliverySpec>> = BTreeMap::new();
-    let mut unclear = BTreeMap::new();
-    let above = |c: &&Change| c.serial > taken.get(&c.subject).copied().unwrap_or(cursor.serial).max(cursor.serial);
-    for change in log.changes.iter().filter(above) {
-        let (triggers, ordering) = match wants(&change.subject) {
-            Wants::Nothing => continue,
+pub fn derive<'w>(of: &Of<'_>, from: &Reached<'_>, wants: impl Fn(&str) -> Wants<'w>, now: Time) -> Derived {
+    let mut pass = Pass {
+        of,
+        cursor: from.cursor,
+        now,
+        clocks: Clocks::new(of.log, now),
+        lanes: BTreeMap::new(),
+        derived: Derived { reached: of.log.serial, ..Derived::default() },
+    };
+    let position = |subject: &str| from.taken.get(subject).copied().unwrap_or_default().max(from.cursor.serial);
+    for armed in from.armed.iter().filter(|armed| armed.serial <= position(&armed.subject)) {
+        pass.resume(armed, wants(&armed.subject));
+    }
+    for change in of.log.changes.iter().filter(|change| change.serial > from.cursor.serial) {
+        // One that was taken before still tells the place of a clock that could not be recorded then.
+        let is_news = change.serial > position(&change.subject);
+        if !pass.come_to(change) || (is_news && !pass.take(change, wants(&change.subject), from.room)) {
+            pass.derived.reached = change.serial - 1;
+            break;
+        }
+    }
+    pass.end()
+}
+
+/// On the way through the log.
+struct Pass<'p, 'a> {
+    of: &'p Of<'a>,
+    cursor: &'p Cursor,
+    now: Time,
+    clocks: Clocks<'a>,
+    lanes: BTreeMap<String, Vec<DeliverySpec>>,
+    derived: Derived,
+}
+
+impl<'a> Pass<'_, 'a> {
+    /// A clock that ran before: what it waits for is computed again, for triggers may have been edited.
+    fn resume(&mut self, armed: &Armed, wants: Wants<'_>) {
+        let (triggers, ordering) = match wants {
+            Wants::Nothing => return,
+            Wants::Unclear => return self.derived.armed.push(armed.clone()),
+            Wants::These(triggers, ordering) => (triggers, ordering),
+        };
+        let changes = &self.of.log.changes;
+        let found = changes.binary_search_by_key(&armed.serial, |change| change.serial).ok();
+        let change = found.and_then(|at| changes.get(at)).filter(|change| change.subject == armed.subject);
+        let Some(change) = change.filter(|change| transitions(change).any(|type_| type_ == armed.type_)) else { return };
+        if let Some(wanted) = self.ask(change, armed.type_, triggers) {
+            let hold = wanted.hold;
+            let clock = self.clock(change, armed.type_, wanted, ordering);
+            let clock = Clock { rings: clocks::rings(change.time, hold, self.now, Some(armed.due)), ..clock };
+            if self.runs(&clock) {
+                self.clocks.arm(clock);
+            }
+        }
+    }
+
+    /// Clocks that are due before a change, and those that it ends; `false`: it must wait.
+    fn come_to(&mut self, change: &Change) -> bool {
+        let (due, held) = self.clocks.before(change);
+        for clock in due {
+            self.fire(clock, change.serial - 1);
+        }
+        if !held {
+            self.clocks.pass(change);
+        }
+        !held
+    }
+
+    /// What one change means; `false`: there is no room for that.
+    fn take(&mut self, change: &'a Change, wants: Wants<'_>, room: usize) -> bool {
+        let (triggers, ordering) = match wants {
+            Wants::Nothing => return true,
             Wants::Unclear => {
-                unclear.entry(change.subject.clone()).or_insert(change.serial);
-                continue;
+                self.derived.unclear.entry(change.subject.clone()).or_insert(change.serial);
+                return true;
             }
             Wants::These(triggers, ordering) => (triggers, ordering),
         };
-        let Some(type_) = transition(change) else { continue };
-        let subject = subject(&change.subject, targets);
-        if !triggers.wants(type_, &subject.environment) {
-            continue;
+        let ask = |type_| Some((type_, self.ask(change, type_, triggers)?));
+        let wanted = transitions(change).filter_map(ask);
+        let (later, at_once): (Vec<_>, Vec<_>) = wanted.partition(|(_, wanted)| wanted.hold.is_some());
+        let clocks = later.into_iter().map(|(type_, wanted)| self.clock(change, type_, wanted, ordering));
+        let clocks: Vec<_> = clocks.filter(|clock| self.runs(clock)).collect();
+        // What is due goes on if it cannot be recorded.
+        let running = self.clocks.count() + self.derived.clocks();
+        if !clocks.is_empty() && running + clocks.len() > room {
+            self.derived.full = true;
+            return false;
         }
-        let lane = match ordering {
-            Ordering::Target => change.subject.as_str(),
-            Ordering::Pipeline => PIPELINE_LANE,
+        for clock in clocks {
+            self.clocks.arm(clock);
+        }
+        for (type_, wanted) in at_once {
+            self.push(DeliverySpec { error: wanted.error, ..self.spec(change, type_, ordering) });
+        }
+        true
+    }
+
+    /// What is wanted of one transition.
+    fn ask(&self, change: &Change, type_: TransitionType, triggers: &Triggers) -> Option<Wanted> {
+        if !triggers.mention(type_) {
+            return None;
+        }
+        let Of { pipeline, labels, annotations, subjects, .. } = self.of;
+        let data = || {
+            let spec = self.spec(change, type_, Ordering::default());
+            Data::new(&webhook_id(&spec), &spec, labels, annotations, &pipeline.namespace)
         };
-        lanes.entry(lane).or_default().push(DeliverySpec {
-            notification: cursor.notification.clone(),
-            notification_uid: cursor.uid.clone(),
-            pipeline_ref: pipeline.clone(),
-            subject,
-            lane: lane.to_owned(),
+        triggers.ask(type_, &subjects.get(&change.subject).places, data)
+    }
+
+    fn clock(&self, change: &'a Change, type_: TransitionType, wanted: Wanted, ordering: Ordering) -> Clock<'a> {
+        let due = clocks::due(change.time, wanted.hold);
+        let rings = clocks::rings(change.time, wanted.hold, self.now, None);
+        Clock { change, type_, due, rings, error: wanted.error, ordering }
+    }
+
+    /// Whether a clock can still be due: the others are not kept, so that they take nobody's place.
+    fn runs(&self, clock: &Clock<'_>) -> bool {
+        clock.change.serial > self.of.based(&clock.change.subject) && !self.clocks.is_ended(clock)
+    }
+
+    /// A clock is due behind the change of this serial.
+    fn fire(&mut self, clock: Clock<'_>, order: i64) {
+        self.derived.fired += 1;
+        let Clock { change, type_, rings, error, ordering, .. } = clock;
+        self.push(DeliverySpec { order, due: Some(rings), error, ..self.spec(change, type_, ordering) });
+    }
+
+    fn push(&mut self, spec: DeliverySpec) {
+        self.lanes.entry(spec.lane.clone()).or_default().push(spec);
+    }
+
+    fn spec(&self, change: &Change, type_: TransitionType, ordering: Ordering) -> DeliverySpec {
+        DeliverySpec {
+            notification: self.cursor.notification.clone(),
+            notification_uid: self.cursor.uid.clone(),
+            pipeline_ref: self.of.pipeline.clone(),
+            subject: self.of.subjects.get(&change.subject).subject.clone(),
+            lane: lane(&change.subject, ordering, self.of.pipeline),
             order: change.serial,
             serial: change.serial,
             type_,
@@ -76,35 +241,32 @@ pub fn derive<'a>(
             from: change.from.clone(),
             to: change.to.clone(),
             coalesced: change.coalesced,
-        });
+            due: None,
+            error: None,
+        }
     }
-    Derived { lanes: lanes.into_values().collect(), unclear }
+
+    fn end(mut self) -> Derived {
+        for clock in self.clocks.rest() {
+            self.fire(clock, self.derived.reached);
+        }
+        let mut derived = self.derived;
+        derived.armed.extend(self.clocks.armed(&self.cursor.notification));
+        let mut lanes: Vec<_> = self.lanes.into_values().collect();
+        // Clocks are gone through by the times of the log; in a lane they stand by when they rang.
+        for lane in &mut lanes {
+            lane.sort_by_key(|delivery| Place::from(delivery));
+        }
+        Derived { lanes, next: self.clocks.next(), ..derived }
+    }
 }
 
-/// The serial up to which a held cursor may go: changes older than `max_age` are passed. Gives the serial and how many were
-/// passed.
-#[must_use]
-pub fn too_old(log: &ChangeLog, after: i64, max_age: Duration, now: Time) -> (i64, usize) {
-    let old = |c: &&Change| Duration::try_from(now.duration_since(c.time)).is_ok_and(|age| age > max_age);
-    let passed: Vec<_> = log.changes.iter().filter(|c| c.serial > after).take_while(old).collect();
-    (passed.last().map_or(after, |c| c.serial), passed.len())
-}
-
-/// A subject out of its name in the log. A target that is no longer in the spec is told apart by its name alone.
-fn subject(name: &str, targets: &BTreeMap<String, TargetInfo>) -> Subject {
-    let short = name.strip_prefix("target/").unwrap_or(name);
-    if let Some(info) = targets.get(name) {
-        return info.as_subject();
-    }
-    let mut parts = short.splitn(4, '/').map(str::to_owned);
-    let (environment, cluster, namespace, app) =
-        (parts.next().unwrap_or_default(), parts.next().unwrap_or_default(), parts.next().unwrap_or_default(), parts.next());
-    let app = AppObject { name: app.unwrap_or_default(), ..AppObject::default() };
-    Subject {
-        kind: SubjectKind::Target,
-        name: short.to_owned(),
-        environment,
-        target: Some(SubjectTarget { namespace, cluster, app }),
+/// The lane of a subject. That of the pipeline itself is not the one in which everything stands with `ordering: Pipeline`.
+fn lane(subject: &str, ordering: Ordering, pipeline: &PipelineRef) -> String {
+    match ordering {
+        Ordering::Pipeline => PIPELINE_LANE.to_owned(),
+        Ordering::Target if kind(subject) == SubjectKind::Pipeline => format!("{PIPELINE_LANE}/{}", pipeline.name),
+        Ordering::Target => subject.to_owned(),
     }
 }
 
@@ -133,7 +295,15 @@ mod tests {
 
     fn triggers(environments: Option<&str>) -> Triggers {
         let environments = environments.map(|e| vec![e.to_owned()]);
-        Triggers::compile(&[Trigger { type_: TransitionType::Deployed, environments }]).unwrap()
+        Triggers::compile(&[Trigger { type_: TransitionType::Deployed, environments, ..Trigger::default() }]).unwrap()
+    }
+
+    fn run<'w>(cursor: &Cursor, taken: &Taken, wants: impl Fn(&str) -> Wants<'w>, subjects: &Subjects) -> Derived {
+        let (log, pipeline, none) = (log(), PipelineRef::default(), Texts::default());
+        let based = HashMap::new();
+        let of = Of { pipeline: &pipeline, labels: &none, annotations: &none, subjects, based: &based, log: &log };
+        let from = Reached { cursor, taken, armed: &[], room: clocks::MOST };
+        derive(&of, &from, wants, Time::from_second(1000).unwrap())
     }
 
     fn serials(lanes: &[Vec<DeliverySpec>]) -> Vec<Vec<i64>> {
@@ -142,11 +312,9 @@ mod tests {
 
     #[test]
     fn one_lane_for_each_subject_in_order() {
-        let none = BTreeMap::new();
-        let pipeline = PipelineRef::default();
         let all = triggers(None);
         let lanes = |t: &Triggers, ordering, after, taken: &Taken| {
-            derive(&cursor(after), taken, |_| Wants::These(t, ordering), &log(), &pipeline, &none).lanes
+            run(&cursor(after), taken, |_| Wants::These(t, ordering), &Subjects::default()).lanes
         };
         let of = |t: &Triggers, after| serials(&lanes(t, Ordering::Target, after, &Taken::new()));
         assert_eq!(of(&all, 10), [vec![11, 13], vec![12]]);
@@ -167,10 +335,10 @@ mod tests {
             "target/dev/c/a" => Wants::Unclear,
             _ => Wants::These(&all, Ordering::Target),
         };
-        let derived = derive(&cursor(10), &Taken::new(), wants, &log(), &PipelineRef::default(), &BTreeMap::new());
+        let derived = run(&cursor(10), &Taken::new(), wants, &Subjects::default());
         assert_eq!(serials(&derived.lanes), [vec![12]]);
         assert_eq!(derived.unclear, BTreeMap::from([("target/dev/c/a".to_owned(), 11)]));
-        let none = derive(&cursor(10), &Taken::new(), |_| Wants::Nothing, &log(), &PipelineRef::default(), &BTreeMap::new());
+        let none = run(&cursor(10), &Taken::new(), |_| Wants::Nothing, &Subjects::default());
         assert!(none.lanes.is_empty() && none.unclear.is_empty());
     }
 
@@ -178,18 +346,18 @@ mod tests {
     fn a_target_that_left_the_spec_is_still_named() {
         let all = triggers(None);
         let wants = |_: &str| Wants::These(&all, Ordering::Target);
-        let lanes = derive(&cursor(12), &Taken::new(), wants, &log(), &PipelineRef::default(), &BTreeMap::new()).lanes;
+        let lanes = run(&cursor(12), &Taken::new(), wants, &Subjects::default()).lanes;
         let subject = &lanes[0][0].subject;
         assert_eq!((subject.name.as_str(), subject.environment.as_str()), ("dev/c/a", "dev"));
         assert_eq!(subject.target.as_ref().unwrap().namespace, "a");
     }
 
     #[test]
-    fn held_cursors_pass_what_is_too_old() {
-        let at = |s| Time::from_second(s).unwrap();
-        let age = Duration::from_secs(10);
-        assert_eq!(too_old(&log(), 10, age, at(20)), (10, 0));
-        assert_eq!(too_old(&log(), 10, age, at(23)), (12, 2));
-        assert_eq!(too_old(&log(), 12, age, at(99)), (13, 1));
+    fn the_lane_of_the_pipeline_itself_is_its_own() {
+        let of = |subject, ordering| lane(subject, ordering, &PipelineRef { name: "shop".into(), ..PipelineRef::default() });
+        assert_eq!(of("pipeline", Ordering::Target), "pipeline/shop");
+        assert_eq!(of("environment/prod", Ordering::Target), "environment/prod");
+        assert_eq!(of("pipeline", Ordering::Pipeline), PIPELINE_LANE);
+        assert_eq!(of("target/a/b/c", Ordering::Pipeline), PIPELINE_LANE);
     }
 }

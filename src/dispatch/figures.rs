@@ -1,6 +1,7 @@
 //! The status of a Notification, computed from what is known. Pure.
 
-use crate::api::conditions::{ConditionStatus, DELIVERING, GLOBAL_CONFIG_VALID, READY, set};
+use super::refused::Refusal;
+use crate::api::conditions::{ConditionStatus, DELIVERING, GLOBAL_CONFIG_VALID, READY, get, set};
 use crate::api::delivery::is_same_notification;
 use crate::api::{NotificationStatus, Time};
 use crate::config::EffectiveNotification;
@@ -25,8 +26,10 @@ pub struct Known<'a> {
     pub not_ready: usize,
     /// What is wrong with its Secrets: reason, and words for people.
     pub missing: Option<(&'static str, &'a str)>,
+    /// A Secret of which there is no news yet, in words for people.
+    pub unread: Option<&'a str>,
     /// Why deliveries of a pipeline (by name) cannot be recorded.
-    pub refused: Option<(&'a str, &'a str)>,
+    pub refused: Option<(&'a str, &'a Refusal)>,
     /// What is wrong with the global configuration beneath it.
     pub global: Option<&'a str>,
 }
@@ -37,7 +40,7 @@ pub fn status(old: &NotificationStatus, known: &Known<'_>, now: Time) -> Notific
     let mut new = old.clone();
     new.observed_generation = known.generation;
     new.pipelines = count(known.pipelines.len());
-    new.targets = count(known.pipelines.iter().map(|p| p.subjects.len()).sum());
+    new.targets = count(known.pipelines.iter().map(|p| p.targets().count()).sum());
     new.targets_not_ready = count(known.not_ready);
     let figures = known.figures;
     (new.pending, new.delivered, new.parked) = (figures.pending, figures.delivered, figures.parked);
@@ -46,8 +49,8 @@ pub fn status(old: &NotificationStatus, known: &Known<'_>, now: Time) -> Notific
         new.last_error.clone_from(&figures.last_error);
     }
     new.last_sent_time = old.last_sent_time.max(figures.last_sent);
-    let (ready, reason, message) = readiness(known);
-    set(&mut new.conditions, READY, ready, reason, &message, known.generation, now);
+    let (ready, reason, message) = readiness(known, old);
+    set(&mut new.conditions, READY, ready, &reason, &message, known.generation, now);
     let (delivering, reason, message) = delivering(known, new.last_sent_time);
     set(&mut new.conditions, DELIVERING, delivering, &reason, &message, known.generation, now);
     match known.global {
@@ -60,35 +63,43 @@ pub fn status(old: &NotificationStatus, known: &Known<'_>, now: Time) -> Notific
     new
 }
 
-type Verdict<R> = (ConditionStatus, R, String);
+type Verdict = (ConditionStatus, String, String);
 
-fn readiness(known: &Known<'_>) -> Verdict<&'static str> {
+fn readiness(known: &Known<'_>, old: &NotificationStatus) -> Verdict {
     let problem = known.effective.intake.as_ref().err().or(known.effective.sending.as_ref().err());
     if let Some(problem) = problem.filter(|_| known.stands) {
-        return (ConditionStatus::False, problem.reason(), problem.to_string());
+        return (ConditionStatus::False, problem.reason().to_owned(), problem.to_string());
     }
     if let Some((reason, missing)) = known.missing.filter(|_| known.stands) {
-        return (ConditionStatus::False, reason, missing.to_owned());
+        return (ConditionStatus::False, reason.to_owned(), missing.to_owned());
     }
     // From the moment it says Ready, every later change is reported: so first all cursors must be kept.
     let same = |uid: &String| is_same_notification(uid, &known.effective.uid);
     let begun = |p: &PipelineFacts| !p.logged || p.cursors.get(known.name).is_some_and(same);
     if let Some(waiting) = known.pipelines.iter().find(|p| !begun(p)) {
         let message = format!("the cursor of pipeline {} is not persisted yet", waiting.name);
-        return (ConditionStatus::Unknown, "Initializing", message);
+        return (ConditionStatus::Unknown, "Initializing".to_owned(), message);
+    }
+    if let Some(unread) = known.unread.filter(|_| known.stands) {
+        // After a restart what was said stands until there is news: nobody is told that nothing has changed.
+        let said = get(&old.conditions, READY).filter(|c| c.observed_generation == known.generation);
+        return said.map_or_else(
+            || (ConditionStatus::Unknown, "Initializing".to_owned(), unread.to_owned()),
+            |c| (c.status, c.reason.clone(), c.message.clone()),
+        );
     }
     let message = "valid, all references resolve, and later changes are reported".to_owned();
-    (ConditionStatus::True, "Configured", message)
+    (ConditionStatus::True, "Configured".to_owned(), message)
 }
 
-fn delivering(known: &Known<'_>, last_sent: Option<Time>) -> Verdict<String> {
+fn delivering(known: &Known<'_>, last_sent: Option<Time>) -> Verdict {
     if known.effective.suspend {
         let message = "spec.suspend is true: deliveries are recorded and held".to_owned();
         return (ConditionStatus::False, "Suspended".to_owned(), message);
     }
-    if let Some((pipeline, detail)) = known.refused {
-        let message = format!("deliveries of pipeline {pipeline} cannot be recorded: {detail}");
-        return (ConditionStatus::False, "RecordRefused".to_owned(), message);
+    if let Some((pipeline, refusal)) = known.refused {
+        let message = format!("deliveries of pipeline {pipeline} cannot be recorded: {}", refusal.detail);
+        return (ConditionStatus::False, refusal.reason.as_str().to_owned(), message);
     }
     let troubles = &known.figures.troubles;
     let Some((_, first)) = troubles.first_key_value() else {
@@ -122,15 +133,19 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::api::conditions::get;
     use crate::delivery::ledger::Trouble;
     use crate::delivery::record::LaneKey;
     use crate::delivery::testing::notification;
+    use crate::dispatch::refused::Reason;
 
     fn facts(cursor: Option<&str>, logged: bool) -> Arc<PipelineFacts> {
         let cursors = cursor.map(|uid| ("deploys".to_owned(), uid.to_owned())).into_iter().collect();
         let subjects = HashMap::from([("target/a".to_owned(), Some(0)), ("target/b".to_owned(), Some(0))]);
         Arc::new(PipelineFacts { name: "p".into(), cursors, subjects, logged, ..PipelineFacts::default() })
+    }
+
+    fn refusal(reason: Reason) -> Refusal {
+        Refusal { reason, refused: true, detail: "quota".into() }
     }
 
     fn troubled() -> Figures {
@@ -146,6 +161,7 @@ mod tests {
         suspended.suspend = true;
         let fine = Figures::default();
         let stuck = troubled();
+        let (refused, crowded) = (refusal(Reason::RecordRefused), refusal(Reason::TooManyClocks));
         let base = |pipelines| Known {
             name: "deploys",
             generation: Some(1),
@@ -155,6 +171,7 @@ mod tests {
             stands: true,
             not_ready: 0,
             missing: None,
+            unread: None,
             refused: None,
             global: None,
         };
@@ -169,7 +186,9 @@ mod tests {
             (base(&none), "Initializing", "Delivering"),
             (base(&other), "Initializing", "Delivering"),
             (Known { missing: Some(("SecretMissing", "secret x")), ..base(&ours) }, "SecretMissing", "Delivering"),
-            (Known { refused: Some(("p", "quota")), ..base(&ours) }, "Configured", "RecordRefused"),
+            (Known { unread: Some("secret x"), ..base(&ours) }, "Initializing", "Delivering"),
+            (Known { refused: Some(("p", &refused)), ..base(&ours) }, "Configured", "RecordRefused"),
+            (Known { refused: Some(("p", &crowded)), ..base(&ours) }, "Configured", "TooManyClocks"),
             (Known { missing: Some(("SecretMissing", "x")), stands: false, ..base(&ours) }, "Configured", "Delivering"),
             (Known { figures: &stuck, ..base(&ours) }, "Configured", "ReceiverError"),
             (Known { effective: &suspended, ..base(&ours) }, "Configured", "Suspended"),
@@ -179,6 +198,31 @@ mod tests {
             let reason = |t| get(&status.conditions, t).unwrap().reason.clone();
             assert_eq!((reason(READY).as_str(), reason(DELIVERING).as_str()), (ready, delivering));
         }
+    }
+
+    #[test]
+    fn while_a_secret_is_not_read_what_was_said_of_this_generation_stands() {
+        let effective = notification("n1");
+        let fine = Figures::default();
+        let known = |unread, generation| Known {
+            name: "deploys",
+            generation: Some(generation),
+            effective: &effective,
+            figures: &fine,
+            pipelines: &[],
+            stands: true,
+            not_ready: 0,
+            missing: None,
+            unread,
+            refused: None,
+            global: None,
+        };
+        let said = status(&NotificationStatus::default(), &known(None, 1), Time::UNIX_EPOCH);
+        assert_eq!(get(&said.conditions, READY).unwrap().reason, "Configured");
+        assert_eq!(status(&said, &known(Some("secret x"), 1), Time::UNIX_EPOCH), said);
+        let edited = status(&said, &known(Some("secret x"), 2), Time::UNIX_EPOCH);
+        let ready = get(&edited.conditions, READY).unwrap();
+        assert_eq!((ready.status, ready.reason.as_str()), (ConditionStatus::Unknown, "Initializing"));
     }
 
     #[test]
@@ -202,6 +246,7 @@ mod tests {
                 stands: true,
                 not_ready: 0,
                 missing: None,
+                unread: None,
                 refused: None,
                 global: None,
             };

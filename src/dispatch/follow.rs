@@ -18,6 +18,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::Context;
 use crate::telemetry::metrics::Watch;
+use crate::watch::news;
 
 /// A watch: its namespace, and what it watches.
 pub(super) type Watched = (Option<String>, &'static str);
@@ -27,7 +28,14 @@ pub(super) type Listed = (Watched, u64);
 
 /// A resource of ours that the dispatcher follows.
 pub(super) trait Followed:
-    Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + DeserializeOwned + Debug + Send + Sync + 'static
+    Resource<DynamicType = (), Scope = NamespaceResourceScope>
+    + Clone
+    + PartialEq
+    + DeserializeOwned
+    + Debug
+    + Send
+    + Sync
+    + 'static
 {
     /// For log lines.
     const WHAT: &'static str;
@@ -56,7 +64,7 @@ pub(super) fn follow<K: Followed>(
     let (ctx, seen) = (ctx.clone(), reader.clone());
     // Who set which field is most of what an object with a status holds, and nobody here asks.
     let events = events.modify(|object: &mut K| object.meta_mut().managed_fields = None);
-    let absorbed = events.reflect(writer).then(move |event| {
+    let absorbed = news(events, reader.clone()).reflect(writer).then(move |event| {
         let turn = turn.number();
         let (ctx, reader, scope, listed) = (ctx.clone(), seen.clone(), namespace.clone(), listed.clone());
         async move {

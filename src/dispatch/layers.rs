@@ -15,7 +15,7 @@ use crate::api::notification::NotificationLayer;
 use crate::api::refs::ObjectName;
 use crate::api::target::targets;
 use crate::api::{Notification, Pipeline, PipelineSpec};
-use crate::config::layers::{Layer, Spot, names, of_pipeline, of_whole_pipeline};
+use crate::config::layers::{Layer, Spot, names, of_environment, of_pipeline, of_whole_pipeline};
 use crate::config::{Edited, EffectiveNotification, PipelineSelector, resolve_layers};
 use crate::delivery::Overridden;
 
@@ -142,22 +142,23 @@ fn make(ctx: &Context, uid: &str, kept: &Kept, name: &str) -> Made {
     };
     let says = |layers: &[NotificationLayer]| layers.iter().any(|layer| layer.name == name);
     let mut infos = targets(&kept.spec, &ctx.cluster_name).into_iter();
-    let mut by_target = HashMap::new();
+    let mut by_subject = HashMap::new();
     for (e, environment) in kept.spec.environments.iter().enumerate() {
-        let mut shared = None;
+        // For the environment as a subject of its own, and for its targets that say nothing themselves.
+        let shared = says(&environment.notifications).then(|| fold.over(of_environment(&kept.spec, namespace, name, e)));
+        by_subject.extend(shared.iter().map(|shared| (format!("environment/{}", environment.name), Arc::clone(shared))));
         for (t, target) in environment.targets.iter().enumerate() {
             let Some(info) = infos.next() else { break };
             let spot = Spot { environment: e, index: t, target: &info.name };
             let layers = || of_pipeline(&kept.spec, namespace, name, spot);
             if says(&target.notifications) {
-                by_target.insert(info.subject.clone(), fold.over(layers()));
-            } else if says(&environment.notifications) {
-                let shared = shared.get_or_insert_with(|| fold.over(layers()));
-                by_target.insert(info.subject.clone(), shared.clone());
+                by_subject.insert(info.subject.clone(), fold.over(layers()));
+            } else if let Some(shared) = &shared {
+                by_subject.insert(info.subject.clone(), Arc::clone(shared));
             }
         }
     }
-    Made { overridden: Arc::new(Overridden { rest, targets: by_target }), texts: fold.reader.read() }
+    Made { overridden: Arc::new(Overridden { rest, subjects: by_subject }), texts: fold.reader.read() }
 }
 
 fn selects(notification: &Notification, labels: &BTreeMap<String, String>) -> bool {

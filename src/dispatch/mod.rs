@@ -5,9 +5,12 @@
 //! writes; `Notification.status`; Events.
 //!
 //! It shares no memory with the pipeline controller and could run in another process. The way of one change: `pass` plans the
-//! cursors ([`cursors`]), derives deliveries ([`mod@derive`]), has them recorded, moves the cursors, and persists them
-//! (`persist`). What a change means and who wants it are pure functions of values.
+//! cursors ([`cursors`]), derives deliveries ([`mod@derive`]), with the clocks of those that must hold for a time ([`clocks`]), has
+//! them recorded, moves the cursors ([`progress`], or [`aged`] where nothing can be recorded for long), and persists them (`persist`). What a change means and who wants it are pure
+//! functions of values.
 
+pub mod aged;
+pub mod clocks;
 mod config_maps;
 mod context;
 pub mod cursors;
@@ -21,9 +24,11 @@ mod notifications;
 mod pass;
 mod persist;
 mod pipelines;
+pub mod progress;
 mod refused;
 mod run;
 mod standing;
+pub mod subjects;
 mod troubles;
 mod understood;
 

@@ -230,13 +230,12 @@ impl Written {
 /// Brings the status of one notification up to date: figures not at once, unless it is the last time.
 pub async fn tell(notification: &Notification, ctx: &Context, last_time: bool) -> Result<Action, StatusError> {
     let (namespace, name) = place(notification);
-    let Some(based) = ctx.deliveries.directory.notification(&namespace, &name) else {
-        return Ok(Action::await_change());
-    };
     let mut pipelines = ctx.deliveries.directory.pipelines_in(&namespace);
     let selector = PipelineSelector::parse(notification.spec.pipeline_selector.as_ref());
     pipelines.retain(|p| selector.as_ref().is_ok_and(|s| s.selects(&p.labels)));
-    let targets = ctx.deliveries.directory.for_all(&pipelines, &name);
+    let Some((based, targets)) = ctx.deliveries.directory.applied((&namespace, &name), &pipelines) else {
+        return Ok(Action::await_change());
+    };
     // As it is over a cluster-wide one, unless it stands alone wherever it stands.
     let stands = based.all().find(|n| targets.iter().any(|target| Arc::ptr_eq(target, n)));
     let Some(effective) = stands.or_else(|| based.all().next()) else { return Ok(Action::await_change()) };
@@ -270,10 +269,14 @@ pub async fn tell(notification: &Notification, ctx: &Context, last_time: bool) -
 
 /// What its Secrets lack. Not known yet is not missing: the watch will say so in a moment, and this is looked at again.
 pub(super) fn missing_of(ctx: &Context, effective: &EffectiveNotification) -> Option<Wrong> {
-    let keys = effective.sending.as_ref().map(crate::config::Sending::secrets).unwrap_or_default();
-    let missing = ctx.secrets.secrets().check(&keys).err().filter(|e| !matches!(e, NotSent::SecretUnknown(_)))?;
+    let missing = secrets_of(ctx, effective).err().filter(|e| !matches!(e, NotSent::SecretUnknown(_)))?;
     let unreadable = matches!(missing, NotSent::SecretUnreadable(_));
     Some((if unreadable { "SecretUnreadable" } else { "SecretMissing" }, missing.to_string()))
+}
+
+fn secrets_of(ctx: &Context, effective: &EffectiveNotification) -> Result<(), NotSent> {
+    let keys = effective.sending.as_ref().map(crate::config::Sending::secrets).unwrap_or_default();
+    ctx.secrets.secrets().check(&keys)
 }
 
 /// What a notification applies to.
@@ -295,6 +298,7 @@ fn compute(
     let (namespace, name) = place(notification);
     let is_wrong = |n: &Arc<EffectiveNotification>| defined_wrong(n).is_some() || missing_of(ctx, n).is_some();
     let missing = missing_of(ctx, effective);
+    let unread = secrets_of(ctx, effective).err().filter(|e| matches!(e, NotSent::SecretUnknown(_))).map(|e| e.to_string());
     let refused = ctx.refused.of(&namespace, &name);
     let global = globals::concern(ctx, &namespace, &name);
     let figures = ctx.deliveries.ledger.figures(&(namespace.clone(), name.clone()));
@@ -307,7 +311,8 @@ fn compute(
         stands: applied.stands,
         not_ready: applied.targets.iter().filter(|n| is_wrong(n)).count(),
         missing: missing.as_ref().map(|(reason, words)| (*reason, words.as_str())),
-        refused: refused.as_ref().map(|(pipeline, refusal)| (pipeline.as_str(), refusal.detail.as_str())),
+        unread: unread.as_deref(),
+        refused: refused.as_ref().map(|(pipeline, refusal)| (pipeline.as_str(), refusal)),
         global: global.as_deref(),
     };
     figures::status(old, &known, now())

@@ -4,7 +4,7 @@
 //! recorded, and cursors that have moved; those are persisted at most once a second. After a crash a cursor may be a second
 //! old: its changes are derived again, and the names of the deliveries find what is recorded already.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::time::Duration;
 
@@ -12,18 +12,20 @@ use k8s_openapi::api::core::v1::ObjectReference;
 use kube::runtime::controller::Action;
 use kube::{Resource as _, ResourceExt as _};
 
-use super::cursors::{self, Applying};
-use super::derive::{self, Derived, Wants};
-use super::refused::Refusal;
+use super::clocks::{self, Places};
+use super::cursors::{self, Applying, Sight};
+use super::derive::{self, Derived, Of, Reached, Wants};
+use super::progress::{Lane, Progress, progress};
+use super::refused::{Reason, Refusal};
 use super::standing::{PassError, SOON, Saved, Standing};
+use super::subjects::Subjects;
 use super::troubles::{defined_wrong, troubles};
-use super::{Context, notifications};
+use super::{Context, aged, notifications, pipelines};
 use crate::api::delivery::PipelineRef;
-use crate::api::pipeline::InTrouble;
-use crate::api::target::{TargetInfo, targets};
-use crate::api::{ChangeLog, DeliverySpec, Pipeline, now};
+use crate::api::pipeline::{Cursor, InTrouble};
+use crate::api::target::targets;
+use crate::api::{ChangeLog, Pipeline, now};
 use crate::config::EffectiveNotification;
-use crate::delivery::directory::subject;
 use crate::delivery::{Applied, JournalError, ToRecord, is_notification_gone};
 
 /// Goes over one pipeline.
@@ -58,7 +60,7 @@ async fn arrange(
         .map(|(name, n)| (name.clone(), Applying { uid: n.uid(), applies: n.selects(labels), own: n.base.is_none() }))
         .collect();
     let unknown = ctx.globals.held().in_force.is_none();
-    let mut plan = cursors::plan(&standing.position.cursors, standing.never_seen(), unknown, log, &applying);
+    let mut plan = cursors::plan(&standing.position.cursors, standing.sight(), unknown, log, &applying);
     for name in &plan.suspects {
         let uid = standing.position.cursors.get(name).map_or("", |cursor| cursor.uid.as_str());
         let is_gone = is_notification_gone(&ctx.client, &ctx.deliveries.directory, &of.namespace, name, uid).await?;
@@ -66,7 +68,7 @@ async fn arrange(
         if is_gone && ctx.deliveries.directory.base(&of.namespace, name, labels).is_none() {
             plan.cursors.remove(name);
             if let Some(own) = applying.get(name) {
-                plan.cursors.insert(name.clone(), cursors::begin(name, own.uid, false, log));
+                plan.cursors.insert(name.clone(), cursors::begin(name, own.uid, Sight::Recorded, log));
                 plan.fresh = true;
             }
         }
@@ -79,9 +81,11 @@ async fn arrange(
     }
     if !plan.fresh {
         standing.put_cursors(plan.cursors);
+        standing.note();
         return Ok(Saved::Done);
     }
-    let serial = (!standing.never_seen()).then_some(log.serial);
+    let begins = plan.cursors != standing.position.cursors;
+    let serial = (begins && standing.sight() != Sight::First).then_some(log.serial);
     standing.begin(of, plan.cursors, serial, ctx).await
 }
 
@@ -89,25 +93,75 @@ async fn arrange(
 fn wrong(pipeline: &Pipeline, notifications: &BTreeMap<String, Applied>, ctx: &Context) -> Vec<InTrouble> {
     let labels = pipeline.labels();
     let applying = notifications.iter().filter(|(_, n)| n.selects(labels)).map(|(name, n)| (name.clone(), n.clone()));
+    let applying: BTreeMap<_, _> = applying.collect();
+    if applying.is_empty() {
+        return Vec::new();
+    }
     let missing = |n: &EffectiveNotification| notifications::missing_of(ctx, n);
-    troubles(&applying.collect(), &targets(&pipeline.spec, &ctx.cluster_name), |n| defined_wrong(n).or_else(|| missing(n)))
+    troubles(&applying, &targets(&pipeline.spec, &ctx.cluster_name), |n| defined_wrong(n).or_else(|| missing(n)))
 }
 
 /// What one notification is to have recorded in this pass.
 struct Work {
     notification: String,
-    lanes: Vec<Vec<DeliverySpec>>,
-    /// Subjects of lanes that are left for later.
-    later: BTreeSet<String>,
-    /// The first change of a subject of which it is not clear what is wanted.
-    unclear: Option<i64>,
-    /// Creates were refused the last time: one lane shows whether they still are, so that a slow refusal costs the others little.
-    probe: bool,
+    derived: Derived,
+    /// How many of its lanes are tried. Where creates were refused the last time, one shows whether they still are, so that a slow
+    /// refusal costs the others little.
+    tried: usize,
     /// Where each lane of it is kept: if that may have been elsewhere before, it is looked for there.
     homes: u64,
 }
 
-/// Takes the changes above each cursor: derives, records, advances. Gives the time after which a held cursor is tried again.
+/// Derives what is to be recorded, one notification after the other; and gives the notifications that are not tried yet.
+async fn gather(
+    pipeline: &Pipeline,
+    of: &PipelineRef,
+    log: &ChangeLog,
+    notifications: &BTreeMap<String, Applied>,
+    standing: &Standing,
+    ctx: &Context,
+) -> (Vec<Work>, Vec<String>) {
+    let (mut work, mut held) = (Vec::new(), Vec::new());
+    let is_idle = |cursor: &Cursor| cursor.serial >= log.serial && standing.armed(&cursor.notification).is_empty();
+    if standing.position.cursors.values().all(is_idle) {
+        // The usual case when a pipeline is looked at, so nothing is made ready for it.
+        standing.position.cursors.keys().for_each(|name| forgive(of, name, ctx));
+        return (work, held);
+    }
+    let subjects = Subjects::new(&pipeline.spec, &ctx.cluster_name, of);
+    let based = pipelines::based(pipeline, &ctx.cluster_name);
+    let (labels, annotations) = (pipeline.labels().clone().into(), pipeline.annotations().clone().into());
+    let about = Of { pipeline: of, labels: &labels, annotations: &annotations, subjects: &subjects, based: &based, log };
+    let now = now();
+    let mut places = Places::new(standing.position.clocks());
+    for cursor in standing.position.cursors.values() {
+        let name = &cursor.notification;
+        if is_idle(cursor) {
+            forgive(of, name, ctx);
+            continue;
+        }
+        // What is not known to be gone is not taken for another of its name.
+        let same = |n: &&Applied| n.uid() == cursor.uid;
+        let Some(notification) = notifications.get(name).filter(same) else { continue };
+        if !ctx.refused.may_try(of, name) {
+            held.push(name.clone());
+            continue;
+        }
+        let taken = standing.taken(name);
+        let armed = standing.armed(name);
+        let from = Reached { cursor, taken: &taken, armed, room: places.room(armed.len()) };
+        let derived = derive::derive(&about, &from, |subject| wants(notification, subject), now);
+        places.put(armed.len(), derived.clocks());
+        let probes = ctx.refused.reason(of, name) == Some(Reason::RecordRefused);
+        let tried = if probes { derived.lanes.len().min(1) } else { derived.lanes.len() };
+        work.push(Work { notification: name.clone(), derived, tried, homes: homes(notification, &subjects) });
+        // The log may be long, and so may be what conditions look at.
+        tokio::task::yield_now().await;
+    }
+    (work, held)
+}
+
+/// Takes the changes above each cursor: derives, records, advances. Gives the time after which there is more to do.
 async fn take(
     pipeline: &Pipeline,
     of: &PipelineRef,
@@ -116,37 +170,11 @@ async fn take(
     standing: &mut Standing,
     ctx: &Context,
 ) -> Option<Duration> {
-    let (mut held, mut work) = (Vec::new(), Vec::new());
-    let infos = targets(&pipeline.spec, &ctx.cluster_name).into_iter().map(|t| (t.subject.clone(), t)).collect();
-    for cursor in standing.position.cursors.values() {
-        if cursor.serial >= log.serial {
-            forgive(of, &cursor.notification, ctx);
-            continue;
-        }
-        // What is not known to be gone is not taken for another of its name.
-        let same = |n: &&Applied| n.uid() == cursor.uid;
-        let Some(notification) = notifications.get(&cursor.notification).filter(same) else { continue };
-        let name = cursor.notification.clone();
-        if !ctx.refused.may_try(of, &name) {
-            held.push(name);
-            continue;
-        }
-        let wants = |subject: &str| match notification.of(subject).map(|n| (&n.intake, n.delivery.ordering)) {
-            None => Wants::Nothing,
-            Some((Err(_), _)) => Wants::Unclear,
-            Some((Ok(intake), ordering)) => Wants::These(&intake.triggers, ordering),
-        };
-        let Derived { mut lanes, unclear } = derive::derive(cursor, &standing.taken(&name), wants, log, of, &infos);
-        let probe = ctx.refused.retry_in(of, &name).is_some() && lanes.len() > 1;
-        let later = lanes.split_off(if probe { 1 } else { lanes.len() });
-        let first_unclear = unclear.values().min().copied();
-        let later = later.iter().flatten().map(subject).chain(unclear.into_keys()).collect();
-        let homes = homes(notification, &infos);
-        work.push(Work { notification: name, lanes, later, unclear: first_unclear, probe, homes });
-    }
+    let (work, mut held) = gather(pipeline, of, log, notifications, standing, ctx).await;
     let to_record = |w: &Work| {
         let look_elsewhere = !standing.is_home(&w.notification, w.homes);
-        w.lanes.iter().cloned().map(move |deliveries| ToRecord { deliveries, look_elsewhere }).collect::<Vec<_>>()
+        let tried = w.derived.lanes.iter().take(w.tried).cloned();
+        tried.map(move |deliveries| ToRecord { deliveries, look_elsewhere }).collect::<Vec<_>>()
     };
     let flat: Vec<_> = work.iter().flat_map(to_record).collect();
     #[cfg(feature = "broken")]
@@ -159,73 +187,87 @@ async fn take(
     let mut errors = ctx.deliveries.record(flat).await.into_iter();
     let mut again = None;
     for work in work {
-        let failed: Vec<_> = errors.by_ref().take(work.lanes.len()).collect();
-        let all = work.later.is_empty() && failed.iter().all(Option::is_none);
-        standing.put_home(&work.notification, Some(work.homes).filter(|_| all));
-        if !recorded(of, log, &work, &failed, standing, ctx) {
-            held.push(work.notification);
-        } else if work.probe {
-            again = Some(Duration::ZERO);
+        let failed: Vec<_> = errors.by_ref().take(work.tried).collect();
+        again = again.into_iter().chain(work.derived.next).min();
+        match recorded(of, log, &work, &failed, standing, ctx) {
+            Recorded::All => {}
+            Recorded::More => again = Some(Duration::ZERO),
+            Recorded::Held => held.push(work.notification),
         }
     }
     let waits: Vec<_> = held.iter().filter_map(|name| hold(of, name, log, notifications, standing, ctx)).collect();
     waits.into_iter().chain(again).min()
 }
 
-/// In which namespaces the deliveries of a notification are kept, by target; as a number that tells one such answer from another.
-fn homes(notification: &Applied, targets: &BTreeMap<String, TargetInfo>) -> u64 {
+fn wants<'a>(notification: &'a Applied, subject: &str) -> Wants<'a> {
+    match notification.of(subject).map(|n| (&n.intake, n.delivery.ordering)) {
+        None => Wants::Nothing,
+        Some((Err(_), _)) => Wants::Unclear,
+        Some((Ok(intake), ordering)) => Wants::These(&intake.triggers, ordering),
+    }
+}
+
+/// In which namespaces the deliveries of a notification are kept, by subject; as a number that tells one such answer from another.
+fn homes(notification: &Applied, subjects: &Subjects) -> u64 {
     let mut hasher = DefaultHasher::new();
-    for subject in targets.keys() {
+    for subject in subjects.names() {
         (subject, notification.of(subject).map(|n| &n.home)).hash(&mut hasher);
     }
     hasher.finish()
 }
 
-/// Advances the cursor as far as everything is recorded. `false`: not to the end.
+/// What came of a pass for one notification.
+enum Recorded {
+    /// All that can be now; a change that waits for a clock is taken when that is due.
+    All,
+    /// What was refused is no longer: the rest can be tried.
+    More,
+    /// Something is refused, or unclear.
+    Held,
+}
+
+/// Advances the cursor as far as everything is recorded.
 fn recorded(
     of: &PipelineRef,
     log: &ChangeLog,
     work: &Work,
-    failed: &[Option<(i64, JournalError)>],
+    failed: &[Option<(usize, JournalError)>],
     standing: &mut Standing,
     ctx: &Context,
-) -> bool {
-    let name = &work.notification;
-    let first = failed.iter().flatten().min_by_key(|(serial, _)| *serial);
-    if first.is_some() || work.probe || work.unclear.is_some() {
-        for (subject, serial) in taken(log, work, failed) {
-            standing.take(name, subject, serial);
+) -> Recorded {
+    let Work { notification: name, derived, tried, homes } = work;
+    let tried_lanes = failed.iter().map(|failed| failed.as_ref().map_or(Lane::Recorded, |(at, _)| Lane::Failed(*at)));
+    let probes = derived.lanes.len() > *tried;
+    let lanes: Vec<_> = tried_lanes.chain(derived.lanes.iter().skip(*tried).map(|_| Lane::Later)).collect();
+    let Progress { cursor, taken, armed, all } = progress(derived, &lanes, log);
+    standing.put_home(name, Some(*homes).filter(|_| all));
+    standing.put_armed(name, armed);
+    let first = failed.iter().flatten().next();
+    if first.is_some() || probes || !derived.unclear.is_empty() {
+        for (subject, serial) in taken {
+            standing.take(name, &subject, serial);
         }
     }
-    match first {
-        Some((serial, error)) => {
-            refuse(of, name, error, ctx);
-            if !work.probe {
-                let serial = work.unclear.map_or(*serial, |unclear| unclear.min(*serial));
-                standing.advance(name, serial.saturating_sub(1));
-            }
-            return false;
-        }
-        None if !work.probe => standing.advance(name, work.unclear.map_or(log.serial, |serial| serial.saturating_sub(1))),
-        None => {}
+    if !probes {
+        standing.advance(name, cursor);
+    }
+    if let Some((_, error)) = first {
+        refuse(of, name, error, ctx);
+        return Recorded::Held;
+    }
+    let full = derived.full && !probes;
+    if full && derived.fired == 0 {
+        crowd(of, name, ctx);
+        return Recorded::Held;
     }
     forgive(of, name, ctx);
-    work.unclear.is_none()
-}
-
-/// How far each subject of the log was taken: to its end, but for lanes that are left for later and those that failed.
-fn taken<'a>(log: &'a ChangeLog, work: &Work, failed: &[Option<(i64, JournalError)>]) -> BTreeMap<&'a str, i64> {
-    let mut taken: BTreeMap<&str, i64> = log.changes.iter().map(|c| (c.subject.as_str(), log.serial)).collect();
-    taken.retain(|subject, _| !work.later.contains(*subject));
-    for (lane, failed) in work.lanes.iter().zip(failed) {
-        let Some((serial, _)) = failed else { continue };
-        for delivery in lane {
-            if let Some(taken) = taken.get_mut(subject(delivery).as_str()) {
-                *taken = serial - 1;
-            }
-        }
+    match () {
+        // Those that were due have made room.
+        () if full => Recorded::More,
+        () if !derived.unclear.is_empty() => Recorded::Held,
+        () if probes => Recorded::More,
+        () => Recorded::All,
     }
-    taken
 }
 
 /// Nothing is refused any more.
@@ -240,9 +282,23 @@ fn refuse(of: &PipelineRef, name: &str, error: &JournalError, ctx: &Context) {
     let detail = error.detail();
     tracing::warn!(pipeline = %of.name, namespace = %of.namespace, notification = %name, error = %detail, "a delivery could not be recorded; its notification's cursor is held");
     let refused = matches!(error, JournalError::Refused(_) | JournalError::Taken(_));
-    if ctx.refused.note(of, name, Refusal { refused, detail: detail.clone() }).refused {
-        let text = format!("deliveries of pipeline {} cannot be recorded: {detail}", of.name);
-        ctx.warn(of, name, "RecordRefused", "Record", &text);
+    note(of, name, Refusal { reason: Reason::RecordRefused, refused, detail }, ctx);
+}
+
+/// There is no room for another clock: only this notification waits. That is told as seldom as it would be of a refused create.
+fn crowd(of: &PipelineRef, name: &str, ctx: &Context) {
+    let reason = Reason::TooManyClocks;
+    if ctx.refused.is_time(of, name) || ctx.refused.reason(of, name) != Some(reason) {
+        let detail = format!("{} transitions wait for their state to have held (`for`), and no more may", clocks::MOST);
+        note(of, name, Refusal { reason, refused: true, detail }, ctx);
+    }
+}
+
+fn note(of: &PipelineRef, name: &str, refusal: Refusal, ctx: &Context) {
+    let noted = ctx.refused.note(of, name, refusal);
+    if noted.refused {
+        let text = format!("deliveries of pipeline {} cannot be recorded: {}", of.name, noted.detail);
+        ctx.warn(of, name, noted.reason.as_str(), "Record", &text);
         ctx.deliveries.ledger.changed.wake((of.namespace.clone(), name.to_owned()));
     }
 }
@@ -258,10 +314,12 @@ fn hold(
 ) -> Option<Duration> {
     let max_age = notifications.get(name)?.all().map(|n| n.delivery.retry.max_age).max()?;
     let at = standing.position.cursors.get(name)?.serial;
-    let (serial, passed) = derive::too_old(log, at, max_age, now());
-    if passed > 0 {
-        standing.advance(name, serial);
-        let text = format!("{passed} changes of pipeline {} grew older than maxAge before they could be recorded", of.name);
+    let passed = aged::pass(log, at, standing.armed(name), max_age, now());
+    if passed.count > 0 {
+        standing.put_armed(name, passed.armed);
+        standing.advance(name, passed.serial);
+        let text =
+            format!("{} changes of pipeline {} grew older than maxAge before they could be recorded", passed.count, of.name);
         ctx.warn(of, name, "ChangesPassed", "Record", &text);
     }
     ctx.refused.retry_in(of, name)

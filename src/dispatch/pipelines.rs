@@ -1,6 +1,7 @@
 //! Pipelines as the dispatcher's watch brings them: what deliveries must know of them goes into the directory.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
+use std::iter;
 use std::sync::Arc;
 
 use kube::ResourceExt as _;
@@ -10,8 +11,10 @@ use super::Context;
 use super::follow::Followed;
 use super::notifications;
 use crate::api::Pipeline;
-use crate::api::target::targets;
-use crate::delivery::directory::Cursors;
+use crate::api::pipeline::{Settled, TargetStatus};
+use crate::api::refs::ClusterRef;
+use crate::api::target::{PIPELINE, subjects, targets};
+use crate::delivery::directory::{Cursors, Taken};
 use crate::delivery::{PipelineFacts, Scope};
 use crate::telemetry::metrics::Watch;
 
@@ -76,29 +79,76 @@ async fn changed(ctx: &Context, uid: String, namespace: &str) {
 /// What deliveries must know of a pipeline.
 fn facts(pipeline: &Pipeline, cluster: &str) -> PipelineFacts {
     let status = pipeline.status.as_ref();
-    let seen = status.into_iter().flat_map(|s| &s.environments).flat_map(|e| e.targets.iter().map(move |t| (&e.name, t)));
-    let since = |info: &crate::api::target::TargetInfo| {
-        let same = |app: &crate::api::refs::ClusterAppRef| app.namespace == info.namespace && app.name == info.app.name;
-        let of = seen.clone().find(|(environment, t)| **environment == info.environment && same(&t.cluster_app_ref));
-        of.and_then(|(_, t)| t.settled.as_ref()).map(|s| s.since)
-    };
+    let since = since(pipeline, cluster);
     let cursors = status.and_then(|s| s.dispatched.as_ref()).into_iter().flat_map(|d| &d.cursors);
     PipelineFacts {
         uid: pipeline.uid().unwrap_or_default(),
         namespace: pipeline.namespace().unwrap_or_default(),
         name: pipeline.name_any(),
-        labels: pipeline.labels().clone(),
-        annotations: pipeline.annotations().clone(),
-        subjects: targets(&pipeline.spec, cluster).iter().map(|t| (t.subject.clone(), since(t))).collect(),
+        labels: pipeline.labels().clone().into(),
+        annotations: pipeline.annotations().clone().into(),
+        subjects: subjects(&pipeline.spec, cluster).into_iter().map(|s| (s.clone(), since.get(&s).copied())).collect(),
         logged: status.is_some_and(|s| s.log.is_some()),
         cursors: cursors.map(|c| (c.notification.clone(), c.uid.clone())).collect(),
     }
 }
 
+/// The serial at which each subject that has been seen was so for the first time.
+fn since(pipeline: &Pipeline, cluster: &str) -> HashMap<String, i64> {
+    let mut since: HashMap<_, _> = settled(pipeline, cluster).map(|(subject, settled)| (subject, settled.since)).collect();
+    let namespace = pipeline.namespace().unwrap_or_default();
+    let clusters = pipeline.status.iter().flat_map(|status| &status.clusters);
+    let seen: HashMap<_, _> = clusters.map(|c| (c.cluster_ref.seen_from(&namespace).full_name(), c.serial)).collect();
+    for cluster in targets(&pipeline.spec, cluster).into_iter().filter_map(|info| info.cluster_ref) {
+        let serial = seen.get(&cluster.seen_from(&namespace).full_name());
+        since.extend(serial.map(|serial| (cluster.subject(), *serial)));
+    }
+    since
+}
+
+/// The serial at which the state of each target, environment, and of the pipeline was last replaced without a word.
+pub(super) fn based(pipeline: &Pipeline, cluster: &str) -> HashMap<String, i64> {
+    let replaced = settled(pipeline, cluster).filter(|(_, settled)| settled.based > 0);
+    replaced.map(|(subject, settled)| (subject, settled.based)).collect()
+}
+
+/// The last state that counted of each target, of each environment, and of the pipeline.
+fn settled<'a>(pipeline: &'a Pipeline, cluster: &str) -> impl Iterator<Item = (String, &'a Settled)> {
+    let namespace = pipeline.namespace().unwrap_or_default();
+    let place = |of: Option<&ClusterRef>| of.map(|of| of.seen_from(&namespace).full_name());
+    let status = pipeline.status.as_ref();
+    let environments = || status.into_iter().flat_map(|status| &status.environments);
+    let mut seen: HashMap<_, &TargetStatus> = HashMap::new();
+    for environment in environments() {
+        for target in &environment.targets {
+            let app = &target.cluster_app_ref;
+            let key =
+                (environment.name.as_str(), app.namespace.as_str(), app.name.as_str(), place(app.cluster_ref.as_ref()));
+            seen.entry(key).or_insert(target);
+        }
+    }
+    let targets = targets(&pipeline.spec, cluster).into_iter().filter_map(|info| {
+        let key = (&*info.environment, &*info.namespace, &*info.app.name, place(info.cluster_ref.as_ref()));
+        let settled = seen.get(&key)?.settled.as_ref()?;
+        Some((info.subject, settled))
+    });
+    let targets: Vec<_> = targets.collect();
+    let groups = environments().map(|e| (format!("environment/{}", e.name), e.settled.as_ref()));
+    let all = groups.chain(iter::once((PIPELINE.to_owned(), status.and_then(|status| status.settled.as_ref()))));
+    targets.into_iter().chain(all.filter_map(|(subject, settled)| Some((subject, settled?))))
+}
+
 /// Where the persisted cursors stand.
 fn cursors(pipeline: &Pipeline) -> Cursors {
-    let dispatched = pipeline.status.as_ref()?.dispatched.as_ref()?;
-    Some(dispatched.cursors.iter().map(|c| (c.notification.clone(), c.serial)).collect())
+    let status = pipeline.status.as_ref()?;
+    let Some(dispatched) = &status.dispatched else {
+        // As long as nothing has happened there need be none, and nobody waits for anything.
+        return status.log.as_ref().filter(|log| log.serial == log.first).map(|_| HashMap::new());
+    };
+    let armed =
+        |name: &str| dispatched.armed.iter().filter(|clock| clock.notification == name).map(|clock| clock.serial).collect();
+    let cursors = dispatched.cursors.iter();
+    Some(cursors.map(|c| (c.notification.clone(), Taken { serial: c.serial, armed: armed(&c.notification) })).collect())
 }
 
 #[cfg(test)]
@@ -111,22 +161,49 @@ mod tests {
             "apiVersion": "pennant.dev/v1alpha1", "kind": "Pipeline",
             "metadata": {"name": "web", "namespace": "team-a", "uid": "u", "labels": {"a": "b"}},
             "spec": {"appRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"},
-                     "environments": [{"name": "dev", "targets": [{"namespace": "x"}, {"namespace": "y"}]}]},
+                     "environments": [{"name": "dev", "targets": [
+                        {"namespace": "x"}, {"namespace": "y"},
+                        {"namespace": "y", "clusterRef": {"kind": "Secret", "name": "eu"}},
+                        {"namespace": "y", "clusterRef": {"kind": "Secret", "name": "us"}},
+                     ]}]},
             "status": {
-                "environments": [{"name": "dev", "targets": [{
-                    "clusterAppRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web", "namespace": "y"},
-                    "status": "Current", "ready": true,
-                    "settled": {"status": "Current", "since": 42},
-                }]}],
+                "environments": [{"name": "dev", "targets": [
+                    {"clusterAppRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web", "namespace": "y"},
+                     "status": "Current", "ready": true, "settled": {"status": "Current", "since": 42}},
+                    {"clusterAppRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web", "namespace": "y",
+                                       "clusterRef": {"kind": "Secret", "name": "eu"}},
+                     "status": "Current", "ready": true, "settled": {"status": "Current", "since": 43}},
+                ], "settled": {"status": "InProgress", "since": 44}}],
+                "settled": {"status": "InProgress", "since": 45},
+                "clusters": [{"clusterRef": {"kind": "Secret", "name": "eu"}, "reachable": true, "serial": 46}],
                 "log": {"first": 1, "serial": 50, "changes": []},
-                "dispatched": {"cursors": [{"notification": "n", "serial": 49, "uid": "nu"}]},
+                "dispatched": {
+                    "cursors": [{"notification": "n", "serial": 49, "uid": "nu"}],
+                    "armed": [{"notification": "n", "subject": "target/dev/c/y", "serial": 47, "type": "Failed",
+                               "due": "2025-11-21T07:47:14Z"}],
+                },
             },
         }))
         .unwrap();
         let facts = facts(&pipeline, "c");
-        assert_eq!((facts.subjects["target/dev/c/x"], facts.subjects["target/dev/c/y"]), (None, Some(42)));
+        let mut subjects: Vec<_> = facts.subjects.iter().map(|(subject, since)| (subject.as_str(), *since)).collect();
+        subjects.sort_unstable();
+        let expected = [
+            ("cluster/eu", Some(46)),
+            ("cluster/us", None),
+            ("environment/dev", Some(44)),
+            ("pipeline", Some(45)),
+            ("target/dev/c/x", None),
+            ("target/dev/c/y", Some(42)),
+            ("target/dev/eu/y", Some(43)),
+            ("target/dev/us/y", None),
+        ];
+        assert_eq!(subjects, expected);
+        assert_eq!(facts.targets().count(), 4);
         assert_eq!(facts.cursors["n"], "nu");
         assert!(facts.logged);
-        assert_eq!(cursors(&pipeline).unwrap()["n"], 49);
+        let taken = &cursors(&pipeline).unwrap()["n"];
+        let beyond: Vec<_> = (45..=50).filter(|serial| taken.is_beyond(*serial)).collect();
+        assert_eq!(beyond, [45, 46, 48, 49], "what a clock may still come to is kept");
     }
 }

@@ -1,4 +1,5 @@
-//! Notifications whose deliveries the API server does not take at present, and when each is tried again.
+//! Notifications whose deliveries cannot be recorded at present, because the API server does not take them or because too many clocks
+//! run, and when each is tried again.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -11,10 +12,32 @@ const LONGEST: Duration = Duration::from_secs(30);
 /// Failures in a row after which people are told.
 const LONG: u32 = 3;
 
+/// What is in the way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reason {
+    /// A create was refused, or could not be made.
+    RecordRefused,
+    /// As many clocks as may run do, and another would have to.
+    TooManyClocks,
+}
+
+impl Reason {
+    /// As statuses and Events have it.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::RecordRefused => "RecordRefused",
+            Self::TooManyClocks => "TooManyClocks",
+        }
+    }
+}
+
 /// Why a delivery could not be recorded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal {
-    /// The API server understood and said no, so a person must do something about it.
+    /// What is in the way.
+    pub reason: Reason,
+    /// The API server understood and said no, or it is we who do, so a person must do something about it.
     pub refused: bool,
     /// Its words.
     pub detail: String,
@@ -36,10 +59,23 @@ impl Refused {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether it is time to try.
+    /// Whether it is time to try. What costs no request may be tried at any time: clocks that run must be looked at when they are due.
     #[must_use]
     pub fn may_try(&self, pipeline: &PipelineRef, notification: &str) -> bool {
+        self.is_time(pipeline, notification) || self.reason(pipeline, notification) != Some(Reason::RecordRefused)
+    }
+
+    /// Whether the wait is over, or there is none.
+    #[must_use]
+    pub fn is_time(&self, pipeline: &PipelineRef, notification: &str) -> bool {
         self.retry_in(pipeline, notification).is_none_or(|left| left.is_zero())
+    }
+
+    /// What was in the way the last time.
+    #[must_use]
+    pub fn reason(&self, pipeline: &PipelineRef, notification: &str) -> Option<Reason> {
+        let key = (pipeline.clone(), notification.to_owned());
+        self.book().get(&key).map(|entry| entry.refusal.reason)
     }
 
     /// How long until it is tried again; `None` if nothing was refused.
@@ -93,15 +129,20 @@ mod tests {
         let refused = Refused::default();
         let p = PipelineRef { namespace: "a".into(), name: "p".into(), uid: "1".into() };
         assert!(refused.may_try(&p, "n"));
-        let refusal = Refusal { refused: true, detail: "quota".into() };
+        let refusal = Refusal { reason: Reason::RecordRefused, refused: true, detail: "quota".into() };
         for _ in 0..9 {
             refused.note(&p, "n", refusal.clone());
         }
         assert!(!refused.may_try(&p, "n") && refused.may_try(&p, "other"));
         assert!(refused.retry_in(&p, "n").unwrap() <= LONGEST);
-        assert_eq!(refused.of("a", "n"), Some(("p".to_owned(), refusal)));
+        assert_eq!(refused.of("a", "n"), Some(("p".to_owned(), refusal.clone())));
         assert!(refused.clear(&p, "n") && refused.of("a", "n").is_none());
-        let away = Refusal { refused: false, detail: "no answer".into() };
+        let crowded = Refusal { reason: Reason::TooManyClocks, ..refusal };
+        refused.note(&p, "n", crowded.clone());
+        assert!(refused.may_try(&p, "n") && !refused.is_time(&p, "n"), "its clocks go on");
+        assert_eq!(refused.of("a", "n"), Some(("p".to_owned(), crowded.clone())));
+        assert!(refused.clear(&p, "n"));
+        let away = Refusal { reason: Reason::RecordRefused, refused: false, detail: "no answer".into() };
         for times in 0..5 {
             assert_eq!(refused.note(&p, "n", away.clone()).refused, times >= LONG);
         }

@@ -9,10 +9,10 @@ use std::time::{Duration, Instant};
 use thiserror::Error;
 
 use super::Context;
-use super::cursors::Position;
+use super::cursors::{Position, Sight};
 use super::persist::{self, PersistError, Persisted, Stored};
 use crate::api::delivery::PipelineRef;
-use crate::api::pipeline::{Cursor, Dispatched, InTrouble};
+use crate::api::pipeline::{Armed, Cursor, Dispatched, InTrouble};
 use crate::api::{self, Pipeline};
 use crate::delivery::ConfirmError;
 use crate::telemetry::metrics::{ApiWrite, WriteResult};
@@ -77,6 +77,8 @@ pub struct Standing {
     pub(super) turn: u64,
     pub(super) position: Position,
     stored: Stored,
+    /// It was looked at in this turn, which need not be persisted before something has happened.
+    noted: bool,
     dirty: Dirty,
     /// When it was last persisted.
     persisted: Option<Instant>,
@@ -126,7 +128,7 @@ impl Standing {
     fn adopt(&mut self, stored: Stored) {
         let dispatched: Option<Dispatched> = serde_json::from_value(stored.raw.clone()).ok().flatten();
         let known = std::mem::replace(&mut self.position, dispatched.as_ref().map(Position::from).unwrap_or_default());
-        self.dirty = Dirty::default();
+        (self.dirty, self.noted) = (Dirty::default(), false);
         // What was sent was sent, whoever writes the cursors.
         for (subject, time) in known.last_sent {
             if self.position.last_sent.get(&subject).is_none_or(|t| *t < time) && dispatched.is_some() {
@@ -137,9 +139,18 @@ impl Standing {
         self.stored = stored;
     }
 
-    /// Whether the pipeline's status has no `dispatched` yet.
-    pub(super) fn never_seen(&self) -> bool {
-        self.stored.raw.is_null()
+    /// Whether the pipeline was seen before.
+    pub(super) fn sight(&self) -> Sight {
+        match (self.stored.raw.is_null(), self.noted) {
+            (false, _) => Sight::Recorded,
+            (true, true) => Sight::Noted,
+            (true, false) => Sight::First,
+        }
+    }
+
+    /// It was looked at.
+    pub(super) fn note(&mut self) {
+        self.noted = true;
     }
 
     fn moved(&mut self) {
@@ -155,9 +166,24 @@ impl Standing {
     /// Takes over cursors that need not be persisted at once.
     pub(super) fn put_cursors(&mut self, cursors: BTreeMap<String, Cursor>) {
         if cursors != self.position.cursors {
-            self.position.cursors = cursors;
+            self.position.put_cursors(cursors);
             self.moved();
         }
+    }
+
+    /// Takes over the clocks of a notification that run.
+    pub(super) fn put_armed(&mut self, notification: &str, mut armed: Vec<Armed>) {
+        armed.sort_unstable_by_key(|clock| (clock.serial, clock.type_));
+        if self.armed(notification) != armed {
+            self.position.armed.insert(notification.to_owned(), armed);
+            self.position.armed.retain(|_, armed| !armed.is_empty());
+            self.moved();
+        }
+    }
+
+    /// The clocks of a notification that run.
+    pub(super) fn armed(&self, notification: &str) -> &[Armed] {
+        self.position.armed.get(notification).map_or(&[], Vec::as_slice)
     }
 
     /// Takes over what cannot be sent as things are.
@@ -177,11 +203,12 @@ impl Standing {
         serial: Option<i64>,
         ctx: &Context,
     ) -> Result<Saved, PassError> {
-        let before = std::mem::replace(&mut self.position.cursors, cursors.clone());
+        let before = (self.position.cursors.clone(), self.position.armed.clone());
+        self.position.put_cursors(cursors.clone());
         self.moved();
         let saved = self.save(of, serial, ctx).await;
         if !matches!(saved, Ok(Saved::Done)) && self.position.cursors == cursors {
-            self.position.cursors = before;
+            (self.position.cursors, self.position.armed) = before;
         }
         saved
     }

@@ -94,7 +94,7 @@ mod tests {
         let base = |base: &Arc<EffectiveNotification>| Applied { base: Some(base.clone()), layered: None };
         assert!(told(base(&fine)).is_empty());
         assert_eq!(told(base(&broken)), [(None, "Incomplete".to_owned())]);
-        let one = Overridden { rest: Some(fine), targets: [("target/e/b".to_owned(), broken)].into() };
+        let one = Overridden { rest: Some(fine), subjects: [("target/e/b".to_owned(), broken)].into() };
         let layered = Applied { layered: Some(Arc::new(one)), ..Applied::default() };
         assert_eq!(told(layered), [(Some("e/b".to_owned()), "Incomplete".to_owned())]);
     }

@@ -18,6 +18,7 @@ use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use tokio::net::TcpListener;
+use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
 
 use crate::telemetry::{Metrics, metrics};
@@ -36,6 +37,8 @@ pub struct Served {
     pub metrics: Metrics,
     /// What must be so before the process is ready.
     pub gates: Gates,
+    /// Whose tasks are counted.
+    pub runtimes: Vec<Handle>,
 }
 
 /// Serves until `shutdown`; then answers what has begun, for two seconds at most.
@@ -69,6 +72,7 @@ async fn ready(State(served): State<Served>) -> (StatusCode, String) {
 }
 
 async fn scrape(State(served): State<Served>) -> Response {
+    served.metrics.tasks(served.runtimes.iter().map(|runtime| runtime.metrics().num_alive_tasks()).sum());
     match served.metrics.encode() {
         Ok(text) => ([(header::CONTENT_TYPE, metrics::CONTENT_TYPE)], text).into_response(),
         Err(error) => {
@@ -119,7 +123,7 @@ mod tests {
     async fn readiness_names_the_gates_that_are_closed() {
         let gates = Gates::default();
         let (pipelines, deliveries) = (gates.add("pipelines"), gates.add("deliveries"));
-        let server = running(Served { metrics: Metrics::new(), gates }).await;
+        let server = running(Served { metrics: Metrics::new(), gates, runtimes: Vec::new() }).await;
 
         let (head, body) = server.get("/readyz").await;
         assert!(head.starts_with("HTTP/1.1 503"), "{head}");
@@ -137,7 +141,7 @@ mod tests {
     #[tokio::test]
     async fn metrics_are_served_as_openmetrics() {
         let metrics = Metrics::new();
-        let server = running(Served { metrics: metrics.clone(), gates: Gates::default() }).await;
+        let server = running(Served { metrics: metrics.clone(), gates: Gates::default(), runtimes: Vec::new() }).await;
         metrics.pending(3);
         let (head, body) = server.get("/metrics").await;
         assert!(head.contains("content-type: application/openmetrics-text; version=1.0.0; charset=utf-8"), "{head}");
@@ -147,7 +151,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_client_that_never_finishes_does_not_hold_up_the_end() {
-        let server = running(Served { metrics: Metrics::new(), gates: Gates::default() }).await;
+        let server = running(Served { metrics: Metrics::new(), gates: Gates::default(), runtimes: Vec::new() }).await;
         let mut half = TcpStream::connect(server.address).await.unwrap();
         half.write_all(b"GET /healthz HTTP/1.1\r\nhost:").await.unwrap();
         assert!(server.get("/healthz").await.0.starts_with("HTTP/1.1 200"));

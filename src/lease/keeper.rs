@@ -78,6 +78,7 @@ impl Keeper {
         metrics: Metrics,
         decided: impl FnOnce() + Send + Sync + 'static,
     ) -> (Self, Lease) {
+        metrics.lease_held(label, false);
         let (view, views) = watch::channel(View::default());
         let (turns, numbers) = watch::channel(None);
         let (raise, above) = watch::channel(0);

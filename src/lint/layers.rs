@@ -136,9 +136,10 @@ fn credential(field: &str) -> String {
     whole.into_iter().find(|whole| is_within(field, whole)).unwrap_or(field).to_owned()
 }
 
-/// A field of a Notification as a JSON Pointer into its spec.
+/// A field of a Notification as a JSON Pointer into its spec. What stands in a list is whose the list is.
 fn pointer(field: &str) -> String {
-    steps(field).skip(1).flat_map(|step| ["/".to_owned(), step.replace('~', "~0").replace('/', "~1")]).collect()
+    let path = steps(field).take_while(|step| step.parse::<usize>().is_err());
+    path.skip(1).flat_map(|step| ["/".to_owned(), step.replace('~', "~0").replace('/', "~1")]).collect()
 }
 
 /// Field and message of a problem, which begins with its field if it has one.

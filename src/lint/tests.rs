@@ -48,11 +48,14 @@ fn full() -> Vec<Value> {
         "apiVersion": "pennant.dev/v1alpha1", "kind": "Pipeline", "metadata": {"name": "p"},
         "spec": {
             "appRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"},
-            "environments": [{"name": "dev", "targets": [{"namespace": "a"}]}],
+            "environments": [{"name": "dev", "targets": [
+                {"namespace": "a", "clusterRef": {"kind": "GitopsCluster", "name": "eu", "namespace": "a"}},
+            ]}],
         },
     });
     let delivery = json!({
-        "apiVersion": "pennant.dev/v1alpha1", "kind": "Delivery", "metadata": {"name": "d"}, "spec": {"notification": "n"},
+        "apiVersion": "pennant.dev/v1alpha1", "kind": "Delivery", "metadata": {"name": "d"},
+        "spec": {"notification": "n", "subject": {"clusterRef": {"kind": "Secret", "name": "eu"}}},
     });
     vec![pipeline, notification, delivery]
 }
@@ -206,6 +209,31 @@ spec:
     }
     assert_eq!(found.len(), 3, "{found:#?}");
     assert!(report(text).findings.iter().all(|finding| finding.source == Source::Controller));
+}
+
+#[test]
+fn triggers_are_told_with_their_lines() {
+    let text = |trigger: &str| {
+        format!(
+            "apiVersion: pennant.dev/v1alpha1\nkind: Notification\nmetadata: {{name: deploys}}\nspec:\n  triggers:\n    - type: \
+             Deployed\n    - type: ClusterOffline\n      {trigger}\n  endpoint: {{url: 'https://example.com/'}}\n  template: {{inline: \
+             {{body: '{{}}'}}}}\n"
+        )
+    };
+    for (trigger, told) in [
+        ("when: environment == 'prod'", None),
+        ("for: 2m", None),
+        ("clusters: ['eu-*', 'fleet.*']", None),
+        ("when: revison == '2'", Some("when: there is no revison; did you mean revision?")),
+        ("when: 'revision =='", Some("when: is not CEL: ")),
+        ("for: 200h", Some("for: \"200h\" must be a time from 1s to 168h, such as 90s or 5m")),
+        ("for: 500ms", Some("for: \"500ms\" must be a time from 1s to 168h")),
+    ] {
+        let found = lines(&text(trigger));
+        let expected = told.map(|told| format!("a.yaml:8: Notification deploys: spec.triggers[1].{told}"));
+        assert_eq!(found.len(), usize::from(expected.is_some()), "{found:?}");
+        assert!(expected.is_none_or(|expected| found[0].starts_with(&expected)), "{found:?}");
+    }
 }
 
 #[test]

@@ -29,9 +29,13 @@ impl Verdict {
         Self::in_progress(condition.reason, condition.message)
     }
 
+    pub(super) fn failed(reason: &str, message: &str) -> Self {
+        Self { status: Status::Failed, reason: reason.to_owned(), message: message.to_owned() }
+    }
+
     /// Failed, in the words of a condition.
     pub(super) fn failed_as(condition: &Condition<'_>) -> Self {
-        Self { status: Status::Failed, reason: condition.reason.to_owned(), message: condition.message.to_owned() }
+        Self::failed(condition.reason, condition.message)
     }
 }
 

@@ -1,29 +1,34 @@
 //! What an application object's status says: pure, no clock, no I/O.
 //!
 //! In: one object of any kind as the API server gave it, or `None` where there is none. Its kind is read from `types`, which
-//! the caller must have set; the fields that are read are `metadata`, `spec` and `status` as JSON of any shape, for a remote
-//! cluster may hold anything.
+//! the caller must have set; the rest is JSON of any shape, for a remote cluster may hold anything. And where in it the
+//! revision stands, if the pipeline says so.
 //! Out: an [`Observation`]: kstatus, the revision that runs and the one that is tried, why, and whether it has drifted. What of
 //! it counts as a change is the change log's to say. [`reader`] names the rules that read a kind.
 //!
-//! `kstatus` holds the rules for any kind, `kinds` those of Kubernetes' workloads and of Flux, `revision` how revisions are
-//! written down, `view` safe access to the JSON.
+//! `kstatus` holds the rules for any kind, `kinds` those of each kind in a file of its own, `revision` how revisions are
+//! written down, `path` how a pipeline says where they stand, `view` safe access to the JSON.
 
 mod kinds;
 mod kstatus;
+mod path;
 mod revision;
 mod view;
 
 use kube::core::DynamicObject;
+use sha2::{Digest as _, Sha256};
 
 use crate::api::Status;
-use kinds::Kind;
+use kinds::{Reading, Rules};
+pub use path::{RevisionPath, RevisionPathError};
 use view::View;
 
 /// At most so many bytes of a message are kept.
 const MAX_MESSAGE: usize = 1024;
 /// At most so many bytes of a reason are kept.
 const MAX_REASON: usize = 128;
+/// So many hexadecimal digits of its hash stand for a path in a reader's name.
+const PATH_HASH: usize = 8;
 
 /// What an application object's status says now.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -45,9 +50,9 @@ pub struct Observation {
     pub suspended: bool,
 }
 
-/// Reads an application object; `None` is one that does not exist.
+/// Reads an application object; `None` is one that does not exist. With a path, the revision is what stands there.
 #[must_use]
-pub fn observe(object: Option<&DynamicObject>) -> Observation {
+pub fn observe(object: Option<&DynamicObject>, revision_path: Option<&RevisionPath>) -> Observation {
     let Some(object) = object else {
         return Observation {
             status: Status::NotFound,
@@ -57,7 +62,10 @@ pub fn observe(object: Option<&DynamicObject>) -> Observation {
         };
     };
     let view = View::new(object);
-    let reading = kinds::read(Kind::of_object(object), &view);
+    let mut reading = (Rules::of_object(object).read)(&view);
+    if let Some(path) = revision_path {
+        reading = at(path, object, reading);
+    }
     let verdict = kstatus::terminating(&view).unwrap_or(reading.verdict);
     Observation {
         status: verdict.status,
@@ -65,16 +73,28 @@ pub fn observe(object: Option<&DynamicObject>) -> Observation {
         attempted_revision: revision::bounded(reading.tried),
         reason: cut(verdict.reason, MAX_REASON),
         message: cut(verdict.message, MAX_MESSAGE),
-        drifted: kstatus::drifted(&view),
+        drifted: reading.drifted || kstatus::drifted(&view),
         suspended: reading.suspended,
     }
 }
 
-/// Names the rules that read a kind, with their edition: when it changes, what was settled under the old rules is no measure
-/// for the new ones, and a new baseline is taken.
+/// A reading with the revision that a path finds: in the status it is what runs and what is tried; elsewhere it is what is
+/// tried, and it runs once the object is `Current`.
+fn at(path: &RevisionPath, object: &DynamicObject, reading: Reading) -> Reading {
+    let tried = path.find(object);
+    let runs = path.is_in_status() || reading.verdict.status == Status::Current;
+    Reading { running: if runs { tried.clone() } else { String::new() }, tried, ..reading }
+}
+
+/// Names the rules that read a kind, with their edition, and the path that its revision is read from: when it changes, what
+/// was settled under the old rules is no measure for the new ones, and a new baseline is taken.
 #[must_use]
-pub fn reader(api_version: &str, kind: &str) -> String {
-    Kind::of(api_version, kind).reader().to_owned()
+pub fn reader(api_version: &str, kind: &str, revision_path: Option<&str>) -> String {
+    let rules = Rules::of(api_version, kind).reader;
+    match revision_path {
+        Some(path) => format!("{rules}@{}", &hex::encode(Sha256::digest(path))[..PATH_HASH]),
+        None => rules.to_owned(),
+    }
 }
 
 fn cut(mut text: String, max: usize) -> String {
@@ -82,5 +102,9 @@ fn cut(mut text: String, max: usize) -> String {
     text
 }
 
+#[cfg(test)]
+mod properties;
+#[cfg(test)]
+mod testing;
 #[cfg(test)]
 mod tests;

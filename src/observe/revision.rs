@@ -12,8 +12,8 @@ const HASH: usize = 16;
 
 /// The label that names the revision of kinds without a rule of their own
 /// (<https://kubernetes.io/docs/concepts/overview/working-with-objects/common-labels/>).
-pub(super) fn of_label(view: &View<'_>) -> String {
-    view.label("app.kubernetes.io/version").to_owned()
+pub(super) fn of_label<'a>(view: &View<'a>) -> &'a str {
+    view.label("app.kubernetes.io/version")
 }
 
 /// Tags or digests of the images in a pod template, in container order, joined by `,`.

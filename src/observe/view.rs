@@ -37,24 +37,29 @@ impl<'a> View<'a> {
         Self { object }
     }
 
+    /// What stands at a JSON Pointer.
+    pub(super) fn at(&self, pointer: &str) -> Option<&'a Value> {
+        self.object.data.pointer(pointer)
+    }
+
     /// The string at a JSON Pointer, else the empty one.
     pub(super) fn text(&self, pointer: &str) -> &'a str {
-        self.object.data.pointer(pointer).and_then(Value::as_str).unwrap_or_default()
+        self.at(pointer).and_then(Value::as_str).unwrap_or_default()
     }
 
     /// The whole number at a JSON Pointer.
     pub(super) fn int(&self, pointer: &str) -> Option<i64> {
-        self.object.data.pointer(pointer).and_then(Value::as_i64)
+        self.at(pointer).and_then(Value::as_i64)
     }
 
     /// Whether `true` stands at a JSON Pointer.
     pub(super) fn flag(&self, pointer: &str) -> bool {
-        self.object.data.pointer(pointer).and_then(Value::as_bool).unwrap_or_default()
+        self.at(pointer).and_then(Value::as_bool).unwrap_or_default()
     }
 
     /// The list at a JSON Pointer, else the empty one.
     pub(super) fn list(&self, pointer: &str) -> &'a [Value] {
-        self.object.data.pointer(pointer).and_then(Value::as_array).map_or(&[], Vec::as_slice)
+        self.at(pointer).and_then(Value::as_array).map_or(&[], Vec::as_slice)
     }
 
     /// The value of a label, else the empty string.

@@ -24,7 +24,7 @@ use super::{Context, Error};
 use crate::api::Pipeline;
 use crate::clusters::PipelineKey;
 use crate::telemetry::metrics::Watch;
-use crate::watch::{Turn, in_turns};
+use crate::watch::{Turn, in_turns, news};
 
 /// So many wake-ups may wait for the loop of one namespace.
 const WAKE_BUFFER: usize = 1024;
@@ -86,6 +86,11 @@ pub async fn run(
         tasks.spawn(route(woken, routes, stop.clone()));
     }
     tasks.spawn(announce(listed, ready, stop.clone()));
+    let (caches, ends) = (context.caches.clone(), stop.clone());
+    tasks.spawn(async move {
+        ends.run_until_cancelled(caches.broken()).await;
+        Task::Essential
+    });
     while let Some(ended) = tasks.join_next().await {
         if !matches!(ended, Ok(Task::Passing)) {
             stop.cancel();
@@ -148,7 +153,7 @@ fn follow(
     let (store, writer) = reflector::store();
     let (done, listed) = oneshot::channel();
     let (turn, events) = in_turns(api, context.lease.turns());
-    let events = events.modify(prune).reflect(writer);
+    let events = news(events.modify(prune), store.clone()).reflect(writer);
     let requests = requests(events, turn, store.clone(), context.clone(), namespace.cloned(), done);
     let woken = woken.map(|key| Ok(request(ObjectRef::new(&key.name).within(&key.namespace), ReconcileReason::Unknown)));
     let queue = stream::select(requests.boxed(), woken.boxed()).take_until(stop.clone().cancelled_owned());

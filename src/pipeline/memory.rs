@@ -2,29 +2,33 @@
 //! and how far it has taken each target's observations.
 
 use std::collections::HashMap;
+use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
+use governor::{DefaultDirectRateLimiter, Quota, RateLimiter};
 use tokio::time::Instant;
 
 use crate::api::Pipeline;
-use crate::api::refs::ClusterAppRef;
 use crate::api::target::TargetInfo;
-use crate::clusters::{Now, Reason};
+use crate::clusters::{Application, Now};
 
 use super::status::Observed;
-use super::target::application;
+use super::target::source;
 
 /// A pipeline's status is written at no more bytes a second: a large one costs the API server in proportion, 9 ms without a log
 /// and 22 ms with 42 changes in it. What happens meanwhile goes with the next write, so that under load fewer and larger ones are
 /// made; the first after a pause never waits.
 const BYTES_PER_SECOND: f64 = 64.0 * 1024.0;
+/// Events about one pipeline.
+const EVENTS_AT_ONCE: NonZeroU32 = NonZeroU32::new(25).unwrap();
+const EVENT_EVERY: Duration = Duration::from_secs(10);
 /// The first wait after a failure; it doubles up to the last.
 const FIRST_RETRY: Duration = Duration::from_millis(500);
 const LAST_RETRY: Duration = Duration::from_mins(1);
 
 /// How far the observations of each target's object have been taken.
-pub(super) type Taken = HashMap<String, (ClusterAppRef, u64)>;
+pub(super) type Taken = HashMap<String, (Application, u64)>;
 
 /// A write that was sent.
 #[derive(Debug)]
@@ -52,11 +56,28 @@ pub(super) struct Memory {
     attempt: Option<Attempt>,
     not_before: Option<Instant>,
     failures: u32,
+    events: EventLimit,
+}
+
+/// So many Events about one pipeline at once, then one in ten seconds: the API server would take more, and keep them all.
+#[derive(Debug)]
+struct EventLimit(DefaultDirectRateLimiter);
+
+impl Default for EventLimit {
+    fn default() -> Self {
+        let quota = Quota::with_period(EVENT_EVERY).unwrap_or(Quota::per_minute(EVENTS_AT_ONCE));
+        Self(RateLimiter::direct(quota.allow_burst(EVENTS_AT_ONCE)))
+    }
 }
 
 impl Memory {
     pub fn new(uid: Option<String>, turn: u64) -> Self {
         Self { uid, turn, ..Self::default() }
+    }
+
+    /// Whether one more Event may be written about it now.
+    pub fn may_tell(&self) -> bool {
+        self.events.0.check().is_ok()
     }
 
     /// A new turn begins: another replica has taken observations meanwhile, nobody knows which. What is so now counts.
@@ -82,7 +103,7 @@ impl Memory {
     pub fn declare(&mut self, generation: Option<i64>, targets: &[TargetInfo], seq: u64) {
         let mut old = std::mem::take(&mut self.taken);
         for target in targets {
-            let app = application(target);
+            let app = source(target);
             let seq = old.remove(&target.subject).filter(|(of, _)| *of == app).map_or(seq, |(_, taken)| taken);
             self.taken.insert(target.subject.clone(), (app, seq));
         }
@@ -131,7 +152,7 @@ impl Memory {
     }
 
     /// After which sequence number the observations of a target's object have not been taken.
-    pub fn after(&self, subject: &str, app: &ClusterAppRef) -> u64 {
+    pub fn after(&self, subject: &str, app: &Application) -> u64 {
         self.taken.get(subject).filter(|(of, _)| of == app).map_or(u64::MAX, |(_, seq)| *seq)
     }
 
@@ -165,8 +186,8 @@ impl Memory {
 
 /// How far these readings reach. What a cache has seen that is still being filled is not taken.
 pub(super) fn taken(observed: &[Observed]) -> Taken {
-    let filled = observed.iter().filter(|(_, r)| !matches!(r.now, Now::Unknown { reason: Reason::CacheNotSynced, .. }));
-    filled.map(|(t, reading)| (t.subject.clone(), (application(t), reading.seq))).collect()
+    let filled = observed.iter().filter(|(_, r)| !matches!(r.now, Now::Unknown { reason, .. } if reason.is_filling()));
+    filled.map(|(t, reading)| (t.subject.clone(), (source(t), reading.seq))).collect()
 }
 
 /// The place of an object in the history of its kind. Versions of one kind can be compared as numbers
@@ -195,11 +216,11 @@ mod tests {
     }
 
     fn after(memory: &Memory, app: &str) -> u64 {
-        memory.after("t", &application(&target(app)))
+        memory.after("t", &source(&target(app)))
     }
 
     fn up_to(app: &str, seq: u64) -> Taken {
-        [("t".to_owned(), (application(&target(app)), seq))].into()
+        [("t".to_owned(), (source(&target(app)), seq))].into()
     }
 
     #[test]

@@ -17,7 +17,10 @@ pub mod plan;
 mod properties;
 mod reconcile;
 mod status;
+mod taking;
 mod target;
+mod told;
+mod traced;
 
 use std::collections::HashMap;
 use std::sync::Mutex;
@@ -30,7 +33,8 @@ pub use controller::run;
 use crate::clusters::{Caches, PipelineKey};
 use crate::gate::Gate;
 use crate::lease::Lease;
-use crate::telemetry::Metrics;
+use crate::report::events::Events;
+use crate::telemetry::{Metrics, Tracer};
 use memory::Memory;
 
 /// What can go wrong. The variant is what metrics and Events name; the words are for people.
@@ -64,6 +68,8 @@ pub struct Options {
     pub cross_namespace_refs: bool,
     /// At most so many pipelines are looked at at once, and a part of them in one namespace.
     pub looks: usize,
+    /// Who takes spans.
+    pub tracer: Tracer,
 }
 
 /// What the controller works with.
@@ -73,6 +79,7 @@ pub struct Context {
     caches: Caches,
     options: Options,
     gate: Gate,
+    events: Events,
     metrics: Metrics,
     memories: Mutex<HashMap<PipelineKey, Memory>>,
     /// By watched namespace, or `None` for all: the turn in which its pipelines were last listed.
@@ -90,6 +97,7 @@ impl Context {
         lease: Lease,
         caches: Caches,
         options: Options,
+        events: Events,
         metrics: Metrics,
         stop: CancellationToken,
     ) -> Self {
@@ -99,6 +107,7 @@ impl Context {
             caches,
             gate: Gate::new(options.looks),
             options,
+            events,
             metrics,
             memories: Mutex::default(),
             listed: Mutex::default(),

@@ -10,11 +10,15 @@ use serde_json::{Value, json};
 
 use crate::api::{Pipeline, PipelineStatus};
 
-/// The patch from one object's status to `next`, with only the parts that differ.
-pub(super) fn patch(base: &Pipeline, next: &PipelineStatus) -> Result<Patch<()>, serde_json::Error> {
+/// The patch from one object's status to `next`, with only the parts that differ. `merged`: changes were made one in it, which must
+/// not happen to one whose clock has begun to run meanwhile, so the whole object's version is tested.
+pub(super) fn patch(base: &Pipeline, next: &PipelineStatus, merged: bool) -> Result<Patch<()>, serde_json::Error> {
     let empty = PipelineStatus::default();
     let before = base.status.as_ref().unwrap_or(&empty);
     let mut steps = vec![json!({"op": "test", "path": "/metadata/uid", "value": base.metadata.uid})];
+    if merged {
+        steps.push(json!({"op": "test", "path": "/metadata/resourceVersion", "value": base.metadata.resource_version}));
+    }
     if let Some(log) = &before.log {
         steps.push(json!({"op": "test", "path": "/status/log/serial", "value": log.serial}));
         if log.epoch > 0 {
@@ -29,6 +33,10 @@ pub(super) fn patch(base: &Pipeline, next: &PipelineStatus) -> Result<Patch<()>,
     steps.extend(part("observedGeneration", &before.observed_generation, &next.observed_generation)?);
     steps.extend(part("conditions", &before.conditions, &next.conditions)?);
     steps.extend(part("environments", &before.environments, &next.environments)?);
+    steps.extend(part("readyTargets", &before.ready_targets, &next.ready_targets)?);
+    steps.extend(part("revision", &before.revision, &next.revision)?);
+    steps.extend(part("settled", &before.settled, &next.settled)?);
+    steps.extend(part("clusters", &before.clusters, &next.clusters)?);
     steps.extend(part("log", &before.log, &next.log)?);
     Ok(Patch::Json(serde_json::from_value(Value::Array(steps))?))
 }
@@ -89,7 +97,7 @@ mod tests {
     }
 
     fn steps(base: &Pipeline, next: &PipelineStatus) -> Vec<String> {
-        let Patch::Json(patch) = patch(base, next).unwrap() else { panic!("a JSON Patch") };
+        let Patch::Json(patch) = patch(base, next, false).unwrap() else { panic!("a JSON Patch") };
         let steps = serde_json::to_value(patch).unwrap();
         let word = |s: &Value| format!("{} {} {}", s["op"].as_str().unwrap(), s["path"].as_str().unwrap(), s["value"]);
         steps.as_array().unwrap().iter().map(word).collect()
@@ -107,12 +115,21 @@ mod tests {
 
     #[test]
     fn later_ones_test_their_own_part_and_write_what_differs() {
-        let environments = vec![EnvironmentStatus { name: "dev".into(), targets: vec![] }];
+        let environments = vec![EnvironmentStatus { name: "dev".into(), targets: vec![], settled: None }];
         let next = PipelineStatus { environments, ..with_log(5) };
         let all = steps(&base(Some(with_log(5))), &next);
         assert_eq!(all[..2], [r#"test /metadata/uid "u""#, "test /status/log/serial 5"]);
         assert_eq!(all[2..], [r#"add /status/environments [{"name":"dev","targets":[]}]"#]);
         assert!(steps(&base(Some(with_log(5))), &with_log(6))[2].starts_with("add /status/log "));
+    }
+
+    #[test]
+    fn what_makes_changes_one_tests_the_whole_object() {
+        let Patch::Json(patch) = patch(&base(Some(with_log(5))), &with_log(6), true).unwrap() else {
+            panic!("a JSON Patch")
+        };
+        let steps = serde_json::to_value(patch).unwrap();
+        assert_eq!((&steps[1]["op"], &steps[1]["path"]), (&json!("test"), &json!("/metadata/resourceVersion")));
     }
 
     #[test]

@@ -1,10 +1,15 @@
 //! Pure: whether a pipeline's spec can be followed at all, and which objects that takes.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 use crate::api::PipelineSpec;
 use crate::api::pipeline::MAX_TARGETS;
+use crate::api::refs::{ClusterKind, ClusterRef};
 use crate::api::target::{TargetInfo, targets};
+use crate::observe::RevisionPath;
+
+/// Each revisionPath takes a watch of its own.
+const MAX_PATHS: usize = 8;
 
 /// Why a spec is not followed.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -37,25 +42,80 @@ pub fn plan(
             message: format!("two targets are called {}; give one of them another appRef.name", twice.name),
         });
     }
-    match all.iter().find(|t| !cross_namespace_refs && t.namespace != namespace) {
-        Some(elsewhere) => Err(Refused {
-            reason: "CrossNamespaceTarget",
-            message: format!("target {} is not in the pipeline's own namespace {namespace}", elsewhere.name),
-        }),
+    if let Some(name) = ambiguous(&all, cluster_name) {
+        return Err(Refused {
+            reason: "AmbiguousCluster",
+            message: format!("two clusters are called {name}; rename one, or give the clusterRef of one a namespace"),
+        });
+    }
+    let paths: HashSet<&str> = all.iter().filter_map(|t| t.app.revision_path.as_deref()).collect();
+    if paths.len() > MAX_PATHS {
+        return Err(Refused {
+            reason: "TooManyRevisionPaths",
+            message: format!("{} different revisionPaths; a pipeline has at most {MAX_PATHS}", paths.len()),
+        });
+    }
+    if let Some(refused) = all.iter().find_map(unreadable) {
+        return Err(refused);
+    }
+    match all.iter().find_map(|target| elsewhere(target, namespace, cross_namespace_refs)) {
+        Some(refused) => Err(refused),
         None => Ok(all),
     }
+}
+
+/// A name that stands for two clusters: what happens on them could not be told apart.
+fn ambiguous<'a>(targets: &'a [TargetInfo], local: &'a str) -> Option<&'a str> {
+    let mut known: HashMap<&str, Option<&ClusterRef>> = HashMap::from([(local, None)]);
+    let mut others = targets.iter().map(|t| (t.cluster.as_str(), t.cluster_ref.as_ref()));
+    others.find_map(|(name, of)| (*known.entry(name).or_insert(of) != of).then_some(name))
+}
+
+/// Why a target's object is not read: what may not be known by whoever may write a pipeline, or a revision that cannot be found.
+fn unreadable(target: &TargetInfo) -> Option<Refused> {
+    let app = &target.app;
+    if app.api_version == "v1" && matches!(app.kind.as_str(), "Secret" | "ConfigMap") {
+        let message = format!("target {}: a {} is no application object, and is not read", target.name, app.kind);
+        return Some(Refused { reason: "ForbiddenKind", message });
+    }
+    let error = RevisionPath::parse(target.app.revision_path.as_deref()?).err()?;
+    Some(Refused {
+        reason: "InvalidRevisionPath",
+        message: format!("appRef.revisionPath of target {} {error}", target.name),
+    })
+}
+
+/// Why a target is not followed because of the namespaces that it names.
+fn elsewhere(target: &TargetInfo, own: &str, cross_namespace_refs: bool) -> Option<Refused> {
+    let name = &target.name;
+    let Some(cluster) = &target.cluster_ref else {
+        return (!cross_namespace_refs && target.namespace != own).then(|| Refused {
+            reason: "CrossNamespaceTarget",
+            message: format!("target {name} is not in the pipeline's own namespace {own}"),
+        });
+    };
+    let is_elsewhere = cluster.namespace.as_ref().is_some_and(|namespace| namespace != own);
+    // The schema refuses the namespace of a Secret, too; but what reaches for the Secrets of others must not depend on that.
+    let refused = is_elsewhere && (!cross_namespace_refs || cluster.kind == ClusterKind::Secret);
+    refused.then(|| Refused {
+        reason: "CrossNamespaceCluster",
+        message: format!(
+            "the {} of target {name} is not in the pipeline's own namespace {own}; move it there, or take clusterRef.namespace away",
+            cluster.kind.as_str()
+        ),
+    })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::api::pipeline::{Environment, Target};
-    use crate::api::refs::AppRef;
+    use crate::api::refs::{AppRef, PartialAppRef};
 
     fn spec(namespaces: &[&str]) -> PipelineSpec {
         let target = |n: &&str| Target { namespace: (*n).to_owned(), ..Target::default() };
         PipelineSpec {
-            app_ref: AppRef { api_version: "v1".into(), kind: "K".into(), name: "a".into() },
+            app_ref: AppRef { api_version: "v1".into(), kind: "K".into(), name: "a".into(), revision_path: None },
             environments: vec![Environment {
                 name: "dev".into(),
                 targets: namespaces.iter().map(target).collect(),
@@ -70,14 +130,75 @@ mod tests {
     }
 
     #[test]
+    fn what_cannot_be_read() {
+        let app = |api_version: &str, kind: &str, path: Option<&str>| AppRef {
+            api_version: api_version.into(),
+            kind: kind.into(),
+            name: "a".into(),
+            revision_path: path.map(str::to_owned),
+        };
+        for (app, want) in [
+            (app("v1", "Secret", Some(".data.password")), Some("ForbiddenKind")),
+            (app("v1", "ConfigMap", None), Some("ForbiddenKind")),
+            (app("acme.example/v1", "Secret", None), None),
+            (app("apps/v1", "Deployment", Some(".spec..x")), Some("InvalidRevisionPath")),
+            (app("apps/v1", "Deployment", Some(".spec.x")), None),
+        ] {
+            assert_eq!(reason(&PipelineSpec { app_ref: app, ..spec(&["own"]) }, true), want);
+        }
+        let mut many = spec(&["a", "b", "c", "d", "e", "f", "g", "h", "i"]);
+        for (n, target) in many.environments[0].targets.iter_mut().enumerate() {
+            let path = Some(format!(".spec.v{n}"));
+            target.app_ref = Some(PartialAppRef { revision_path: path, ..PartialAppRef::default() });
+        }
+        assert_eq!(reason(&many, true), Some("TooManyRevisionPaths"));
+        many.environments[0].targets.pop();
+        assert_eq!(reason(&many, true), None);
+    }
+
+    #[test]
     fn what_cannot_be_followed() {
         assert_eq!(reason(&spec(&["own", "b"]), true), None);
         assert_eq!(reason(&spec(&["own"]), false), None);
         assert_eq!(reason(&spec(&["own", "b"]), false), Some("CrossNamespaceTarget"));
         assert_eq!(reason(&spec(&["b", "b"]), true), Some("DuplicateTarget"));
+        let cluster = |kind, name: &str| ClusterRef { api_version: None, kind, name: name.into(), namespace: None };
+        let mut clusters = spec(&["a", "b"]);
+        for (one, other, want) in [
+            (ClusterKind::Secret, ClusterKind::Secret, None),
+            (ClusterKind::Secret, ClusterKind::GitopsCluster, Some("AmbiguousCluster")),
+        ] {
+            clusters.environments[0].targets[0].cluster_ref = Some(cluster(one, "eu"));
+            clusters.environments[0].targets[1].cluster_ref = Some(cluster(other, "eu"));
+            assert_eq!(reason(&clusters, true), want);
+        }
+        clusters.environments[0].targets[1].cluster_ref = Some(cluster(ClusterKind::Secret, "c"));
+        assert_eq!(reason(&clusters, true), Some("AmbiguousCluster"), "the local one is called so");
         let names: Vec<String> = (0..=MAX_TARGETS).map(|i| format!("n{i}")).collect();
         let names: Vec<&str> = names.iter().map(String::as_str).collect();
         assert_eq!(reason(&spec(&names), true), Some("TooManyTargets"));
         assert_eq!(reason(&spec(&names[1..]), true), None);
+    }
+
+    #[test]
+    fn clusters_of_other_namespaces() {
+        let of = |kind, namespace: Option<&str>, target: &str| {
+            let mut spec = spec(&[target]);
+            let namespace = namespace.map(str::to_owned);
+            let cluster = ClusterRef { api_version: None, kind, name: "eu".into(), namespace };
+            spec.environments[0].targets[0].cluster_ref = Some(cluster);
+            spec
+        };
+        for (kind, namespace, cross, want) in [
+            (ClusterKind::GitopsCluster, None, false, None),
+            (ClusterKind::GitopsCluster, Some("own"), false, None),
+            (ClusterKind::GitopsCluster, Some("infra"), true, None),
+            (ClusterKind::GitopsCluster, Some("infra"), false, Some("CrossNamespaceCluster")),
+            (ClusterKind::Secret, None, true, None),
+            (ClusterKind::Secret, Some("infra"), true, Some("CrossNamespaceCluster")),
+        ] {
+            let spec = of(kind, namespace, "b");
+            assert_eq!(reason(&spec, cross), want, "{kind:?} {namespace:?} {cross}");
+        }
     }
 }

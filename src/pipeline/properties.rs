@@ -6,8 +6,8 @@ use std::sync::Arc;
 use proptest::prelude::*;
 
 use super::memory::{Memory, taken};
-use super::status::{Base, Observed, next};
-use super::target::application;
+use super::status::{Base, Gathered, Observed, next};
+use super::target::source;
 use crate::api::pipeline::{Cursor, Dispatched};
 use crate::api::refs::AppRef;
 use crate::api::target::TargetInfo;
@@ -61,11 +61,13 @@ struct World {
 impl World {
     fn new() -> Self {
         let name = "dev/c/web".to_owned();
-        let app = AppRef { api_version: "apps/v1".into(), kind: "Deployment".into(), name: "web".into() };
+        let app =
+            AppRef { api_version: "apps/v1".into(), kind: "Deployment".into(), name: "web".into(), revision_path: None };
         let target = TargetInfo {
             environment: "dev".into(),
             namespace: "web".into(),
             cluster: "c".into(),
+            cluster_ref: None,
             app,
             subject: format!("target/{name}"),
             name,
@@ -88,13 +90,15 @@ impl World {
     }
 
     fn reading(&self) -> Reading {
-        let after = self.memory.after(&self.target.subject, &application(&self.target));
-        let now = self.said.last().map_or_else(|| crate::observe::observe(None), |(_, o)| o.clone());
+        let after = self.memory.after(&self.target.subject, &source(&self.target));
+        let now = self.said.last().map_or_else(|| crate::observe::observe(None, None), |(_, o)| o.clone());
         Reading {
             observations: self.said.iter().filter(|(seq, _)| *seq > after).cloned().collect(),
             now: Now::Known(now),
             seq: self.said.last().map_or(0, |(seq, _)| *seq),
+            came: None,
             overflowed: false,
+            cluster: String::new(),
         }
     }
 
@@ -105,8 +109,9 @@ impl World {
         }
         let base = self.memory.newest(&Arc::new(self.watched.clone()));
         let observed: Vec<Observed> = vec![(self.target.clone(), self.reading())];
+        let gathered = Gathered { targets: observed.clone(), clusters: Vec::new() };
         let known = Base { generation: Some(1), status: base.status.as_ref(), highest: self.memory.highest };
-        let Some(next) = next(known, Ok(&observed), Time::from_second(self.clock).unwrap()) else {
+        let Some(next) = next(known, Ok(&gathered), Time::from_second(self.clock).unwrap()) else {
             self.memory.settle(taken(&observed));
             return false;
         };
@@ -134,8 +139,12 @@ impl World {
         let Some(status) = self.server.status.clone() else { return };
         let Some(log) = status.log else { return };
         let from = status.dispatched.and_then(|d| d.cursors.first().map(|c| c.serial)).unwrap_or(log.first);
-        self.consumed
-            .extend(log.changes.iter().filter(|c| c.serial > from).map(|c| (c.from.clone(), c.to.clone(), c.coalesced)));
+        self.consumed.extend(
+            log.changes
+                .iter()
+                .filter(|c| c.serial > from && c.subject == self.target.subject)
+                .map(|c| (c.from.clone(), c.to.clone(), c.coalesced)),
+        );
         let cursors = vec![Cursor { serial: log.serial, ..Cursor::default() }];
         self.store(|server| {
             if let Some(status) = server.status.as_mut() {
@@ -153,7 +162,7 @@ proptest! {
         let mut world = World::new();
         let mut settled: Option<Settled> = None;
         let mut happened: Vec<(State, State)> = Vec::new();
-        let rules = reader("apps/v1", "Deployment");
+        let rules = reader("apps/v1", "Deployment", None);
         let mut counted = 0;
         // First sight, safely stored; it is what later changes are told against.
         while world.look(Fate::Answered) {}
@@ -170,7 +179,7 @@ proptest! {
                 Step::Watch => world.watched = world.server.clone(),
                 Step::Consume => world.consume(),
             }
-            let first = crate::observe::observe(None);
+            let first = crate::observe::observe(None, None);
             let all: Vec<Observation> = std::iter::once(first).chain(world.said.iter().map(|(_, o)| o.clone())).collect();
             for obs in &all[counted..] {
                 match settle(settled.as_ref(), obs, &rules, 0) {

@@ -1,21 +1,25 @@
 //! One look at one pipeline: plan, gather, compute, write. A look that finds nothing new makes no call.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use kube::Api;
 use kube::api::PatchParams;
 use kube::runtime::controller::Action;
+use kube::{Api, Resource as _};
 use tokio::time::{Instant, timeout};
 
 use super::memory::{Memory, taken};
 use super::patch::{Failure, failure, patch};
 use super::plan::{Refused, plan};
-use super::status::{Base, Next, Observed, next};
-use super::target::application;
+use super::status::{Base, Gathered, Next, next};
+use super::target::source;
+use super::told::told;
+use super::traced::recorded;
 use super::{Context, Error};
+use crate::api::refs::ClusterRef;
 use crate::api::target::TargetInfo;
-use crate::api::{Pipeline, now};
+use crate::api::{Change, Pipeline, now};
 use crate::clusters::PipelineKey;
 use crate::gate::Turn;
 use crate::telemetry::metrics::{ApiWrite, WriteResult};
@@ -75,8 +79,8 @@ pub(super) async fn reconcile(
         }
         let gathered = gather(ctx, key, &base, memory);
         let known = Base { generation: base.metadata.generation, status: base.status.as_ref(), highest: memory.highest };
-        let taken = gathered.as_deref().map(taken).unwrap_or_default();
-        let Some(mut next) = next(known, gathered.as_deref(), now()) else {
+        let taken = gathered.as_ref().map(|g| taken(&g.targets)).unwrap_or_default();
+        let Some(mut next) = next(known, gathered.as_ref(), now()) else {
             memory.settle(taken);
             return Ok(Action::await_change());
         };
@@ -87,8 +91,14 @@ pub(super) async fn reconcile(
         }
         next.status.log.iter_mut().for_each(|log| log.epoch = epoch);
         memory.sending(next.status.log.as_ref().map_or(i64::MIN, |l| l.serial), taken);
+        let came = gathered.iter().flat_map(|g| &g.targets).filter_map(|(_, reading)| reading.came).min();
         match write(ctx, &api, &base, &next, memory, &mut turn).await? {
-            None => return Ok(Action::await_change()),
+            None => {
+                if let Some(came) = came {
+                    ctx.metrics.observation_lag(came.elapsed());
+                }
+                return Ok(Action::await_change());
+            }
             Some(error) => last = error,
         }
     }
@@ -96,20 +106,27 @@ pub(super) async fn reconcile(
 }
 
 /// What every target says, or why the pipeline is not followed.
-fn gather(ctx: &Context, key: &PipelineKey, base: &Pipeline, memory: &mut Memory) -> Result<Vec<Observed>, Refused> {
+fn gather(ctx: &Context, key: &PipelineKey, base: &Pipeline, memory: &mut Memory) -> Result<Gathered, Refused> {
     let options = &ctx.options;
     let planned = plan(&base.spec, &key.namespace, &options.cluster_name, options.cross_namespace_refs);
     if !memory.has_declared(base.metadata.generation) {
         let targets = planned.as_deref().unwrap_or_default();
-        let seq = ctx.caches.need(key, targets.iter().map(application).collect());
+        let seq = ctx.caches.need(key, targets.iter().map(|t| source(t).seen_from(&key.namespace)).collect());
         memory.declare(base.metadata.generation, targets, seq);
     }
     let read = |target: TargetInfo| {
-        let app = application(&target);
-        let reading = ctx.caches.read(&app, memory.after(&target.subject, &app));
+        let app = source(&target);
+        let after = memory.after(&target.subject, &app);
+        let reading = ctx.caches.read(&app.seen_from(&key.namespace), after);
         (target, reading)
     };
-    Ok(planned?.into_iter().map(read).collect())
+    let planned = planned?;
+    let clusters: BTreeSet<ClusterRef> = planned.iter().filter_map(|t| t.cluster_ref.clone()).collect();
+    let reach = |cluster: ClusterRef| {
+        let reachability = ctx.caches.reachability(&cluster.seen_from(&key.namespace));
+        (cluster, reachability)
+    };
+    Ok(Gathered { clusters: clusters.into_iter().map(reach).collect(), targets: planned.into_iter().map(read).collect() })
 }
 
 /// Sends a status. Returns the error after which a live read has to tell what is there, before it is computed again.
@@ -122,13 +139,15 @@ async fn write(
     turn: &mut Turn,
 ) -> Result<Option<Error>, Error> {
     let name = base.metadata.name.as_deref().unwrap_or_default();
-    let patch = patch(base, &next.status).map_err(Error::Encode)?;
+    let patch = patch(base, &next.status, next.merged).map_err(Error::Encode)?;
     let params = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
     let answer = timeout(DEADLINE, api.patch_status(name, &params, &patch)).await;
     memory.spent(next.bytes, Instant::now());
     turn.note(answer.is_ok());
     let error = match answer {
         Ok(Ok(live)) => {
+            trace(ctx, base, &live);
+            tell(ctx, base, &live, memory);
             memory.learn(live);
             ctx.metrics.api_write(ApiWrite::PipelineStatus, WriteResult::Ok);
             return Ok(None);
@@ -154,6 +173,33 @@ async fn write(
             Ok(Some(Error::Write(error)))
         }
     }
+}
+
+/// Makes a span of each change that has just been recorded.
+fn trace(ctx: &Context, base: &Pipeline, live: &Pipeline) {
+    let tracer = &ctx.options.tracer;
+    news(base, live).filter_map(|change| recorded(tracer, live, change, now())).for_each(|span| tracer.take(span));
+}
+
+/// Writes an Event for each change that has just been recorded.
+fn tell(ctx: &Context, base: &Pipeline, live: &Pipeline, memory: &Memory) {
+    for change in news(base, live) {
+        for told in told(change) {
+            if !memory.may_tell() {
+                tracing::debug!(pipeline = live.metadata.name, told.reason, "no Event: there were many about this pipeline");
+                return;
+            }
+            ctx.events.tell(live.object_ref(&()), told);
+        }
+    }
+}
+
+/// The changes that the one has and the other does not have yet. The first log of a pipeline is no news.
+fn news<'p>(base: &Pipeline, live: &'p Pipeline) -> impl Iterator<Item = &'p Change> {
+    let before = base.status.as_ref().and_then(|status| status.log.as_ref()).map(|log| log.serial);
+    let log = live.status.as_ref().and_then(|status| status.log.as_ref());
+    let changes = before.and(log).into_iter().flat_map(|log| &log.changes);
+    changes.filter(move |change| Some(change.serial) > before)
 }
 
 /// The object as the API server has it now; `None` if it is gone.

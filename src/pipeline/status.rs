@@ -1,17 +1,22 @@
 //! Pure: the status that follows from the last one and from what was read, and whether it is worth a write.
 
 use crate::api::conditions::{self, ConditionStatus, READY};
-use crate::api::pipeline::{EnvironmentStatus, TargetStatus};
+use std::collections::BTreeSet;
+
+use crate::api::pipeline::TargetStatus;
+use crate::api::refs::ClusterRef;
 use crate::api::target::TargetInfo;
-use crate::api::{ChangeLog, PipelineStatus, Status, Time};
-use crate::changelog::{MAX_STATUS, compact, fit, open, prune};
-use crate::clusters::Reading;
+use crate::api::{PipelineStatus, Status, Time};
+use crate::changelog::{MAX_STATUS, compact, cut, fit, kept, open, prune};
+use crate::clusters::{Reachability, Reading};
 
 use super::plan::Refused;
-use super::target::{Shown, previous, take};
+use super::taking::{take_all, take_clusters};
 
 /// So many targets are named in a condition.
 const NAMED: usize = 5;
+/// The revisions of an environment that are shown together take no more bytes.
+const LONGEST_REVISIONS: usize = 256;
 
 /// A pipeline as it is known to the API server.
 #[derive(Clone, Copy, Debug)]
@@ -38,9 +43,18 @@ pub(super) struct Next {
 /// One target and what was read of it.
 pub(super) type Observed = (TargetInfo, Reading);
 
+/// What was read for one pipeline.
+#[derive(Debug, Default)]
+pub(super) struct Gathered {
+    /// Its targets, in spec order.
+    pub targets: Vec<Observed>,
+    /// Their clusters but for the local one, each once.
+    pub clusters: Vec<(ClusterRef, Reachability)>,
+}
+
 /// The next status, or `None` if nothing but time would change. What fits into the log and whom it waits for is no reason to
 /// write, only an occasion to clean up.
-pub(super) fn next(base: Base<'_>, observed: Result<&[Observed], &Refused>, now: Time) -> Option<Next> {
+pub(super) fn next(base: Base<'_>, gathered: Result<&Gathered, &Refused>, now: Time) -> Option<Next> {
     let empty = PipelineStatus::default();
     let before = base.status.unwrap_or(&empty);
     let mut status = before.clone();
@@ -50,23 +64,25 @@ pub(super) fn next(base: Base<'_>, observed: Result<&[Observed], &Refused>, now:
         // Above the cursors too, or a clock that was set back would hide what happens next from them.
         open(now, cursors.chain(base.highest).max())
     });
-    let known: &[EnvironmentStatus] = if before.log.is_some() { &before.environments } else { &[] };
+    let known = if before.log.is_some() { before } else { &empty };
     log.serial = log.serial.max(base.highest.unwrap_or(log.serial));
-    match observed {
+    match gathered {
         Err(refused) => {
             set_ready(&mut status, base.generation, ConditionStatus::False, refused.reason, &refused.message, now);
         }
-        Ok(observed) => {
+        Ok(gathered) => {
             let serial = log.serial;
-            let (environments, pending) = take_all(observed, known, log, now);
-            if pending && before.log.is_none() {
+            let taken = take_all(&gathered.targets, known, log, now);
+            if taken.pending && before.log.is_none() {
                 return None;
             }
+            status.clusters = take_clusters(&gathered.clusters, &known.clusters, log, now);
             let happened = log.serial > serial;
-            status.environments = environments;
-            if !pending {
+            (status.environments, status.settled) = (taken.environments, taken.settled);
+            summarise(&mut status, gathered.targets.len());
+            if !taken.pending {
                 status.observed_generation = base.generation;
-                judge(&mut status, observed, base.generation, now);
+                judge(&mut status, &gathered.targets, base.generation, now);
             }
             if !happened && let (Some(log), Some(old)) = (status.log.as_mut(), before.log.as_ref()) {
                 log.clone_from(old);
@@ -76,46 +92,27 @@ pub(super) fn next(base: Base<'_>, observed: Result<&[Observed], &Refused>, now:
     if status == *before {
         return None;
     }
-    let cursors = status.dispatched.iter().flat_map(|d| d.cursors.clone()).collect::<Vec<_>>();
     let count = |status: &PipelineStatus| status.log.as_ref().map_or(0, |log| log.changes.len());
     if let Some(log) = status.log.as_mut() {
-        prune(log, &cursors);
+        prune(log, status.dispatched.as_ref());
     }
     let wanted = count(&status);
     if let Some(log) = status.log.as_mut() {
-        compact(log);
+        compact(log, &kept(log, status.dispatched.as_ref()));
     }
     let bytes = fit(&mut status, MAX_STATUS);
     let merged = count(&status) < wanted;
     Some(Next { status, bytes, merged })
 }
 
-/// The environments in spec order, and whether some target has to wait for its cache.
-fn take_all(
-    observed: &[Observed],
-    known: &[EnvironmentStatus],
-    log: &mut ChangeLog,
-    now: Time,
-) -> (Vec<EnvironmentStatus>, bool) {
-    let targets: Vec<&TargetInfo> = observed.iter().map(|(t, _)| t).collect();
-    let mut environments: Vec<EnvironmentStatus> = Vec::new();
-    let mut pending = false;
-    for ((target, reading), before) in observed.iter().zip(previous(&targets, known)) {
-        if environments.last().is_none_or(|e| e.name != target.environment) {
-            environments.push(EnvironmentStatus { name: target.environment.clone(), targets: Vec::new() });
-        }
-        let shown = match take(target, before, reading, log, now) {
-            Shown::Status(shown) => Some(shown),
-            Shown::Pending(before) => {
-                pending = true;
-                before
-            }
-        };
-        if let Some(environment) = environments.last_mut() {
-            environment.targets.extend(shown);
-        }
-    }
-    (environments, pending)
+/// What `kubectl get` shows: how many of `targets` are ready, and what runs where the way ends.
+fn summarise(status: &mut PipelineStatus, targets: usize) {
+    let ready = status.environments.iter().flat_map(|e| &e.targets).filter(|t| t.ready).count();
+    status.ready_targets = format!("{ready}/{targets}");
+    let last = status.environments.last().into_iter().flat_map(|e| &e.targets);
+    let revisions: BTreeSet<&str> = last.map(|t| t.revision.as_str()).filter(|r| !r.is_empty()).collect();
+    let joined = revisions.into_iter().collect::<Vec<_>>().join(",");
+    status.revision = cut(&joined, LONGEST_REVISIONS).into_owned();
 }
 
 /// `Ready` follows from whether every target is observed.
@@ -154,6 +151,7 @@ fn set_ready(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::api::ChangeLog;
     use crate::api::conditions::Condition;
     use crate::api::pipeline::{Cursor, Dispatched};
     use crate::api::refs::AppRef;
@@ -170,7 +168,13 @@ mod tests {
             environment: environment.into(),
             namespace: namespace.into(),
             cluster: "c".into(),
-            app: AppRef { api_version: "apps/v1".into(), kind: "Deployment".into(), name: "web".into() },
+            cluster_ref: None,
+            app: AppRef {
+                api_version: "apps/v1".into(),
+                kind: "Deployment".into(),
+                name: "web".into(),
+                revision_path: None,
+            },
             subject: format!("target/{name}"),
             name,
         }
@@ -183,12 +187,27 @@ mod tests {
             attempted_revision: revision.into(),
             ..Default::default()
         };
-        Reading { observations: vec![(1, now.clone())], now: Now::Known(now), seq: 1, overflowed: false }
+        Reading {
+            observations: vec![(1, now.clone())],
+            now: Now::Known(now),
+            seq: 1,
+            came: None,
+            overflowed: false,
+            cluster: String::new(),
+        }
+    }
+
+    fn look(base: Base<'_>, observed: &[Observed], now: Time) -> Option<Next> {
+        next(base, Ok(&Gathered { targets: observed.to_vec(), clusters: Vec::new() }), now)
+    }
+
+    fn of_targets(log: &ChangeLog) -> Vec<i64> {
+        log.changes.iter().filter(|c| c.subject.starts_with("target/")).map(|c| c.serial).collect()
     }
 
     fn unknown(reason: Reason) -> Reading {
         let now = Now::Unknown { reason, message: "why".into() };
-        Reading { observations: vec![], now, seq: 0, overflowed: false }
+        Reading { observations: vec![], now, seq: 0, came: None, overflowed: false, cluster: String::new() }
     }
 
     fn base(status: Option<&PipelineStatus>) -> Base<'_> {
@@ -202,7 +221,7 @@ mod tests {
     /// A pipeline with two targets that run revision 1.
     fn seen() -> (Vec<Observed>, PipelineStatus) {
         let observed = vec![(target("dev", "a"), runs("1")), (target("prod", "b"), runs("1"))];
-        let status = next(base(None), Ok(&observed), at(10)).unwrap().status;
+        let status = look(base(None), &observed, at(10)).unwrap().status;
         (observed, status)
     }
 
@@ -211,16 +230,16 @@ mod tests {
         let (mut observed, mut status) = seen();
         for revision in 2..=9 {
             observed[0].1 = runs(&revision.to_string());
-            let next = next(base(Some(&status)), Ok(&observed), at(20 + revision)).unwrap();
+            let next = look(base(Some(&status)), &observed, at(20 + revision)).unwrap();
             assert!(!next.merged, "{revision}");
             status = next.status;
         }
         observed[0].1 = runs("10");
-        assert!(next(base(Some(&status)), Ok(&observed), at(40)).unwrap().merged);
+        assert!(look(base(Some(&status)), &observed, at(40)).unwrap().merged);
         // As the API server has it meanwhile.
         let passed = Cursor { serial: status.log.as_ref().unwrap().first + 4, ..Cursor::default() };
         status.dispatched = Some(Dispatched { cursors: vec![passed], ..Dispatched::default() });
-        assert!(!next(base(Some(&status)), Ok(&observed), at(40)).unwrap().merged);
+        assert!(!look(base(Some(&status)), &observed, at(40)).unwrap().merged);
     }
 
     #[test]
@@ -236,21 +255,21 @@ mod tests {
     #[test]
     fn nothing_new_is_not_written() {
         let (mut observed, mut status) = seen();
-        assert_eq!(next(base(Some(&status)), Ok(&observed), at(99)), None);
+        assert_eq!(look(base(Some(&status)), &observed, at(99)), None);
         observed[0].1 = unknown(Reason::CacheNotSynced);
-        assert_eq!(next(base(Some(&status)), Ok(&observed), at(99)), None, "as after a restart");
+        assert_eq!(look(base(Some(&status)), &observed, at(99)), None, "as after a restart");
         // Room could be made; that alone is no reason.
         observed[0].1 = runs("2");
-        status = next(base(Some(&status)), Ok(&observed), at(99)).unwrap().status;
+        status = look(base(Some(&status)), &observed, at(99)).unwrap().status;
         let serial = status.log.as_ref().unwrap().serial;
         let cursors = vec![Cursor { notification: "n".into(), serial, ..Cursor::default() }];
         status.dispatched = Some(Dispatched { cursors, ..Dispatched::default() });
-        assert_eq!(next(base(Some(&status)), Ok(&observed), at(100)), None);
+        assert_eq!(look(base(Some(&status)), &observed, at(100)), None);
         // It is made with the next write, which touches nothing of the other writer's.
         observed[0].1 = runs("3");
-        let after = next(base(Some(&status)), Ok(&observed), at(101)).unwrap().status;
+        let after = look(base(Some(&status)), &observed, at(101)).unwrap().status;
         let log = after.log.unwrap();
-        assert_eq!((log.serial, log.changes.len(), log.changes[0].serial), (serial + 1, 1, serial + 1));
+        assert_eq!((of_targets(&log).len(), log.changes[0].serial), (1, serial + 1));
         assert_eq!(after.dispatched, status.dispatched);
     }
 
@@ -258,9 +277,9 @@ mod tests {
     fn a_new_pipeline_waits_for_its_caches() {
         let (mut observed, _) = seen();
         observed[1].1 = unknown(Reason::CacheNotSynced);
-        assert_eq!(next(base(None), Ok(&observed), at(10)), None);
+        assert_eq!(look(base(None), &observed, at(10)), None);
         observed[1].1 = unknown(Reason::KindNotFound);
-        assert!(next(base(None), Ok(&observed), at(10)).is_some());
+        assert!(look(base(None), &observed, at(10)).is_some());
     }
 
     #[test]
@@ -269,8 +288,8 @@ mod tests {
         observed[0].1 = runs("2");
         observed.push((target("prod", "new"), unknown(Reason::CacheNotSynced)));
         let known = Base { generation: Some(4), ..base(Some(&before)) };
-        let status = next(known, Ok(&observed), at(20)).unwrap().status;
-        assert_eq!(status.log.as_ref().unwrap().changes.len(), 1);
+        let status = look(known, &observed, at(20)).unwrap().status;
+        assert_eq!(of_targets(status.log.as_ref().unwrap()).len(), 1);
         assert_eq!(status.environments[1].targets.len(), 1);
         assert_eq!((status.observed_generation, &status.conditions), (Some(3), &before.conditions));
     }
@@ -279,7 +298,7 @@ mod tests {
     fn what_cannot_be_observed_is_named() {
         let observed: Vec<Observed> =
             (0..7).map(|i| (target("dev", &format!("n{i}")), unknown(Reason::Forbidden))).collect();
-        let status = next(base(None), Ok(&observed), at(10)).unwrap().status;
+        let status = look(base(None), &observed, at(10)).unwrap().status;
         let condition = ready(&status);
         assert_eq!((condition.status, condition.reason.as_str()), (ConditionStatus::False, "Forbidden"));
         assert_eq!(condition.message, "cannot observe dev/c/n0, dev/c/n1, dev/c/n2, dev/c/n3, dev/c/n4 and 2 more: why");
@@ -305,7 +324,7 @@ mod tests {
         status.dispatched = Some(Dispatched::default());
         observed[0].1 = runs("2");
         let known = Base { highest: Some(1_000_000), ..base(Some(&status)) };
-        let after = next(known, Ok(&observed), at(20)).unwrap().status;
+        let after = look(known, &observed, at(20)).unwrap().status;
         assert_eq!(after.log, Some(open(at(20), Some(1_000_000))));
         assert_eq!(after.environments[0].targets[0].settled.as_ref().unwrap().since, 0);
         assert_eq!(after.dispatched, status.dispatched);
@@ -315,24 +334,25 @@ mod tests {
     fn a_serial_that_was_set_back_is_never_given_again() {
         let (mut observed, status) = seen();
         let known = Base { highest: Some(1_000_000), ..base(Some(&status)) };
-        assert_eq!(next(known, Ok(&observed), at(20)), None);
+        assert_eq!(look(known, &observed, at(20)), None);
         observed[0].1 = runs("2");
-        assert_eq!(next(known, Ok(&observed), at(20)).unwrap().status.log.unwrap().serial, 1_000_001);
+        assert_eq!(look(known, &observed, at(20)).unwrap().status.log.unwrap().changes[0].serial, 1_000_001);
     }
 
     #[test]
     fn a_target_that_left_and_came_back_is_seen_for_the_first_time() {
         let (mut observed, mut status) = seen();
         observed[0].1 = runs("2");
-        status = next(base(Some(&status)), Ok(&observed), at(20)).unwrap().status;
+        status = look(base(Some(&status)), &observed, at(20)).unwrap().status;
         let back = observed.remove(0);
-        status = next(base(Some(&status)), Ok(&observed), at(30)).unwrap().status;
+        status = look(base(Some(&status)), &observed, at(30)).unwrap().status;
         assert_eq!(status.environments.len(), 1);
-        assert_eq!(status.log.as_ref().unwrap().changes.len(), 1, "what happened to it stays");
+        assert_eq!(of_targets(status.log.as_ref().unwrap()).len(), 1, "what happened to it stays");
         observed.insert(0, (back.0, runs("9")));
-        status = next(base(Some(&status)), Ok(&observed), at(40)).unwrap().status;
+        status = look(base(Some(&status)), &observed, at(40)).unwrap().status;
         let log = status.log.as_ref().unwrap();
-        assert_eq!((log.changes.len(), status.environments[0].name.as_str()), (1, "dev"));
-        assert_eq!(status.environments[0].targets[0].settled.as_ref().unwrap().since, log.serial);
+        assert_eq!((of_targets(log).len(), status.environments[0].name.as_str()), (1, "dev"));
+        let since = status.environments[0].targets[0].settled.as_ref().unwrap().since;
+        assert!(of_targets(log).iter().all(|serial| *serial <= since), "{since} {log:?}");
     }
 }

@@ -6,8 +6,8 @@ use crate::api::pipeline::{EnvironmentStatus, TargetStatus};
 use crate::api::refs::ClusterAppRef;
 use crate::api::target::TargetInfo;
 use crate::api::{ChangeLog, Settled, Status, Time};
-use crate::changelog::{MAX_MESSAGE, Verdict, append, cut, is_cut_of, settle};
-use crate::clusters::{Now, Reading, Reason};
+use crate::changelog::{MAX_MESSAGE, Part, Verdict, append, cut, is_cut_of, settle};
+use crate::clusters::{Application, Now, Reading, Reason, is_same_cluster};
 use crate::observe::{self, Observation};
 
 /// The application object of a target, fully spelled out.
@@ -17,7 +17,13 @@ pub(super) fn application(target: &TargetInfo) -> ClusterAppRef {
         kind: target.app.kind.clone(),
         name: target.app.name.clone(),
         namespace: target.namespace.clone(),
+        cluster_ref: target.cluster_ref.clone(),
     }
+}
+
+/// The same, and how it is read.
+pub(super) fn source(target: &TargetInfo) -> Application {
+    Application { object: application(target), revision_path: target.app.revision_path.clone() }
 }
 
 /// What a target's status becomes.
@@ -39,7 +45,8 @@ pub(super) fn previous<'a>(targets: &[&TargetInfo], before: &'a [EnvironmentStat
         targets.iter().map(|t| left.remove(&(t.environment.clone(), application(t)))).collect();
     for (target, found) in targets.iter().zip(&mut found).filter(|(_, found)| found.is_none()) {
         let names_another = target.name != format!("{}/{}/{}", target.environment, target.cluster, target.namespace);
-        let here = left.keys().filter(|(e, app)| *e == target.environment && app.namespace == target.namespace);
+        let place = |app: &ClusterAppRef| app.namespace == target.namespace && app.cluster_ref == target.cluster_ref;
+        let here = left.keys().filter(|(e, app)| *e == target.environment && place(app));
         // A target without an application of its own follows the pipeline's, whatever that was called before.
         let edited = here.filter(|(_, app)| !names_another || app.name == target.app.name);
         let best = edited.min_by_key(|(_, app)| (app.name != target.app.name, app.name.clone(), app.kind.clone())).cloned();
@@ -48,80 +55,121 @@ pub(super) fn previous<'a>(targets: &[&TargetInfo], before: &'a [EnvironmentStat
     found
 }
 
-/// Takes in what was read of a target. What has happened is appended to the log.
-pub(super) fn take(
-    target: &TargetInfo,
-    before: Option<&TargetStatus>,
-    reading: &Reading,
-    log: &mut ChangeLog,
-    now: Time,
-) -> Shown {
-    if let Now::Unknown { reason: Reason::CacheNotSynced, .. } = reading.now {
-        return Shown::Pending(before.cloned());
-    }
-    let app = application(target);
-    let same = before.filter(|b| b.cluster_app_ref == app);
-    let settled = settled_after(target, before, same.is_some(), reading, log, now);
-    let mut shown = match &reading.now {
-        Now::Known(obs) => match same {
-            Some(before) if obs.suspended && before.status != Status::Unknown => before.clone(),
-            _ => show(obs),
-        },
-        Now::Unknown { reason, message } => show(&Observation {
-            status: Status::Unknown,
-            reason: reason.as_str().to_owned(),
-            message: message.clone(),
-            ..Observation::default()
-        }),
-    };
-    if let Some(before) = same
-        && is_cut_of(&before.message, &shown.message)
-    {
-        // It was cut for lack of room: having room again is no reason to write.
-        shown.message.clone_from(&before.message);
-    }
-    shown.last_transition_time = same.filter(|b| b.status == shown.status).map_or(Some(now), |b| b.last_transition_time);
-    shown.cluster_app_ref = app;
-    shown.settled = settled;
-    Shown::Status(shown)
+/// One target while what was read of it is taken in, an observation at a time.
+pub(super) struct Track<'a> {
+    pub target: &'a TargetInfo,
+    /// The last state that counted, as far as it has been taken in.
+    pub settled: Option<Settled>,
+    before: Option<&'a TargetStatus>,
+    reading: &'a Reading,
+    /// Names the rules by which it is read.
+    pub reader: String,
+    /// What it said that could not be kept: the first change says so.
+    lost: bool,
 }
 
-/// The settled state after everything that was read.
-fn settled_after(
-    target: &TargetInfo,
-    before: Option<&TargetStatus>,
-    same: bool,
-    reading: &Reading,
-    log: &mut ChangeLog,
-    now: Time,
-) -> Option<Settled> {
-    let reader = observe::reader(&target.app.api_version, &target.app.kind);
-    let mut settled = before.and_then(|b| b.settled.clone());
-    if !same && let Some(other) = settled.as_mut() {
-        // The state of another application: only how far its past reaches still holds.
-        other.reader.clear();
+impl<'a> Track<'a> {
+    /// Nothing is taken in yet. `before`: the target's status so far.
+    pub fn new(target: &'a TargetInfo, before: Option<&'a TargetStatus>, reading: &'a Reading) -> Self {
+        let mut settled = before.and_then(|b| b.settled.clone());
+        let reader = reader(target, reading, settled.as_ref());
+        if before.is_some_and(|b| b.cluster_app_ref != application(target))
+            && let Some(other) = settled.as_mut()
+        {
+            // The state of another application: only how far its past reaches still holds.
+            other.reader.clear();
+        }
+        let lost = reading.overflowed && settled.as_ref().is_some_and(|s| s.reader == reader);
+        Self { target, settled, before, reading, reader, lost }
     }
-    let comparable = settled.as_ref().is_some_and(|s| s.reader == reader);
-    let past = reading.observations.iter().map(|(_, obs)| obs).filter(|_| comparable);
-    let present = match &reading.now {
-        Now::Known(obs) => Some(obs),
-        Now::Unknown { .. } => None,
-    };
-    let mut lost = comparable && reading.overflowed;
-    for obs in past.chain(present) {
-        match settle(settled.as_ref(), obs, &reader, horizon(log)) {
-            Verdict::Ignored => {}
-            Verdict::Baseline(new) => settled = Some(new),
+
+    /// What it said since the last time and says now, each with its place among what all objects said.
+    pub fn observations(&self) -> impl Iterator<Item = (u64, &'a Observation)> + use<'a> {
+        let comparable = self.settled.as_ref().is_some_and(|s| s.reader == self.reader);
+        // What a cache has seen that is still being filled is taken when it is filled.
+        let filling = matches!(self.reading.now, Now::Unknown { reason, .. } if reason.is_filling());
+        let past = self.reading.observations.iter().filter(move |_| comparable && !filling).map(|(seq, obs)| (*seq, obs));
+        let present = match &self.reading.now {
+            Now::Known(obs) => Some((self.reading.seq, obs)),
+            Now::Unknown { .. } => None,
+        };
+        past.chain(present)
+    }
+
+    /// Takes one of them in. What has happened is appended to the log. Whether the settled state is another now.
+    pub fn settle(&mut self, obs: &Observation, log: &mut ChangeLog, now: Time) -> bool {
+        match settle(self.settled.as_ref(), obs, &self.reader, horizon(log)) {
+            Verdict::Ignored => return false,
+            Verdict::Baseline(new) => self.settled = Some(new),
             Verdict::Changed { from, to, settled: new } => {
-                append(log, &target.subject, now, from, to);
+                append(log, &self.target.subject, now, from, to);
                 if let Some(change) = log.changes.last_mut() {
-                    change.coalesced = std::mem::take(&mut lost);
+                    change.coalesced = std::mem::take(&mut self.lost);
                 }
-                settled = Some(new);
+                self.settled = Some(new);
             }
         }
+        true
     }
-    settled
+
+    /// The target as a part of its environment. What another application was, it is not.
+    pub fn as_part(&self) -> Part<'_> {
+        Part {
+            settled: self.settled.as_ref().filter(|s| s.reader == self.reader),
+            seen: matches!(self.reading.now, Now::Known(_)),
+        }
+    }
+
+    /// What its status becomes.
+    pub fn shown(self, now: Time) -> Shown {
+        let waits = match self.reading.now {
+            Now::Unknown { reason: Reason::CacheNotSynced, .. } => true,
+            Now::Unknown { reason: Reason::CacheSlow, .. } => self.before.is_some(),
+            _ => false,
+        };
+        if waits {
+            return Shown::Pending(self.before.cloned());
+        }
+        let app = application(self.target);
+        let same = self.before.filter(|b| b.cluster_app_ref == app);
+        let mut shown = match &self.reading.now {
+            Now::Known(obs) => match same {
+                Some(before) if obs.suspended && before.status != Status::Unknown => before.clone(),
+                _ => show(obs),
+            },
+            Now::Unknown { reason, message } => show(&Observation {
+                status: Status::Unknown,
+                reason: reason.as_str().to_owned(),
+                message: message.clone(),
+                ..Observation::default()
+            }),
+        };
+        if let Some(before) = same
+            && is_cut_of(&before.message, &shown.message)
+        {
+            // It was cut for lack of room: having room again is no reason to write.
+            shown.message.clone_from(&before.message);
+        }
+        shown.last_transition_time = same.filter(|b| b.status == shown.status).map_or(Some(now), |b| b.last_transition_time);
+        shown.cluster_app_ref = app;
+        shown.settled = self.settled;
+        Shown::Status(shown)
+    }
+}
+
+/// Names the rules by which a target's object is read, and the cluster on which it is: a reference that leads to another has another
+/// object there. While it is not known where it leads, it is taken to lead where it did.
+fn reader(target: &TargetInfo, reading: &Reading, settled: Option<&Settled>) -> String {
+    let rules = observe::reader(&target.app.api_version, &target.app.kind, target.app.revision_path.as_deref());
+    if target.cluster_ref.is_none() {
+        return rules;
+    }
+    let before = settled.and_then(|s| s.reader.split_once('#')).filter(|(before, _)| *before == rules);
+    match (before, reading.cluster.as_str()) {
+        (Some((_, before)), now) if now.is_empty() || is_same_cluster(before, now) => format!("{rules}#{before}"),
+        (_, "") => rules,
+        (_, now) => format!("{rules}#{now}"),
+    }
 }
 
 /// An observation as people see it.
@@ -141,15 +189,23 @@ fn show(obs: &Observation) -> TargetStatus {
 
 /// What is at or below this happened to an earlier target of the same name. In a log in which nothing has happened yet there is no
 /// such past; if it is new because the status was wiped, what was recorded before still belongs to these targets.
-fn horizon(log: &ChangeLog) -> i64 {
+pub(super) fn horizon(log: &ChangeLog) -> i64 {
     if log.serial == log.first { 0 } else { log.serial }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::api::refs::AppRef;
+    use crate::api::refs::{AppRef, ClusterKind, ClusterRef};
     use crate::changelog::open;
+
+    fn take(target: &TargetInfo, before: Option<&TargetStatus>, reading: &Reading, log: &mut ChangeLog, now: Time) -> Shown {
+        let mut track = Track::new(target, before, reading);
+        for (_, obs) in track.observations() {
+            track.settle(obs, log, now);
+        }
+        track.shown(now)
+    }
 
     fn info(environment: &str, namespace: &str, app: &str, another: bool) -> TargetInfo {
         let suffix = if another { format!("/{app}") } else { String::new() };
@@ -158,7 +214,8 @@ mod tests {
             environment: environment.into(),
             namespace: namespace.into(),
             cluster: "c".into(),
-            app: AppRef { api_version: "apps/v1".into(), kind: "Deployment".into(), name: app.into() },
+            cluster_ref: None,
+            app: AppRef { api_version: "apps/v1".into(), kind: "Deployment".into(), name: app.into(), revision_path: None },
             subject: format!("target/{name}"),
             name,
         }
@@ -169,7 +226,14 @@ mod tests {
     }
 
     fn reading(now: Now, past: &[Observation]) -> Reading {
-        Reading { observations: (1..).zip(past.iter().cloned()).collect(), now, seq: 99, overflowed: false }
+        Reading {
+            observations: (1..).zip(past.iter().cloned()).collect(),
+            now,
+            seq: 99,
+            came: None,
+            overflowed: false,
+            cluster: String::new(),
+        }
     }
 
     fn known(now: &Observation, past: &[Observation]) -> Reading {
@@ -236,6 +300,16 @@ mod tests {
         let reading = unknown(Reason::CacheNotSynced);
         assert_eq!(take(&target, Some(&before), &reading, &mut log, at(9)), Shown::Pending(Some(before.clone())));
         assert_eq!(take(&target, None, &reading, &mut log, at(9)), Shown::Pending(None));
+        let slow = unknown(Reason::CacheSlow);
+        assert_eq!(take(&target, Some(&before), &slow, &mut log, at(9)), Shown::Pending(Some(before.clone())));
+        assert_eq!(
+            status(take(&target, None, &slow, &mut log, at(9))).status,
+            Status::Unknown,
+            "a new one is shown meanwhile"
+        );
+        let full = Reading { observations: vec![(7, obs(Status::Failed, "2"))], ..unknown(Reason::CacheNotSynced) };
+        assert_eq!(take(&target, Some(&before), &full, &mut log, at(9)), Shown::Pending(Some(before.clone())));
+        assert!(log.changes.is_empty(), "it is taken when the cache is filled");
         let edited = info("dev", "web", "other", false);
         assert_eq!(take(&edited, Some(&before), &reading, &mut log, at(9)), Shown::Pending(Some(before)));
     }
@@ -279,6 +353,29 @@ mod tests {
     }
 
     #[test]
+    fn a_reference_that_leads_to_another_cluster_is_a_new_baseline() {
+        let (mut target, ..) = seen();
+        target.cluster_ref =
+            Some(ClusterRef { api_version: None, kind: ClusterKind::Secret, name: "eu".into(), namespace: None });
+        let mut log = open(at(1), None);
+        let on = |cluster: &str, revision: &str| Reading {
+            cluster: cluster.to_owned(),
+            ..known(&obs(Status::Current, revision), &[])
+        };
+        let mut before = status(take(&target, None, &on("a.x", "1"), &mut log, at(1)));
+        // Another name of it, another authority, and not known yet where it leads.
+        for (cluster, revision, changes) in [("b.x", "1", 0), ("a.y", "2", 1), ("a.x", "3", 2)] {
+            before = status(take(&target, Some(&before), &on(cluster, revision), &mut log, at(2)));
+            assert_eq!(log.changes.len(), changes, "{cluster}");
+        }
+        let blind = status(take(&target, Some(&before), &unknown(Reason::Unreachable), &mut log, at(3)));
+        assert_eq!(blind.settled, before.settled);
+        let gone = Reading { cluster: "c.z".into(), ..known(&crate::observe::observe(None, None), &[]) };
+        let after = status(take(&target, Some(&blind), &gone, &mut log, at(4)));
+        assert_eq!((log.changes.len(), after.settled.unwrap().status), (2, Status::NotFound), "and nothing was removed");
+    }
+
+    #[test]
     fn a_message_that_was_cut_is_no_news() {
         let (target, before, mut log) = seen();
         let wordy = Observation { message: "word ".repeat(300), ..obs(Status::Failed, "2") };
@@ -291,6 +388,7 @@ mod tests {
     #[test]
     fn who_was_who() {
         let before = |environment: &str, apps: &[(&str, &str)]| EnvironmentStatus {
+            settled: None,
             name: environment.into(),
             targets: apps
                 .iter()

@@ -129,7 +129,7 @@ metadata: {name: s}
         for (text, words) in [
             ("a: [".to_owned(), &["n.yaml", "not YAML", "line"][..]),
             (with("{endpoint: {ulr: x}}"), &["n.yaml: Notification deploys: spec.endpoint.ulr", "did you mean url"]),
-            (with("{triggers: [{type: Deployed, foo: 1}]}"), &["spec.triggers[0].foo", "there are"]),
+            (with("{triggers: [{type: Deployed, colour: 1}]}"), &["spec.triggers[0].colour", "there are"]),
             (with("{triggers: [{type: Deploy}]}"), &["spec.triggers[0].type", "Deployed"]),
             (with("{endpoint: {headers: {X-A: 1}}}"), &["spec.endpoint.headers", "string"]),
             (with("{template: {builtin: slak}}"), &["spec.template.builtin", "slack"]),

@@ -6,7 +6,7 @@ use super::request::Preview;
 use super::starter::example;
 use super::{Laid, PreviewError, previews};
 use crate::config::{Given, Global};
-use crate::render::{BuiltinTemplate, CredentialsKind, Declared, Limit, Scene};
+use crate::render::{BuiltinTemplate, CredentialsKind, Declared, Limit, Scene, Unreported};
 
 /// The page, Markdown.
 pub fn page(template: &BuiltinTemplate) -> Result<String, PreviewError> {
@@ -19,6 +19,10 @@ pub fn page(template: &BuiltinTemplate) -> Result<String, PreviewError> {
         metadata.documentation,
         metadata.description.trim(),
     );
+    if let Some(Unreported { types, because }) = &metadata.unreported {
+        let types = types.iter().map(|type_| type_.as_str()).collect::<Vec<_>>().join(" or ");
+        let _ = write!(page, "\nIt cannot report {types}: {}.\n", cell(because));
+    }
     let _ = write!(page, "\n## Credentials\n\n{}\n", credentials(template));
     let _ = write!(page, "\n## Example\n\n```yaml\n{}```\n", example(template));
     let _ = write!(page, "\n## Parameters\n\n{}", parameters(&metadata.parameters));

@@ -38,6 +38,7 @@ pub async fn post(preview: &Preview, url: &Url) -> Result<Posted, PreviewError> 
             headers: headers.filter_map(|(name, value)| Some((name.parse::<HeaderName>().ok()?, line(value)?))).collect(),
             body: Bytes::from(preview.body.clone()),
             id: preview.headers.get("webhook-id").cloned().unwrap_or_default(),
+            trace_parent: None,
             auth: None,
             signing: None,
             tls: TlsRef::default(),

@@ -32,6 +32,9 @@ pub struct Metadata {
     pub documentation: String,
     /// What people see there, and what becomes of each transition.
     pub description: String,
+    /// Transitions that it cannot report.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unreported: Option<Unreported>,
     /// HTTP method.
     #[serde(default)]
     pub method: Method,
@@ -57,6 +60,24 @@ pub struct Metadata {
     /// What else is good to know, Markdown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub notes: Option<String>,
+}
+
+impl Metadata {
+    /// Whether it can report transitions of this type.
+    #[must_use]
+    pub fn reports(&self, type_: TransitionType) -> bool {
+        self.unreported.as_ref().is_none_or(|unreported| !unreported.types.contains(&type_))
+    }
+}
+
+/// Transitions that a template cannot report, for the receiver has no place for them.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Unreported {
+    /// These.
+    pub types: Vec<TransitionType>,
+    /// Why, as the end of a sentence.
+    pub because: String,
 }
 
 fn json() -> String {

@@ -1,10 +1,12 @@
 //! What templates (and `when` expressions) see of a transition.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 
-use crate::api::delivery::AppObject;
+use crate::api::delivery::{AppObject, Subject, SubjectKind};
+use crate::api::refs::ClusterRef;
 use crate::api::{DeliverySpec, Status, Time, TransitionType};
 
 /// The data of one transition. All fields are always there, empty where something is unknown, so that a template that
@@ -25,9 +27,11 @@ pub struct Data {
     pub severity: Severity,
     /// The pipeline.
     pub pipeline: PipelineData,
-    /// Name of the environment.
+    /// What the transition is about.
+    pub subject: SubjectData,
+    /// Name of the environment; empty where the subject is a cluster or the pipeline.
     pub environment: String,
-    /// The target.
+    /// The target; empty where the subject is another, but for the cluster of a subject that is one.
     pub target: TargetData,
     /// The revision that the status is about: what runs when `Current`, what was tried when `InProgress` or `Failed`.
     pub revision: String,
@@ -47,7 +51,7 @@ pub struct Data {
     pub drifted: bool,
     /// Whether several changes were made one before this was recorded.
     pub coalesced: bool,
-    /// How many earlier transitions of this target were not sent because this one was to follow.
+    /// How many earlier transitions of this subject were not sent because this one was to follow.
     pub superseded: i64,
     /// The notification.
     pub notification: NotificationData,
@@ -68,10 +72,15 @@ impl Severity {
     #[must_use]
     pub const fn of(type_: TransitionType) -> Self {
         match type_ {
-            TransitionType::Failed => Self::Error,
-            TransitionType::Deployed | TransitionType::Progressing | TransitionType::Recovered | TransitionType::Removed => {
-                Self::Info
-            }
+            TransitionType::Failed | TransitionType::Drifted | TransitionType::ClusterOffline => Self::Error,
+            TransitionType::Deployed
+            | TransitionType::Progressing
+            | TransitionType::Recovered
+            | TransitionType::Removed
+            | TransitionType::DriftCorrected
+            | TransitionType::ClusterOnline
+            | TransitionType::EnvironmentReady
+            | TransitionType::PipelineReady => Self::Info,
         }
     }
 }
@@ -86,15 +95,33 @@ pub struct PipelineData {
     /// Its uid.
     pub uid: String,
     /// Its labels now.
-    pub labels: BTreeMap<String, String>,
+    #[serde(serialize_with = "shared")]
+    pub labels: Texts,
     /// Its annotations now.
-    pub annotations: BTreeMap<String, String>,
+    #[serde(serialize_with = "shared")]
+    pub annotations: Texts,
+}
+
+/// Labels or annotations: they may be long, and many transitions share them.
+pub type Texts = Arc<BTreeMap<String, String>>;
+
+fn shared<S: Serializer>(texts: &Texts, serializer: S) -> Result<S::Ok, S::Error> {
+    texts.as_ref().serialize(serializer)
+}
+
+/// What a transition is about, whatever it is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct SubjectData {
+    /// Its kind.
+    pub kind: SubjectKind,
+    /// Its name as people see it: of a target that of the target, of a cluster `NAMESPACE.NAME`.
+    pub name: String,
 }
 
 /// The target of a transition.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct TargetData {
-    /// `ENVIRONMENT/CLUSTER/NAMESPACE`, with `/APP` where the target names another.
+    /// `ENVIRONMENT/CLUSTER/NAMESPACE`, with `/APP` where the target names another; empty where the subject is no target.
     pub name: String,
     /// The namespace of the application object.
     pub namespace: String,
@@ -104,12 +131,12 @@ pub struct TargetData {
     pub app: AppObject,
 }
 
-/// The cluster of a target.
+/// The cluster of a target, or the one that a transition is about.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct ClusterData {
-    /// Its name.
+    /// Name of the object that stands for it; of the local cluster, what Pennant calls it.
     pub name: String,
-    /// Namespace of the object that stands for it; empty for the local cluster.
+    /// Namespace of that object; empty for the local cluster.
     pub namespace: String,
     /// Kind of that object; empty for the local cluster.
     pub kind: String,
@@ -127,14 +154,7 @@ pub struct NotificationData {
 impl Data {
     /// The data of a recorded transition. `id` is its `webhook-id`; `labels` and `annotations` are the pipeline's.
     #[must_use]
-    pub fn new(
-        id: &str,
-        spec: &DeliverySpec,
-        labels: &BTreeMap<String, String>,
-        annotations: &BTreeMap<String, String>,
-        notification_namespace: &str,
-    ) -> Self {
-        let target = spec.subject.target.clone().unwrap_or_default();
+    pub fn new(id: &str, spec: &DeliverySpec, labels: &Texts, annotations: &Texts, notification_namespace: &str) -> Self {
         Self {
             id: id.to_owned(),
             serial: spec.serial,
@@ -145,16 +165,12 @@ impl Data {
                 name: spec.pipeline_ref.name.clone(),
                 namespace: spec.pipeline_ref.namespace.clone(),
                 uid: spec.pipeline_ref.uid.clone(),
-                labels: labels.clone(),
-                annotations: annotations.clone(),
+                labels: Arc::clone(labels),
+                annotations: Arc::clone(annotations),
             },
-            environment: spec.subject.environment.clone(),
-            target: TargetData {
-                name: spec.subject.name.clone(),
-                namespace: target.namespace,
-                cluster: ClusterData { name: target.cluster, ..ClusterData::default() },
-                app: target.app,
-            },
+            subject: SubjectData { kind: spec.subject.kind, name: spec.subject.name.clone() },
+            environment: environment(&spec.subject),
+            target: TargetData::new(&spec.subject, &spec.pipeline_ref.namespace),
             revision: spec.to.revision.clone(),
             running_revision: spec.to.current.clone().unwrap_or_default(),
             previous_revision: spec.from.current.clone().unwrap_or_default(),
@@ -166,6 +182,43 @@ impl Data {
             coalesced: spec.coalesced,
             superseded: 0,
             notification: NotificationData { name: spec.notification.clone(), namespace: notification_namespace.to_owned() },
+        }
+    }
+}
+
+/// The environment that a subject belongs to, or is.
+fn environment(subject: &Subject) -> String {
+    match subject.kind {
+        SubjectKind::Environment => subject.name.clone(),
+        SubjectKind::Target => subject.environment.clone(),
+        SubjectKind::Cluster | SubjectKind::Pipeline => String::new(),
+    }
+}
+
+impl TargetData {
+    /// The target that a subject is, or the cluster that it is, or nothing; `namespace` is the pipeline's.
+    fn new(subject: &Subject, namespace: &str) -> Self {
+        let target = subject.target.clone().unwrap_or_default();
+        let of = |cluster: Option<&ClusterRef>, local: &str| match cluster {
+            Some(cluster) => ClusterData::new(cluster, namespace),
+            None => ClusterData { name: local.to_owned(), ..ClusterData::default() },
+        };
+        let (name, cluster) = match subject.kind {
+            SubjectKind::Target => (subject.name.clone(), of(target.cluster_ref.as_ref(), &target.cluster)),
+            SubjectKind::Cluster => (String::new(), of(subject.cluster_ref.as_ref(), &subject.name)),
+            SubjectKind::Environment | SubjectKind::Pipeline => (String::new(), ClusterData::default()),
+        };
+        Self { name, namespace: target.namespace, cluster, app: target.app }
+    }
+}
+
+impl ClusterData {
+    /// A reference without a namespace leads to the pipeline's own.
+    fn new(cluster: &ClusterRef, namespace: &str) -> Self {
+        Self {
+            name: cluster.name.clone(),
+            namespace: cluster.namespace.as_deref().unwrap_or(namespace).to_owned(),
+            kind: cluster.kind.as_str().to_owned(),
         }
     }
 }
@@ -184,7 +237,7 @@ mod tests {
 
     use super::*;
     use crate::api::State;
-    use crate::api::delivery::{PipelineRef, Subject};
+    use crate::api::delivery::{PipelineRef, SubjectTarget};
 
     #[test]
     fn the_words_are_those_of_the_wire() {
@@ -195,6 +248,49 @@ mod tests {
         assert_eq!(value["previousStatus"], "Current");
         assert_eq!(value["target"]["cluster"], json!({"name": "in-cluster", "namespace": "", "kind": ""}));
         assert_eq!(value["target"]["app"]["apiVersion"], "kustomize.toolkit.fluxcd.io/v1");
+    }
+
+    #[test]
+    fn each_subject_fills_what_it_is_about() {
+        let about = |type_| {
+            let data = Data::sample(type_);
+            let target = (data.target.name.as_str(), data.target.namespace.as_str(), data.target.app.name.as_str());
+            let cluster = &data.target.cluster;
+            json!([
+                data.subject.kind,
+                data.subject.name,
+                data.environment,
+                target,
+                [cluster.name, cluster.namespace, cluster.kind]
+            ])
+        };
+        let local = json!(["in-cluster", "", ""]);
+        let target =
+            json!(["Target", "prod/in-cluster/podinfo", "prod", ["prod/in-cluster/podinfo", "podinfo", "podinfo"], local]);
+        assert_eq!(about(TransitionType::Drifted), target);
+        let cluster = json!(["Cluster", "clusters.eu-1", "", ["", "", ""], ["eu-1", "clusters", "GitopsCluster"]]);
+        assert_eq!(about(TransitionType::ClusterOffline), cluster);
+        let none = json!(["", "", ""]);
+        let environment = json!(["Environment", "prod", "prod", ["", "", ""], none]);
+        assert_eq!(about(TransitionType::EnvironmentReady), environment);
+        assert_eq!(about(TransitionType::PipelineReady), json!(["Pipeline", "podinfo", "", ["", "", ""], none]));
+    }
+
+    #[test]
+    fn a_remote_cluster_is_the_object_that_stands_for_it() {
+        let reference = |namespace: Option<&str>| {
+            serde_json::from_value::<ClusterRef>(json!({"kind": "Secret", "name": "eu-1", "namespace": namespace})).unwrap()
+        };
+        for (namespace, want) in [(Some("clusters"), "clusters"), (None, "team-a")] {
+            let target = SubjectTarget {
+                cluster: "x".to_owned(),
+                cluster_ref: Some(reference(namespace)),
+                ..SubjectTarget::default()
+            };
+            let subject = Subject { target: Some(target), ..Subject::default() };
+            let cluster = TargetData::new(&subject, "team-a").cluster;
+            assert_eq!((cluster.name.as_str(), cluster.namespace.as_str(), cluster.kind.as_str()), ("eu-1", want, "Secret"));
+        }
     }
 
     #[test]
@@ -212,9 +308,11 @@ mod tests {
             from: State::default(),
             to: State::default(),
             coalesced: true,
+            due: None,
+            error: None,
         };
-        let labels = BTreeMap::from([("team".to_owned(), "a".to_owned())]);
-        let data = Data::new("i", &spec, &labels, &BTreeMap::new(), "ns");
+        let labels = Arc::new(BTreeMap::from([("team".to_owned(), "a".to_owned())]));
+        let data = Data::new("i", &spec, &labels, &Texts::default(), "ns");
         assert_eq!((data.target.app.kind.as_str(), data.pipeline.labels["team"].as_str()), ("", "a"));
         assert!(data.coalesced && data.notification.namespace == "ns");
     }

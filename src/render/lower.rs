@@ -266,14 +266,16 @@ fn syntax<T>(at: Position, problem: &str) -> Result<T, RenderError> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
     use crate::api::TransitionType;
     use crate::render::{Data, MAX_BODY, Values};
 
     fn data() -> Data {
         let mut data = Data::sample(TransitionType::Failed);
-        data.pipeline.labels =
-            [("app.kubernetes.io/name", "pod<info>"), ("team", "a")].map(|(k, v)| (k.to_owned(), v.to_owned())).into();
+        let labels = [("app.kubernetes.io/name", "pod<info>"), ("team", "a")].map(|(k, v)| (k.to_owned(), v.to_owned()));
+        data.pipeline.labels = Arc::new(labels.into());
         data
     }
 

@@ -34,8 +34,8 @@ mod url;
 mod values;
 
 pub use body::Body;
-pub use builtin::{BuiltinTemplate, Credentials, CredentialsKind, Declared, Example, Limit, Metadata, builtin};
-pub use data::{ClusterData, Data, NotificationData, PipelineData, Severity, TargetData};
+pub use builtin::{BuiltinTemplate, Credentials, CredentialsKind, Declared, Example, Limit, Metadata, Unreported, builtin};
+pub use data::{ClusterData, Data, NotificationData, PipelineData, Severity, SubjectData, TargetData, Texts};
 pub use error::{Position, RenderError};
 pub use header::HeaderTemplate;
 pub use parameters::Parameters;

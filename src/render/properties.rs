@@ -17,7 +17,8 @@ fn data(text: &str) -> Data {
     let mut data = Data::sample(TransitionType::Failed);
     text.clone_into(&mut data.message);
     text.clone_into(&mut data.revision);
-    data.pipeline.labels = BTreeMap::from([(text.to_owned(), "x".to_owned()), ("team".to_owned(), text.to_owned())]);
+    let labels = BTreeMap::from([(text.to_owned(), "x".to_owned()), ("team".to_owned(), text.to_owned())]);
+    data.pipeline.labels = labels.into();
     data
 }
 
@@ -30,6 +31,7 @@ fn everywhere(text: &str) -> Data {
         &mut data.pipeline.namespace,
         &mut data.pipeline.uid,
         &mut data.environment,
+        &mut data.subject.name,
         &mut data.target.name,
         &mut data.target.namespace,
         &mut data.target.cluster.name,
@@ -49,7 +51,7 @@ fn everywhere(text: &str) -> Data {
 /// Data with many labels, for loops.
 fn many_labels(count: usize) -> Data {
     let mut data = data("x");
-    data.pipeline.labels = (0..count).map(|n| (format!("label-{n}"), "v".repeat(20))).collect();
+    data.pipeline.labels = (0..count).map(|n| (format!("label-{n}"), "v".repeat(20))).collect::<BTreeMap<_, _>>().into();
     data
 }
 
@@ -233,7 +235,7 @@ proptest! {
     #[test]
     fn any_labels_make_json(labels in proptest::collection::btree_map(text(), text(), 0..4)) {
         let mut data = data("");
-        data.pipeline.labels = labels.clone();
+        data.pipeline.labels = labels.clone().into();
         let source = r#"{ {{#each pipeline.labels}}"{{@key}}":"{{this}}"{{#unless @last}},{{/unless}}{{/each}} }"#;
         let body = Body::compile("application/json", source, &Parameters::default()).unwrap().render(&data.values()).unwrap();
         prop_assert_eq!(serde_json::from_str::<BTreeMap<String, String>>(&body).unwrap(), labels);

@@ -1,9 +1,11 @@
 //! Transitions as they could be, to try a template with before anything happens.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use super::Data;
-use crate::api::delivery::{AppObject, PipelineRef, Subject, SubjectTarget};
+use crate::api::delivery::{AppObject, PipelineRef, Subject, SubjectKind, SubjectTarget};
+use crate::api::refs::{ClusterKind, ClusterRef};
 use crate::api::{DeliverySpec, State, Status, Time, TransitionType};
 
 const OLD: &str = "main@sha1:9c1e1fd35d2e0b7a4a1bd2ae8e0a2b6a0f4f3e21";
@@ -19,7 +21,7 @@ pub struct Scene {
     pub labels: BTreeMap<String, String>,
     /// Its annotations.
     pub annotations: BTreeMap<String, String>,
-    /// The target.
+    /// The target. What is about something else is about its environment, its cluster, or the pipeline.
     pub subject: Subject,
     /// The revision that ran.
     pub old: String,
@@ -49,16 +51,17 @@ impl Scene {
     }
 
     /// A transition of this type. Where real transitions are awkward it is too: the message of a failure has quotes, a line
-    /// break and a letter beyond ASCII, and what was removed has no revision.
+    /// break and a letter beyond ASCII, and neither what was removed nor a cluster has a revision.
     #[must_use]
     pub fn transition(&self, type_: TransitionType) -> Data {
         let (from, to) = states(type_, &self.old, &self.new);
+        let subject = self.about(type_.subject());
         let spec = DeliverySpec {
             notification: self.notification.0.clone(),
             notification_uid: String::new(),
             pipeline_ref: self.pipeline.clone(),
-            subject: self.subject.clone(),
-            lane: format!("target/{}", self.subject.name),
+            lane: format!("{kind:?}/{}", subject.name, kind = subject.kind).to_lowercase(),
+            subject,
             order: SERIAL,
             serial: SERIAL,
             type_,
@@ -66,8 +69,26 @@ impl Scene {
             from,
             to,
             coalesced: false,
+            due: None,
+            error: None,
         };
-        Data::new("msg_5f3d2c1b0a9e8d7c", &spec, &self.labels, &self.annotations, &self.notification.1)
+        let (labels, annotations) = (Arc::new(self.labels.clone()), Arc::new(self.annotations.clone()));
+        Data::new("msg_5f3d2c1b0a9e8d7c", &spec, &labels, &annotations, &self.notification.1)
+    }
+
+    /// The subject of this kind. The local cluster is never away, so where the target is there it is about another.
+    fn about(&self, kind: SubjectKind) -> Subject {
+        let name = match kind {
+            SubjectKind::Target => return self.subject.clone(),
+            SubjectKind::Cluster => {
+                let cluster = self.subject.target.as_ref().and_then(|t| t.cluster_ref.clone()).unwrap_or_else(remote);
+                return Subject { kind, name: cluster.full_name(), cluster_ref: Some(cluster), ..Subject::default() };
+            }
+            SubjectKind::Environment => self.subject.environment.clone(),
+            SubjectKind::Pipeline => self.pipeline.name.clone(),
+        };
+        let environment = if kind == SubjectKind::Environment { name.clone() } else { String::new() };
+        Subject { kind, name, environment, ..Subject::default() }
     }
 }
 
@@ -84,6 +105,15 @@ impl Data {
     }
 }
 
+fn remote() -> ClusterRef {
+    ClusterRef {
+        api_version: None,
+        kind: ClusterKind::GitopsCluster,
+        name: "eu-1".to_owned(),
+        namespace: Some("clusters".to_owned()),
+    }
+}
+
 fn subject() -> Subject {
     Subject {
         name: "prod/in-cluster/podinfo".to_owned(),
@@ -91,6 +121,7 @@ fn subject() -> Subject {
         target: Some(SubjectTarget {
             namespace: "podinfo".to_owned(),
             cluster: "in-cluster".to_owned(),
+            cluster_ref: None,
             app: AppObject {
                 api_version: "kustomize.toolkit.fluxcd.io/v1".to_owned(),
                 kind: "Kustomization".to_owned(),
@@ -116,12 +147,25 @@ fn states(type_: TransitionType, old: &str, new: &str) -> (State, State) {
         message: "timeout waiting for \"Deployment/team-a/podinfo\":\n1 of 3 replicas – not ready".to_owned(),
         ..state(Status::Failed, new, old)
     };
+    let online = state(Status::Current, "", "");
+    let offline = State {
+        reason: "Unreachable".to_owned(),
+        message: "Get \"https://eu-1.example.com:6443/version\":\nno route to host – for 2m".to_owned(),
+        ..state(Status::Failed, "", "")
+    };
     match type_ {
         TransitionType::Deployed => (ran, state(Status::Current, new, new)),
         TransitionType::Progressing => (ran, state(Status::InProgress, new, old)),
         TransitionType::Failed => (ran, failed),
         TransitionType::Recovered => (failed, ran),
         TransitionType::Removed => (ran, state(Status::NotFound, "", "")),
+        TransitionType::Drifted => (ran.clone(), State { drifted: true, ..ran }),
+        TransitionType::DriftCorrected => (State { drifted: true, ..ran.clone() }, ran),
+        TransitionType::ClusterOffline => (online, offline),
+        TransitionType::ClusterOnline => (offline, online),
+        TransitionType::EnvironmentReady | TransitionType::PipelineReady => {
+            (state(Status::InProgress, "", old), state(Status::Current, new, new))
+        }
     }
 }
 

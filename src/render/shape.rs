@@ -21,6 +21,7 @@ pub(super) static ROOT: Shape = Object(&[
     ("time", Leaf),
     ("severity", Leaf),
     ("pipeline", Object(&[("name", Leaf), ("namespace", Leaf), ("uid", Leaf), ("labels", Map), ("annotations", Map)])),
+    ("subject", Object(&[("kind", Leaf), ("name", Leaf)])),
     ("environment", Leaf),
     (
         "target",

@@ -1,9 +1,16 @@
-//! Warning Events for what a person must do something about, repeated ones made one by kube's recorder
+//! Events for what has happened, and for what a person must do something about
 //! (<https://kubernetes.io/docs/reference/kubernetes-api/cluster-resources/event-v1/>).
+//!
+//! In: what is to be said, from anywhere, without waiting. Out: Events, written one after the other. Warnings that come again are
+//! made one by kube's recorder, which counts them; a change is said once, by an Event whose name is made of its serial, for the
+//! recorder would take two changes of one type for the same thing said twice.
 
 use k8s_openapi::api::core::v1::ObjectReference;
-use kube::Client;
+use k8s_openapi::api::events::v1 as wire;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
+use kube::api::{Api, ObjectMeta, PostParams};
 use kube::runtime::events::{Event, EventType, Recorder, Reporter};
+use kube::{Client, Error};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
@@ -13,34 +20,54 @@ use crate::telemetry::metrics::{ApiWrite, Metrics, WriteResult};
 const QUEUE: usize = 256;
 /// The API server refuses longer notes.
 const LONGEST_NOTE: usize = 1024;
+/// Who says it.
+const CONTROLLER: &str = "pennant.dev/pennant";
 
-struct Warning {
-    regarding: ObjectReference,
-    reason: String,
-    action: &'static str,
-    note: String,
+/// What is to be said.
+#[derive(Debug)]
+enum Said {
+    Warning { regarding: ObjectReference, reason: String, action: &'static str, note: String },
+    Change { regarding: ObjectReference, change: Told },
+}
+
+/// What is said of a change.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Told {
+    /// Serial of the change.
+    pub serial: i64,
+    /// Whether somebody should look.
+    pub warning: bool,
+    /// The type of transition.
+    pub reason: &'static str,
+    /// A sentence.
+    pub note: String,
 }
 
 /// The way to say something; cheap to clone.
 #[derive(Clone, Debug)]
-pub struct Events(mpsc::Sender<Warning>);
+pub struct Events(mpsc::Sender<Said>);
 
-impl std::fmt::Debug for Warning {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}: {}", self.reason, self.note)
+impl Events {
+    /// Warns of something, without waiting.
+    pub fn warn(&self, regarding: ObjectReference, reason: &str, action: &'static str, note: &str) {
+        self.say(Said::Warning { regarding, reason: reason.to_owned(), action, note: cut(note) });
+    }
+
+    /// Says what has happened, without waiting; saying it again is saying it once.
+    pub fn tell(&self, regarding: ObjectReference, mut change: Told) {
+        change.note.truncate(change.note.floor_char_boundary(LONGEST_NOTE));
+        self.say(Said::Change { regarding, change });
+    }
+
+    fn say(&self, said: Said) {
+        if let Err(error) = self.0.try_send(said) {
+            tracing::debug!(%error, "an event was dropped");
+        }
     }
 }
 
-impl Events {
-    /// Says it, without waiting.
-    pub fn warn(&self, regarding: ObjectReference, reason: &str, action: &'static str, note: &str) {
-        let end =
-            note.char_indices().map(|(i, c)| i + c.len_utf8()).take_while(|end| *end <= LONGEST_NOTE).last().unwrap_or(0);
-        let warning = Warning { regarding, reason: reason.to_owned(), action, note: note[..end].to_owned() };
-        if self.0.try_send(warning).is_err() {
-            tracing::debug!(reason, "an event was dropped");
-        }
-    }
+fn cut(note: &str) -> String {
+    note[..note.floor_char_boundary(LONGEST_NOTE)].to_owned()
 }
 
 /// The way to say something, and the task that writes it.
@@ -49,22 +76,54 @@ pub fn events(
     metrics: Metrics,
     stop: CancellationToken,
 ) -> (Events, impl Future<Output = ()> + Send + 'static) {
-    let (sender, mut queue) = mpsc::channel::<Warning>(QUEUE);
-    let reporter = Reporter { controller: "pennant.dev/pennant".to_owned(), instance: std::env::var("POD_NAME").ok() };
-    let recorder = Recorder::new(client, reporter);
+    let (sender, mut queue) = mpsc::channel::<Said>(QUEUE);
+    let instance = std::env::var("POD_NAME").ok();
+    let reporter = Reporter { controller: CONTROLLER.to_owned(), instance: instance.clone() };
+    let recorder = Recorder::new(client.clone(), reporter);
+    let instance = instance.unwrap_or_else(|| CONTROLLER.to_owned());
     let write = async move {
-        while let Some(Some(Warning { regarding, reason, action, note })) = stop.run_until_cancelled(queue.recv()).await {
-            let event =
-                Event { type_: EventType::Warning, reason, note: Some(note), action: action.to_owned(), secondary: None };
-            let result = match recorder.publish(&event, &regarding).await {
-                Ok(()) => WriteResult::Ok,
-                Err(error) => {
+        while let Some(Some(said)) = stop.run_until_cancelled(queue.recv()).await {
+            let written = match said {
+                Said::Warning { regarding, reason, action, note } => {
+                    let (type_, action, note) = (EventType::Warning, action.to_owned(), Some(note));
+                    recorder.publish(&Event { type_, reason, note, action, secondary: None }, &regarding).await
+                }
+                Said::Change { regarding, change } => record(&client, regarding, change, &instance).await,
+            };
+            let result = written.map_or_else(
+                |error| {
                     tracing::debug!(%error, "an event could not be written");
                     WriteResult::Error
-                }
-            };
+                },
+                |()| WriteResult::Ok,
+            );
             metrics.api_write(ApiWrite::Event, result);
         }
     };
     (Events(sender), write)
+}
+
+/// Writes the Event of a change, unless it is there.
+async fn record(client: &Client, regarding: ObjectReference, change: Told, instance: &str) -> Result<(), Error> {
+    let Told { serial, warning, reason, note } = change;
+    let namespace = regarding.namespace.clone().unwrap_or_default();
+    let about = regarding.name.as_deref().unwrap_or_default();
+    let name = format!("{about}.{serial:x}.{}", reason.to_ascii_lowercase());
+    let event = wire::Event {
+        metadata: ObjectMeta { name: Some(name), namespace: Some(namespace.clone()), ..ObjectMeta::default() },
+        event_time: Some(MicroTime(crate::api::now())),
+        type_: Some(if warning { "Warning" } else { "Normal" }.to_owned()),
+        reason: Some(reason.to_owned()),
+        action: Some("Observe".to_owned()),
+        note: Some(note),
+        reporting_controller: Some(CONTROLLER.to_owned()),
+        reporting_instance: Some(instance.to_owned()),
+        regarding: Some(regarding),
+        ..wire::Event::default()
+    };
+    match Api::<wire::Event>::namespaced(client.clone(), &namespace).create(&PostParams::default(), &event).await {
+        Err(Error::Api(status)) if !status.is_already_exists() => Err(Error::Api(status)),
+        Ok(_) | Err(Error::Api(_)) => Ok(()),
+        Err(error) => Err(error),
+    }
 }

@@ -107,6 +107,19 @@ impl FailureKind {
     pub const fn is_unreachable(self) -> bool {
         matches!(self, Self::Dns | Self::Connect | Self::ConnectTimeout)
     }
+
+    /// One word for machines.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Dns => "dns",
+            Self::Connect => "connect",
+            Self::Tls => "tls",
+            Self::ConnectTimeout => "connect_timeout",
+            Self::Timeout => "timeout",
+            Self::Closed => "closed",
+        }
+    }
 }
 
 impl AttemptResult {

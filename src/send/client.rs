@@ -27,7 +27,7 @@ const MAX_HEADERS: u32 = 16 * 1024;
 const STREAM_WINDOW: u32 = 16 * 1024;
 const CONNECTION_WINDOW: u32 = 256 * 1024;
 /// Sent as `user-agent`.
-const USER_AGENT: &str = concat!("pennant/", env!("CARGO_PKG_VERSION"));
+pub(super) const USER_AGENT: &str = concat!("pennant/", env!("CARGO_PKG_VERSION"));
 
 /// The clients.
 #[derive(Debug)]

@@ -5,6 +5,7 @@
 
 use std::error::Error;
 use std::io;
+use std::time::Duration;
 
 use rustls::CertificateError;
 
@@ -21,22 +22,28 @@ pub fn explain(error: &reqwest::Error, out: &Outgoing) -> AttemptResult {
     if error.is_builder() {
         return AttemptResult::NotSent(NotSent::InvalidRequest("the URL cannot be written down in HTTP"));
     }
+    let (kind, text) = words(error, out.connect_timeout);
+    failed(kind, text)
+}
+
+/// In which part a request failed, and that in fixed words.
+pub fn words(error: &reqwest::Error, connect_timeout: Duration) -> (FailureKind, String) {
     let io = innermost(error);
     if let Some(tls) = find::<rustls::Error>(error) {
-        failed(FailureKind::Tls, format!("TLS: {}", tls_words(tls)))
+        (FailureKind::Tls, format!("TLS: {}", tls_words(tls)))
     } else if error.is_timeout() && error.is_connect() {
-        failed(FailureKind::ConnectTimeout, format!("no connection within {:?}", out.connect_timeout))
+        (FailureKind::ConnectTimeout, format!("no connection within {connect_timeout:?}"))
     } else if error.is_timeout() {
-        failed(FailureKind::Timeout, "the connection timed out".to_owned())
+        (FailureKind::Timeout, "the connection timed out".to_owned())
     } else if error.is_dns() {
-        failed(FailureKind::Dns, "the name could not be resolved".to_owned())
+        (FailureKind::Dns, "the name could not be resolved".to_owned())
     } else if error.is_connect() {
         // The words of `ErrorKind` are fixed: connection refused, host unreachable, ...
-        failed(FailureKind::Connect, io.map_or_else(|| "no connection".to_owned(), |kind| format!("no connection: {kind}")))
+        (FailureKind::Connect, io.map_or_else(|| "no connection".to_owned(), |kind| format!("no connection: {kind}")))
     } else if let Some(kind) = io {
-        failed(FailureKind::Closed, format!("the connection broke: {kind}"))
+        (FailureKind::Closed, format!("the connection broke: {kind}"))
     } else {
-        failed(FailureKind::Closed, "the connection ended without an HTTP answer".to_owned())
+        (FailureKind::Closed, "the connection ended without an HTTP answer".to_owned())
     }
 }
 

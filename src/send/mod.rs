@@ -1,9 +1,10 @@
-//! One request to a receiver. The only room with reqwest, and the only one that knows credentials.
+//! One request to a receiver, and spans to a collector. The only room with reqwest, and the only one that knows credentials.
 //!
 //! In: an [`Outgoing`], rendered, which names its Secrets and never holds them; the egress [`Policy`]; a set of Secrets to
 //! watch ([`SecretWatches`]).
 //! Out: an [`Attempt`], and what it means ([`classify()`]); [`Sender::origin`], what lanes to one receiver share;
-//! [`Secrets::check`] for the Ready condition and [`Secrets::changes`] for those who wait for a Secret.
+//! [`Secrets::check`] for the Ready condition and [`Secrets::changes`] for those who wait for a Secret. Beside that an [`Exporter`]
+//! hands spans to a [`Collector`].
 //!
 //! What comes out may be shown to anybody: no error text holds anything that came from a Secret or from a library's message,
 //! and what the receiver said is cleaned of the Secrets that were sent to it. Redirects are never followed, and an address is
@@ -12,8 +13,11 @@
 mod attempt;
 mod classify;
 mod client;
+mod collector;
+mod export;
 mod failure;
 mod origin;
+mod otlp;
 mod outgoing;
 mod policy;
 mod proxy;
@@ -32,6 +36,8 @@ mod watch;
 
 pub use attempt::{Attempt, AttemptResult, Failure, FailureKind, NotSent};
 pub use classify::{Reason, Verdict, classify};
+pub use collector::{Collector, CollectorError};
+pub use export::Exporter;
 pub use outgoing::{Destination, Outgoing};
 pub use policy::{Policy, Rule};
 pub use proxy::{Proxy, ProxyError};

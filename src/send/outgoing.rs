@@ -24,6 +24,8 @@ pub struct Outgoing {
     pub body: Bytes,
     /// `webhook-id`: the same for every attempt of a delivery.
     pub id: String,
+    /// `traceparent`, where what is sent is traced. One that was rendered goes before it: whoever wrote that has a trace of their own.
+    pub trace_parent: Option<HeaderValue>,
     /// Credentials to add.
     pub auth: Option<AuthRef>,
     /// The Secret whose keys sign.

@@ -5,27 +5,14 @@
 //! are normal use. `deny` beats `allow`, and `allow` beats what is refused by default.
 
 use std::fmt;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::IpAddr;
 
 use ipnet::IpNet;
 use url::{Host, Url};
 
 use super::attempt::NotSent;
+use crate::api::address::{METADATA, embedded};
 use crate::api::refs::is_service;
-
-/// Services that give out credentials to whoever can reach them, outside the link-local range.
-const METADATA: [IpAddr; 5] = [
-    // https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/instancedata-data-retrieval.html
-    IpAddr::V6(Ipv6Addr::new(0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x254)),
-    // https://docs.aws.amazon.com/eks/latest/userguide/pod-id-how-it-works.html
-    IpAddr::V6(Ipv6Addr::new(0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x23)),
-    // https://cloud.google.com/compute/docs/metadata/querying-metadata
-    IpAddr::V6(Ipv6Addr::new(0xfd20, 0xce, 0, 0, 0, 0, 0, 0x254)),
-    // https://www.alibabacloud.com/help/en/ecs/user-guide/view-instance-metadata
-    IpAddr::V4(Ipv4Addr::new(100, 100, 100, 200)),
-    // https://learn.microsoft.com/en-us/azure/virtual-network/what-is-ip-address-168-63-129-16
-    IpAddr::V4(Ipv4Addr::new(168, 63, 129, 16)),
-];
 
 /// Where requests may go.
 #[derive(Clone, Debug, Default)]
@@ -130,29 +117,10 @@ fn refused(address: IpAddr) -> Option<Rule> {
     Some(rule)
 }
 
-/// The IPv4 addresses that an IPv6 address stands for.
-fn embedded(address: IpAddr) -> [Option<Ipv4Addr>; 2] {
-    let IpAddr::V6(ip) = address else { return [None, None] };
-    let segments = ip.segments();
-    let at = |i: usize| Ipv4Addr::from_bits(u32::from(segments[i]) << 16 | u32::from(segments[i + 1]));
-    match segments {
-        // `::` and `::1` are addresses of their own.
-        [0, 0, 0, 0, 0, 0, 0, 0 | 1] => [None, None],
-        // IPv4-compatible (RFC 4291, section 2.5.5.1), IPv4-mapped (section 2.5.5.2), IPv4-translated (RFC 2765), NAT64
-        // (RFC 6052).
-        [0, 0, 0, 0, 0, 0 | 0xffff, ..] | [0, 0, 0, 0, 0xffff, 0, ..] | [0x64, 0xff9b, 0, 0, 0, 0, ..] => {
-            [Some(at(6)), None]
-        }
-        // 6to4 (RFC 3056).
-        [0x2002, ..] => [Some(at(1)), None],
-        // Teredo (RFC 4380): the server, and the client with its bits turned over.
-        [0x2001, 0, ..] => [Some(at(2)), Some(Ipv4Addr::from_bits(!at(6).to_bits()))],
-        _ => [None, None],
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use std::net::{Ipv4Addr, Ipv6Addr};
+
     use proptest::prelude::*;
 
     use super::*;

@@ -43,6 +43,8 @@ const UNUSABLE_TLS: &str = "the certificates of endpoint.tls cannot be used; is 
 
 const WEBHOOK_ID: HeaderName = HeaderName::from_static("webhook-id");
 const WEBHOOK_TIMESTAMP: HeaderName = HeaderName::from_static("webhook-timestamp");
+/// <https://www.w3.org/TR/trace-context/#traceparent-header>
+const TRACE_PARENT: HeaderName = HeaderName::from_static("traceparent");
 
 /// Sends requests.
 #[derive(Debug)]
@@ -266,7 +268,7 @@ impl Sender {
 }
 
 /// The beginning of a body. The head of the answer has decided already, so that whatever goes wrong here only ends it.
-async fn beginning(mut response: Response, deadline: Instant) -> Vec<u8> {
+pub(super) async fn beginning(mut response: Response, deadline: Instant) -> Vec<u8> {
     let mut body = Vec::new();
     while body.len() <= READ
         && let Ok(Ok(Some(chunk))) = timeout_at(deadline, response.chunk()).await
@@ -350,6 +352,9 @@ fn request(client: &Client, out: &Outgoing, prepared: &Prepared, started: Time, 
     }
     let id = HeaderValue::from_str(&out.id).map_err(|_| NotSent::InvalidRequest("the id is not fit for a header"))?;
     headers.insert(WEBHOOK_ID, id);
+    if let Some(parent) = out.trace_parent.as_ref().filter(|_| !headers.contains_key(TRACE_PARENT)) {
+        headers.insert(TRACE_PARENT, parent.clone());
+    }
     headers.insert(WEBHOOK_TIMESTAMP, started.as_second().into());
     if let Some(signature) = prepared.signing.header(&out.id, started.as_second(), &out.body)? {
         headers.insert(WEBHOOK_SIGNATURE, signature);

@@ -19,6 +19,7 @@ use crate::telemetry::Metrics;
 
 mod addresses;
 mod credentials;
+mod export;
 mod frozen;
 mod hostile;
 mod http2;
@@ -129,6 +130,7 @@ fn to(destination: Destination) -> Outgoing {
         headers: vec![(CONTENT_TYPE, "application/json".parse().unwrap())],
         body: Bytes::from_static(b"{\"a\":1}"),
         id: "msg-1".to_owned(),
+        trace_parent: None,
         auth: None,
         signing: None,
         tls: TlsRef::default(),

@@ -77,6 +77,24 @@ label_value! {
 }
 
 label_value! {
+    /// How a remote cluster is doing.
+    Cluster {
+        /// It answers.
+        Reachable => "reachable",
+        /// It does not answer.
+        Unreachable => "unreachable",
+        /// It does not accept the credentials.
+        Unauthorized => "unauthorized",
+        /// It lets us not list a kind that is needed; or the object that stands for it, or its Secret, may not be read.
+        Forbidden => "forbidden",
+        /// There is no kubeconfig for it that can be used.
+        Invalid => "invalid",
+        /// It has not been asked yet.
+        Unknown => "unknown",
+    }
+}
+
+label_value! {
     /// What a lane does.
     LaneState {
         /// Its head can be sent.
@@ -87,10 +105,32 @@ label_value! {
         Waiting => "waiting",
         /// Its head waits for something to be mended.
         Blocked => "blocked",
+        /// Somebody wants it to wait.
+        Suspended => "suspended",
         /// Its head can be sent when the notification's rate allows.
         RateLimited => "rate_limited",
         /// Its head can be sent when its receiver can be reached.
         Unreachable => "unreachable",
+    }
+}
+
+label_value! {
+    /// What a worker does.
+    Worker {
+        /// It has a request.
+        Busy => "busy",
+        /// It waits for one.
+        Idle => "idle",
+    }
+}
+
+label_value! {
+    /// What a notification's deliveries are that it should not have for long.
+    Standing {
+        /// Recorded and not settled.
+        Pending => "pending",
+        /// Given up, and kept.
+        Parked => "parked",
     }
 }
 
@@ -139,10 +179,24 @@ label_value! {
         ApplicationObjects => "application_objects",
         /// Secrets that are referred to.
         Secrets => "secrets",
+        /// Objects that stand for clusters, and their Secrets.
+        Clusters => "clusters",
         /// ConfigMaps that hold templates.
         ConfigMaps => "config_maps",
         /// The ConfigMap with the global configuration.
         GlobalConfig => "global_config",
+    }
+}
+
+label_value! {
+    /// What became of a span.
+    SpanResult {
+        /// The collector has taken it.
+        Exported => "exported",
+        /// The collector has not, or not in time.
+        Failed => "failed",
+        /// Too many were waiting.
+        Dropped => "dropped",
     }
 }
 

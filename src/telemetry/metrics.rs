@@ -12,7 +12,11 @@ use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::{Registry, Unit};
 
-pub use super::labels::{ApiWrite, AttemptClass, LaneState, Lease, Outcome, Removal, Watch, WriteResult};
+use super::by_notification::ByNotification;
+pub use super::by_notification::Share;
+pub use super::labels::{
+    ApiWrite, AttemptClass, Cluster, LaneState, Lease, Outcome, Removal, SpanResult, Watch, Worker, WriteResult,
+};
 
 /// The media type of [`Metrics::encode`].
 pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -43,6 +47,11 @@ struct LaneLabels {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct WorkerLabels {
+    state: Worker,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct WriteLabels {
     kind: ApiWrite,
     result: WriteResult,
@@ -54,9 +63,22 @@ struct WatchLabels {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ClusterLabels {
+    state: Cluster,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct SpanLabels {
+    result: SpanResult,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct LeaseLabels {
     lease: Lease,
 }
+
+/// Upper bounds in seconds from a watch event to what comes of it.
+const OBSERVATION_SECONDS: [f64; 11] = [0.0001, 0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 15.0, 60.0];
 
 /// All metrics of the process; cheap to clone.
 #[derive(Clone, Debug)]
@@ -72,8 +94,11 @@ struct Families {
     first_attempt: Histogram,
     request: Histogram,
     lanes: Family<LaneLabels, Gauge>,
+    workers: Family<WorkerLabels, Gauge>,
     pending: Gauge,
+    by_notification: ByNotification,
     kept: Gauge,
+    overdue: Gauge,
     removed: Family<RemovalLabels, Counter>,
     redeliveries: Counter,
     unreachable: Gauge,
@@ -81,6 +106,13 @@ struct Families {
     api_writes: Family<WriteLabels, Counter>,
     watch_errors: Family<WatchLabels, Counter>,
     leases: Family<LeaseLabels, Gauge>,
+    clusters: Family<ClusterLabels, Gauge>,
+    caches: Gauge,
+    objects: Gauge,
+    watch_restarts: Counter,
+    tasks: Gauge,
+    observation_lag: Histogram,
+    spans: Family<SpanLabels, Counter>,
 }
 
 impl Metrics {
@@ -94,8 +126,11 @@ impl Metrics {
             first_attempt: Histogram::new(FIRST_ATTEMPT_SECONDS),
             request: Histogram::new(REQUEST_SECONDS),
             lanes: Family::default(),
+            workers: Family::default(),
             pending: Gauge::default(),
+            by_notification: ByNotification::default(),
             kept: Gauge::default(),
+            overdue: Gauge::default(),
             removed: Family::default(),
             redeliveries: Counter::default(),
             unreachable: Gauge::default(),
@@ -103,6 +138,13 @@ impl Metrics {
             api_writes: Family::default(),
             watch_errors: Family::default(),
             leases: Family::default(),
+            clusters: Family::default(),
+            caches: Gauge::default(),
+            objects: Gauge::default(),
+            watch_restarts: Counter::default(),
+            tasks: Gauge::default(),
+            observation_lag: Histogram::new(OBSERVATION_SECONDS),
+            spans: Family::default(),
         };
         families.begin();
         families.register();
@@ -134,6 +176,16 @@ impl Metrics {
         self.families.lanes.get_or_create(&LaneLabels { state }).set(i64::try_from(count).unwrap_or(i64::MAX));
     }
 
+    /// How many workers do this.
+    pub fn workers(&self, state: Worker, count: usize) {
+        self.families.workers.get_or_create(&WorkerLabels { state }).set(i64::try_from(count).unwrap_or(i64::MAX));
+    }
+
+    /// What the notifications have that wait or have given up, instead of what was said before.
+    pub fn by_notification(&self, shares: Vec<Share>) {
+        self.families.by_notification.put(shares);
+    }
+
     /// How many deliveries are recorded and not settled.
     pub fn pending(&self, count: usize) {
         self.families.pending.set(i64::try_from(count).unwrap_or(i64::MAX));
@@ -142,6 +194,11 @@ impl Metrics {
     /// How many settled deliveries are kept.
     pub fn kept(&self, count: usize) {
         self.families.kept.set(i64::try_from(count).unwrap_or(i64::MAX));
+    }
+
+    /// How many settled deliveries should be gone and are not.
+    pub fn overdue(&self, count: usize) {
+        self.families.overdue.set(i64::try_from(count).unwrap_or(i64::MAX));
     }
 
     /// A settled delivery has been kept long enough.
@@ -174,9 +231,45 @@ impl Metrics {
         self.families.watch_errors.get_or_create(&WatchLabels { watch }).inc();
     }
 
+    /// A remote cluster is doing otherwise than before; `None`: it is not followed.
+    pub fn cluster(&self, before: Option<Cluster>, now: Option<Cluster>) {
+        if let Some(state) = before {
+            self.families.clusters.get_or_create(&ClusterLabels { state }).dec();
+        }
+        if let Some(state) = now {
+            self.families.clusters.get_or_create(&ClusterLabels { state }).inc();
+        }
+    }
+
+    /// How many caches of application objects there are, and how many objects they know.
+    pub fn caches(&self, caches: usize, objects: usize) {
+        self.families.caches.set(i64::try_from(caches).unwrap_or(i64::MAX));
+        self.families.objects.set(i64::try_from(objects).unwrap_or(i64::MAX));
+    }
+
+    /// The watch of a cache is begun again, with a list.
+    pub fn watch_restart(&self) {
+        self.families.watch_restarts.inc();
+    }
+
+    /// How long it took from a watch event of an application object until the pipelines that it concerns were told to look.
+    pub fn observation_lag(&self, took: Duration) {
+        self.families.observation_lag.observe(took.as_secs_f64());
+    }
+
+    /// What became of so many spans.
+    pub fn spans(&self, result: SpanResult, count: usize) {
+        self.families.spans.get_or_create(&SpanLabels { result }).inc_by(count.try_into().unwrap_or(u64::MAX));
+    }
+
     /// Whether this replica holds a Lease.
     pub fn lease_held(&self, lease: Lease, held: bool) {
         self.families.leases.get_or_create(&LeaseLabels { lease }).set(i64::from(held));
+    }
+
+    /// How many tasks there are.
+    pub fn tasks(&self, count: usize) {
+        self.families.tasks.set(i64::try_from(count).unwrap_or(i64::MAX));
     }
 
     /// All metrics as `OpenMetrics` text (see [`CONTENT_TYPE`]).
@@ -210,13 +303,19 @@ impl Families {
         for &state in LaneState::ALL {
             drop(self.lanes.get_or_create(&LaneLabels { state }));
         }
+        for &state in Worker::ALL {
+            drop(self.workers.get_or_create(&WorkerLabels { state }));
+        }
         for &kind in ApiWrite::ALL {
             for &result in WriteResult::ALL {
                 drop(self.api_writes.get_or_create(&WriteLabels { kind, result }));
             }
         }
-        for &lease in Lease::ALL {
-            drop(self.leases.get_or_create(&LeaseLabels { lease }));
+        for &state in Cluster::ALL {
+            drop(self.clusters.get_or_create(&ClusterLabels { state }));
+        }
+        for &result in SpanResult::ALL {
+            drop(self.spans.get_or_create(&SpanLabels { result }));
         }
         for &watch in Watch::ALL {
             drop(self.watch_errors.get_or_create(&WatchLabels { watch }));
@@ -234,8 +333,11 @@ impl Families {
         let help = "Time that a request took, answered or not";
         r.register_with_unit("request_duration", help, Unit::Seconds, self.request.clone());
         r.register("lanes", "Lanes with something to send, by state", self.lanes.clone());
+        r.register("workers", "Workers, by whether they have a request", self.workers.clone());
         r.register("deliveries_pending", "Deliveries recorded and not settled", self.pending.clone());
         r.register("deliveries_kept", "Deliveries settled and kept", self.kept.clone());
+        let help = "Deliveries settled and kept that should be gone";
+        r.register("deliveries_overdue", help, self.overdue.clone());
         let help = "Settled deliveries that were kept long enough and are gone, by why";
         r.register("deliveries_removed", help, self.removed.clone());
         r.register(
@@ -249,49 +351,19 @@ impl Families {
         r.register("api_writes", "Writes to the API server, by kind and result", self.api_writes.clone());
         r.register("lease_held", "Whether this replica holds the Lease and acts", self.leases.clone());
         r.register("watch_errors", "Watches that broke and were begun again", self.watch_errors.clone());
+        r.register("clusters", "Remote clusters that are followed, by how they are doing", self.clusters.clone());
+        r.register("caches", "Watches of a kind of application objects on a cluster", self.caches.clone());
+        r.register("objects_cached", "Application objects whose state is known", self.objects.clone());
+        r.register("tasks", "Tasks of the runtime that observes, records and writes", self.tasks.clone());
+        let help = "Caches whose watch was begun again with a list";
+        r.register("watch_restarts", help, self.watch_restarts.clone());
+        let help = "Time from a watch event of an application object until a status that takes it in was written";
+        r.register_with_unit("observation_lag", help, Unit::Seconds, self.observation_lag.clone());
+        r.register_collector(Box::new(self.by_notification.clone()));
+        r.register("spans", "Spans of traces, by what became of them", self.spans.clone());
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn names_and_units_follow_the_conventions() {
-        let metrics = Metrics::new();
-        metrics.delivery(Outcome::Parked);
-        metrics.attempt(AttemptClass::NotSent);
-        metrics.attempt(AttemptClass::Success);
-        metrics.attempt(AttemptClass::Success);
-        metrics.request_time(Duration::from_millis(20));
-        metrics.first_attempt(Duration::from_secs(3));
-        metrics.lanes(LaneState::InFlight, 7);
-        metrics.pending(9);
-        metrics.lease_held(Lease::Dispatch, true);
-        metrics.api_write(ApiWrite::DeliveryCreate, WriteResult::Conflict);
-        metrics.clone().watch_error(Watch::Secrets);
-        let text = metrics.encode().unwrap();
-        for line in [
-            concat!("pennant_build_info{version=\"", env!("CARGO_PKG_VERSION"), "\"} 1"),
-            "pennant_deliveries_total{outcome=\"Parked\"} 1",
-            "pennant_deliveries_total{outcome=\"Delivered\"} 0",
-            "pennant_attempts_total{class=\"2xx\"} 2",
-            "pennant_attempts_total{class=\"not_sent\"} 1",
-            "# UNIT pennant_request_duration_seconds seconds",
-            "pennant_request_duration_seconds_bucket{le=\"0.01\"} 0",
-            "pennant_request_duration_seconds_bucket{le=\"0.025\"} 1",
-            "pennant_request_duration_seconds_count 1",
-            "pennant_change_to_first_attempt_seconds_sum 3.0",
-            "pennant_lanes{state=\"in_flight\"} 7",
-            "pennant_deliveries_pending 9",
-            "pennant_api_writes_total{kind=\"delivery_create\",result=\"conflict\"} 1",
-            "pennant_api_writes_total{kind=\"event\",result=\"ok\"} 0",
-            "pennant_lease_held{lease=\"pennant-dispatch\"} 1",
-            "pennant_lease_held{lease=\"pennant-pipeline\"} 0",
-            "pennant_watch_errors_total{watch=\"secrets\"} 1",
-        ] {
-            assert!(text.lines().any(|l| l == line), "{line} is not in\n{text}");
-        }
-        assert!(text.ends_with("# EOF\n"));
-    }
-}
+#[path = "metrics_tests.rs"]
+mod tests;

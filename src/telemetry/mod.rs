@@ -1,19 +1,26 @@
-//! What the process says of itself: log lines and metrics.
+//! What the process says of itself: log lines, metrics and spans.
 //!
 //! In: nothing of ours; every room may import this one. Log events come through `tracing`, numbers through the typed methods
-//! of [`Metrics`].
-//! Out: text or JSON lines on stderr ([`logging`]), and `OpenMetrics` text ([`Metrics::encode`]), which [`crate::http`] serves.
+//! of [`Metrics`], spans through a [`Tracer`].
+//! Out: text or JSON lines on stderr ([`logging`]), `OpenMetrics` text ([`Metrics::encode`]), which [`crate::http`] serves, and a
+//! queue of spans, which [`crate::send`] exports.
 //!
 //! The target `audit` ([`logging::AUDIT`]) is always on: it carries one line for every settled delivery.
-//! Labels come from closed sets (enums), so that the number of series is known when the program is written.
+//! Labels come from closed sets (enums), so that the number of series is known when the program is written; but for one family,
+//! which is bounded (`by_notification`).
 
+mod by_notification;
 mod chain;
 pub mod labels;
 pub mod logging;
 pub mod metrics;
+pub mod spans;
+mod tracer;
 
 pub use chain::chain;
 pub use metrics::Metrics;
+pub use spans::{Sample, Span, SpanId, Trace};
+pub use tracer::Tracer;
 
 /// What can go wrong when telemetry is set up.
 #[derive(Debug, thiserror::Error)]
@@ -33,4 +40,7 @@ pub enum TelemetryError {
     /// The name of a log format is unknown.
     #[error("unknown log format {0:?}: text or json")]
     Format(String),
+    /// Not a part of a whole.
+    #[error("a number from 0 (no trace) to 1 (every trace)")]
+    Sample,
 }

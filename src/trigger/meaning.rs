@@ -1,20 +1,63 @@
-//! The table of transitions.
+//! The table of transitions, and what ends a state that has to hold for a time.
 
+use crate::api::delivery::{Family, SubjectKind};
 use crate::api::{Change, State, Status, TransitionType};
 
-/// The transition that a change is; `None` if it means nothing to a trigger.
+/// The transitions that a change is: what became of its subject, and then whether drift came or went. None if it means nothing
+/// to a trigger.
 ///
-/// | type | going `from` → `to` |
-/// |---|---|
-/// | `Deployed` | `Current` at a revision other than `from.current` |
-/// | `Recovered` | `Current` at `from.current`, with `from.failed` |
-/// | `Progressing` | `InProgress` with a revision other than before, or out of nothing |
-/// | `Failed` | `Failed` |
-/// | `Removed` | `NotFound` after anything known |
+/// | subject | type | going `from` → `to` |
+/// |---|---|---|
+/// | target | `Deployed` | `Current` at a revision other than `from.current` |
+/// | | `Recovered` | `Current` at `from.current`, with `from.failed` |
+/// | | `Progressing` | `InProgress` with a revision other than before, or out of nothing |
+/// | | `Failed` | `Failed` |
+/// | | `Removed` | `NotFound` after anything known |
+/// | | `Drifted` | drift appears |
+/// | | `DriftCorrected` | drift is gone, and the application object is not |
+/// | cluster | `ClusterOffline` | `Failed` |
+/// | | `ClusterOnline` | `Current` after `Failed` |
+/// | environment | `EnvironmentReady` | `Current` at a revision other than `from.current` |
+/// | pipeline | `PipelineReady` | the same |
 ///
-/// A coalesced change always means what its end state means, whatever `from` says: who takes it may stand inside it.
+/// A coalesced change always means what its end state means, whatever `from` says: who takes it may stand inside it. Of drift it
+/// says whether it was touched, by a `from` that is not as its `to`.
+pub fn transitions(change: &Change) -> impl Iterator<Item = TransitionType> + use<> {
+    let both = match kind(&change.subject) {
+        SubjectKind::Target => [target(change), drift(change)],
+        SubjectKind::Cluster => [cluster(change), None],
+        SubjectKind::Environment => [ready(change).then_some(TransitionType::EnvironmentReady), None],
+        SubjectKind::Pipeline => [ready(change).then_some(TransitionType::PipelineReady), None],
+    };
+    both.into_iter().flatten()
+}
+
+/// Whether a later change of the same subject ends the state that a transition of this type has begun.
 #[must_use]
-pub fn transition(change: &Change) -> Option<TransitionType> {
+pub fn ends(type_: TransitionType, change: &Change) -> bool {
+    let Change { from, to, coalesced, .. } = change;
+    match type_.family() {
+        // One of drift alone leaves the rollout as it was.
+        Family::Status => *coalesced || type_.subject() != SubjectKind::Target || !same(from, to),
+        Family::Drift => {
+            let drifted = type_ == TransitionType::Drifted;
+            from.drifted != to.drifted || to.drifted != drifted || to.status == Status::NotFound
+        }
+    }
+}
+
+/// What a subject is, by its name in the log.
+#[must_use]
+pub fn kind(subject: &str) -> SubjectKind {
+    match subject.split_once('/') {
+        Some(("cluster", _)) => SubjectKind::Cluster,
+        Some(("environment", _)) => SubjectKind::Environment,
+        None if subject == "pipeline" => SubjectKind::Pipeline,
+        _ => SubjectKind::Target,
+    }
+}
+
+fn target(change: &Change) -> Option<TransitionType> {
     let Change { from, to, coalesced, .. } = change;
     let moved = *coalesced || !same(from, to);
     match to.status {
@@ -34,6 +77,29 @@ pub fn transition(change: &Change) -> Option<TransitionType> {
     }
 }
 
+fn drift(change: &Change) -> Option<TransitionType> {
+    match (change.from.drifted, change.to.drifted) {
+        (false, true) => Some(TransitionType::Drifted),
+        (true, false) if change.to.status != Status::NotFound => Some(TransitionType::DriftCorrected),
+        _ => None,
+    }
+}
+
+fn cluster(change: &Change) -> Option<TransitionType> {
+    let is_news = change.coalesced || change.from.status != change.to.status;
+    match change.to.status {
+        Status::Failed if is_news => Some(TransitionType::ClusterOffline),
+        Status::Current if change.coalesced || change.from.status == Status::Failed => Some(TransitionType::ClusterOnline),
+        _ => None,
+    }
+}
+
+/// Whether everything of an environment or pipeline runs one revision that is new for it.
+fn ready(change: &Change) -> bool {
+    let is_new = change.coalesced || change.from.current.as_ref() != Some(&change.to.revision);
+    change.to.status == Status::Current && is_new
+}
+
 /// Whether a change leaves the state of the rollout as it was: then it is one of drift alone.
 fn same(from: &State, to: &State) -> bool {
     from.status == to.status && (from.revision == to.revision || to.status == Status::NotFound)
@@ -45,7 +111,10 @@ mod tests {
 
     use super::*;
     use Status::{Current, Failed, InProgress, NotFound, Terminating, Unknown};
-    use TransitionType::{Deployed, Progressing, Recovered, Removed};
+    use TransitionType::{
+        ClusterOffline, ClusterOnline, Deployed, DriftCorrected, Drifted, EnvironmentReady, PipelineReady, Progressing,
+        Recovered, Removed,
+    };
 
     const FAILED: TransitionType = TransitionType::Failed;
 
@@ -55,7 +124,11 @@ mod tests {
     }
 
     fn change(from: State, to: State, coalesced: bool) -> Change {
-        Change { coalesced, from, to, ..Change::default() }
+        Change { subject: "target/prod/c/a".to_owned(), coalesced, from, to, ..Change::default() }
+    }
+
+    fn of(change: &Change) -> Vec<TransitionType> {
+        transitions(change).collect()
     }
 
     #[test]
@@ -83,7 +156,7 @@ mod tests {
             ("going", state(Current, "1", "1", false), state(Terminating, "1", "1", false), None),
             ("out of sight", state(Current, "1", "1", false), state(Unknown, "1", "1", false), None),
         ] {
-            assert_eq!(transition(&change(from, to, false)), want, "{name}");
+            assert_eq!(of(&change(from, to, false)), Vec::from_iter(want), "{name}");
         }
     }
 
@@ -94,8 +167,70 @@ mod tests {
         {
             let from = state(status, "1", current, failed);
             let to = State { drifted: true, ..from.clone() };
-            assert_eq!(transition(&change(from, to, false)), None, "{status:?}");
+            assert_eq!(of(&change(from.clone(), to.clone(), false)), [Drifted], "{status:?}");
+            assert_eq!(of(&change(to, from, false)), [DriftCorrected], "{status:?}");
         }
+    }
+
+    #[test]
+    fn one_change_can_be_both() {
+        let drifted = State { drifted: true, ..state(Current, "1", "1", false) };
+        let deployed = change(drifted.clone(), state(Current, "2", "2", false), false);
+        assert_eq!(of(&deployed), [Deployed, DriftCorrected]);
+        let removed = change(drifted.clone(), state(NotFound, "", "", false), false);
+        assert_eq!(of(&removed), [Removed], "that it is gone says it");
+        let failed = change(state(Current, "1", "1", false), State { drifted: true, ..state(Failed, "1", "1", true) }, true);
+        assert_eq!(of(&failed), [FAILED, Drifted]);
+    }
+
+    #[test]
+    fn subjects_that_are_no_targets() {
+        let at = |status, revision: &str, current: &str| state(status, revision, current, false);
+        let (running, other) = (at(Current, "1", "1"), at(Current, "2", "2"));
+        let (on, moving) = (at(Current, "", ""), at(InProgress, "", "1"));
+        for (subject, from, to, coalesced, want) in [
+            ("cluster/a.b", &on, at(Failed, "", ""), false, Some(ClusterOffline)),
+            ("cluster/a.b", &at(Failed, "", ""), on.clone(), false, Some(ClusterOnline)),
+            ("cluster/a.b", &at(Failed, "", ""), at(Failed, "", ""), false, None),
+            ("cluster/a.b", &on, on.clone(), false, None),
+            ("cluster/a.b", &on, on.clone(), true, Some(ClusterOnline)),
+            ("cluster/a.b", &on, at(Failed, "", ""), true, Some(ClusterOffline)),
+            ("environment/prod", &moving, running.clone(), false, None),
+            ("environment/prod", &moving, running.clone(), true, Some(EnvironmentReady)),
+            ("environment/prod", &moving, other.clone(), false, Some(EnvironmentReady)),
+            ("environment/prod", &running, other.clone(), false, Some(EnvironmentReady)),
+            ("environment/prod", &running, moving.clone(), false, None),
+            ("environment/prod", &running, moving.clone(), true, None),
+            ("pipeline", &moving, other.clone(), false, Some(PipelineReady)),
+            ("pipeline", &moving, running.clone(), false, None),
+            ("pipeline", &running, moving.clone(), false, None),
+        ] {
+            let change = Change { subject: subject.to_owned(), coalesced, from: from.clone(), to, ..Change::default() };
+            assert_eq!(of(&change), Vec::from_iter(want), "{subject} {from:?}");
+        }
+    }
+
+    #[test]
+    fn what_ends_a_state() {
+        let (fine, moving) = (state(Current, "1", "1", false), state(InProgress, "2", "1", false));
+        let drifted = State { drifted: true, ..fine.clone() };
+        let gone = State { drifted: true, ..state(NotFound, "", "", false) };
+        for (type_, from, to, coalesced, want) in [
+            (Deployed, &fine, &moving, false, true),
+            (Deployed, &fine, &drifted, false, false),
+            (Deployed, &fine, &drifted, true, true),
+            (Drifted, &drifted, &fine, false, true),
+            (Drifted, &drifted, &State { drifted: true, ..moving.clone() }, false, false),
+            (Drifted, &fine, &drifted, true, true),
+            (Drifted, &drifted, &gone, false, true),
+            (DriftCorrected, &fine, &drifted, false, true),
+            (DriftCorrected, &fine, &moving, false, false),
+            (DriftCorrected, &fine, &fine, true, false),
+        ] {
+            assert_eq!(ends(type_, &change(from.clone(), to.clone(), coalesced)), want, "{type_:?} {from:?} {to:?}");
+        }
+        assert!(ends(ClusterOffline, &Change { subject: "cluster/a".to_owned(), ..Change::default() }));
+        assert!(ends(PipelineReady, &change(fine, moving, false)));
     }
 
     fn states() -> impl Strategy<Value = State> {
@@ -124,23 +259,41 @@ mod tests {
                 NotFound => Some(Removed),
                 Terminating | Unknown => None,
             };
-            prop_assert_eq!(transition(&change(from, to, true)), want);
+            prop_assert_eq!(target(&change(from, to, true)), want);
         }
 
-        /// Reason, message and drift never decide; the type always fits the status.
+        /// Reason and message never decide, drift only what is about drift; the type always fits the status and the subject.
         #[test]
-        fn only_status_and_revision_decide(from in states(), to in states(), coalesced in any::<bool>()) {
-            let got = transition(&change(from.clone(), to.clone(), coalesced));
-            let told = State { reason: "R".into(), message: "m".into(), drifted: !to.drifted, ..to.clone() };
-            prop_assert_eq!(transition(&change(from, told, coalesced)), got);
-            let fits = match got {
-                None => true,
-                Some(Deployed | Recovered) => to.status == Current,
-                Some(Progressing) => to.status == InProgress,
-                Some(TransitionType::Failed) => to.status == Failed,
-                Some(Removed) => to.status == NotFound,
-            };
-            prop_assert!(fits);
+        fn only_status_revision_and_drift_decide(from in states(), to in states(), coalesced in any::<bool>()) {
+            let change = change(from.clone(), to.clone(), coalesced);
+            let got = of(&change);
+            let told = State { reason: "R".into(), message: "m".into(), ..to.clone() };
+            prop_assert_eq!(&of(&Change { to: told, ..change.clone() }), &got);
+            let turned = Change { to: State { drifted: !to.drifted, ..to.clone() }, ..change.clone() };
+            prop_assert_eq!(target(&turned), target(&change));
+            for type_ in &got {
+                prop_assert_eq!(type_.subject(), SubjectKind::Target);
+                let fits = match type_ {
+                    Deployed | Recovered => to.status == Current,
+                    Progressing => to.status == InProgress,
+                    TransitionType::Failed => to.status == Failed,
+                    Removed => to.status == NotFound,
+                    Drifted => to.drifted,
+                    DriftCorrected => !to.drifted && to.status != NotFound,
+                    _ => false,
+                };
+                prop_assert!(fits);
+            }
+            prop_assert!(got.windows(2).all(|pair| pair[0].family() < pair[1].family()), "in order, and one of each family");
+        }
+
+        /// What begins a state ends the one that was begun before it, of the same family.
+        #[test]
+        fn a_new_state_ends_the_one_before(from in states(), to in states(), coalesced in any::<bool>()) {
+            let change = change(from, to, coalesced);
+            for type_ in of(&change) {
+                prop_assert!(ends(type_, &change));
+            }
         }
     }
 }

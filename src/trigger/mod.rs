@@ -1,14 +1,22 @@
 //! What a change means, and who wants to know: pure, no clock, no I/O.
 //!
 //! In: one [`Change`](crate::api::Change) of the change log, as it stands there; the triggers of one effective notification,
-//! as a user wrote them.
-//! Out: [`transition`] says which transition a change is, if any; [`Triggers`] is the compiled list, whose only question is
-//! whether it wants a transition of an environment. A list that does not compile names the entry and the glob.
+//! as a user wrote them; where the subject of a change is, and what templates would see of it.
+//! Out: [`transitions`] says which transitions a change is, and [`ends`] whether it ends what an earlier one began; [`Triggers`]
+//! is the compiled list, whose only question is whether it wants a transition, and for how long its state must hold before. A
+//! list that does not compile names the entry and the field.
 //!
-//! `meaning` holds the table of transitions, `triggers` the globs.
+//! `meaning` holds the table of transitions, `triggers` the globs, `when` and `kinds` the conditions, `seen` what
+//! those look at.
 
+mod kinds;
 mod meaning;
+mod nearest;
+mod seen;
 mod triggers;
+mod when;
 
-pub use meaning::transition;
-pub use triggers::{TriggerError, Triggers};
+pub use meaning::{ends, kind, transitions};
+pub use nearest::nearest;
+pub use triggers::{Place, TriggerError, Triggers, Wanted};
+pub use when::{Undecided, When, WhenError};

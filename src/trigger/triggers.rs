@@ -1,83 +1,207 @@
-//! Which transitions a notification wants.
+//! Which transitions a notification wants, and when.
+
+use std::str::FromStr as _;
+use std::time::Duration;
 
 use globset::{Glob, GlobSet, GlobSetBuilder};
 
+use super::seen::Seen;
+use super::when::{When, WhenError};
 use crate::api::TransitionType;
 use crate::api::notification::Trigger;
+use crate::render::Data;
+
+/// The shortest and the longest time for which a state may have to hold.
+const HOLD: (Duration, Duration) = (Duration::from_secs(1), Duration::from_hours(168));
 
 /// Why a list of triggers cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum TriggerError {
-    /// An environment pattern is no glob.
-    #[error("triggers[{index}].environments: {glob:?} is not a glob")]
+    /// A pattern is no glob.
+    #[error("triggers[{index}].{field}: {glob:?} is not a glob")]
     Glob {
         /// Place in the list, from 0.
         index: usize,
+        /// `environments` or `clusters`.
+        field: &'static str,
         /// What was written.
         glob: String,
         /// What is wrong with it.
         #[source]
         source: globset::Error,
     },
-    /// The environment patterns of one trigger are too much together.
-    #[error("triggers[{index}].environments: too large")]
+    /// The patterns of one trigger are too much together.
+    #[error("triggers[{index}].{field}: too large")]
     TooLarge {
         /// Place in the list, from 0.
         index: usize,
+        /// `environments` or `clusters`.
+        field: &'static str,
         /// What is wrong with them.
         #[source]
         source: globset::Error,
     },
+    /// A condition cannot be understood.
+    #[error("triggers[{index}].when: {source}")]
+    When {
+        /// Place in the list, from 0.
+        index: usize,
+        /// What is wrong with it.
+        #[source]
+        source: WhenError,
+    },
+    /// A time is none, or out of bounds.
+    #[error("triggers[{index}].for: {given:?} must be a time from 1s to 168h, such as 90s or 5m")]
+    For {
+        /// Place in the list, from 0.
+        index: usize,
+        /// What was written.
+        given: String,
+    },
+}
+
+/// Where the subject of a change is: one of its targets. A target has one, an environment or a cluster several, the pipeline all.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Place {
+    /// Name of the environment.
+    pub environment: String,
+    /// Name of the cluster alone.
+    pub cluster: String,
+    /// The same with its namespace, `NAMESPACE.NAME`; of the local cluster its name.
+    pub full_cluster: String,
+}
+
+/// What is wanted of a transition.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Wanted {
+    /// For how long its state must have held; `None`: it is reported at once. Of several triggers the shortest counts.
+    pub hold: Option<Duration>,
+    /// Why it cannot be told whether a condition holds: it is recorded with this, and not sent.
+    pub error: Option<String>,
+}
+
+/// One of them.
+#[derive(Clone, Debug)]
+struct Compiled {
+    type_: TransitionType,
+    environments: Option<GlobSet>,
+    clusters: Option<GlobSet>,
+    when: Option<When>,
+    hold: Option<Duration>,
 }
 
 /// The triggers of one notification, ready to be asked.
 #[derive(Clone, Debug, Default)]
-pub struct Triggers(Vec<(TransitionType, Option<GlobSet>)>);
+pub struct Triggers(Vec<Compiled>);
 
 impl Triggers {
     /// Compiles a list; an empty one is silence.
     pub fn compile(triggers: &[Trigger]) -> Result<Self, TriggerError> {
         let compiled = triggers.iter().enumerate().map(|(index, trigger)| {
-            let environments = trigger.environments.as_deref().map(|globs| glob_set(index, globs)).transpose()?;
-            Ok((trigger.type_, environments))
+            let globs = |field, globs: Option<&[String]>| globs.map(|globs| glob_set(index, field, globs)).transpose();
+            let when = trigger.when.as_deref().map(When::compile).transpose();
+            Ok(Compiled {
+                type_: trigger.type_,
+                environments: globs("environments", trigger.environments.as_deref())?,
+                clusters: globs("clusters", trigger.clusters.as_deref())?,
+                when: when.map_err(|source| TriggerError::When { index, source })?,
+                hold: trigger.for_.as_deref().map(|given| hold(index, given)).transpose()?,
+            })
         });
         compiled.collect::<Result<_, _>>().map(Self)
     }
 
-    /// Whether any of them asks for this transition in this environment.
+    /// What is wanted of a transition whose subject is at these places; `None`: nothing. `data` is asked for only by a condition of
+    /// a trigger that fits otherwise.
+    pub fn ask(&self, type_: TransitionType, places: &[Place], data: impl FnOnce() -> Data) -> Option<Wanted> {
+        let seen = Seen::new(data);
+        let (mut clear, mut unclear): (Option<Wanted>, Option<Wanted>) = (None, None);
+        for trigger in self.0.iter().filter(|trigger| trigger.fits(type_, places)) {
+            match trigger.when.as_ref().map_or(Ok(true), |when| when.holds(&seen)) {
+                Ok(true) => clear = Some(shorter(clear, trigger.hold, None)),
+                Ok(false) => {}
+                Err(error) => unclear = Some(shorter(unclear, trigger.hold, Some(error.to_string()))),
+            }
+        }
+        clear.or(unclear)
+    }
+
+    /// Whether any of them wants this type in an environment, of whatever cluster.
+    #[cfg(test)]
+    pub(crate) fn wants(&self, type_: TransitionType, environment: &str) -> bool {
+        let place = Place { environment: environment.to_owned(), ..Place::default() };
+        self.ask(type_, &[place], || Data::sample(type_)).is_some()
+    }
+
+    /// Whether any of them asks for this type, under whatever conditions.
     #[must_use]
-    pub fn wants(&self, type_: TransitionType, environment: &str) -> bool {
-        let fits = |globs: &Option<GlobSet>| globs.as_ref().is_none_or(|set| set.is_match(environment));
-        self.0.iter().any(|(t, globs)| *t == type_ && fits(globs))
+    pub fn mention(&self, type_: TransitionType) -> bool {
+        self.0.iter().any(|trigger| trigger.type_ == type_)
     }
 }
 
-fn glob_set(index: usize, globs: &[String]) -> Result<GlobSet, TriggerError> {
+impl Compiled {
+    fn fits(&self, type_: TransitionType, places: &[Place]) -> bool {
+        let environment = |place: &Place| self.environments.as_ref().is_none_or(|set| set.is_match(&place.environment));
+        let cluster = |place: &Place| {
+            self.clusters.as_ref().is_none_or(|set| set.is_match(&place.cluster) || set.is_match(&place.full_cluster))
+        };
+        self.type_ == type_ && places.iter().any(|place| environment(place) && cluster(place))
+    }
+}
+
+/// With one more trigger: the shortest time, and the first error.
+fn shorter(known: Option<Wanted>, hold: Option<Duration>, error: Option<String>) -> Wanted {
+    match known {
+        None => Wanted { hold, error },
+        // At once is shortest.
+        Some(known) => Wanted { hold: known.hold.min(hold), ..known },
+    }
+}
+
+fn glob_set(index: usize, field: &'static str, globs: &[String]) -> Result<GlobSet, TriggerError> {
     let mut set = GlobSetBuilder::new();
     for glob in globs {
-        set.add(Glob::new(glob).map_err(|source| TriggerError::Glob { index, glob: glob.clone(), source })?);
+        set.add(Glob::new(glob).map_err(|source| TriggerError::Glob { index, field, glob: glob.clone(), source })?);
     }
-    set.build().map_err(|source| TriggerError::TooLarge { index, source })
+    set.build().map_err(|source| TriggerError::TooLarge { index, field, source })
+}
+
+fn hold(index: usize, given: &str) -> Result<Duration, TriggerError> {
+    let parsed = jiff::SignedDuration::from_str(given).ok().and_then(|hold| Duration::try_from(hold).ok());
+    let within = parsed.filter(|hold| (HOLD.0..=HOLD.1).contains(hold));
+    within.ok_or_else(|| TriggerError::For { index, given: given.to_owned() })
 }
 
 #[cfg(test)]
 mod tests {
     use std::error::Error as _;
 
-    use super::*;
-    use TransitionType::{Deployed, Failed, Removed};
+    use serde_json::json;
 
-    fn trigger(type_: TransitionType, environments: Option<&[&str]>) -> Trigger {
-        Trigger { type_, environments: environments.map(|e| e.iter().map(ToString::to_string).collect()) }
+    use super::*;
+    use TransitionType::{ClusterOffline, Deployed, Failed, Removed};
+
+    fn compile(triggers: serde_json::Value) -> Result<Triggers, TriggerError> {
+        Triggers::compile(&serde_json::from_value::<Vec<Trigger>>(triggers).unwrap())
+    }
+
+    fn place(environment: &str, cluster: &str) -> Place {
+        let own = cluster.rsplit('.').next().unwrap_or_default();
+        Place { environment: environment.into(), cluster: own.into(), full_cluster: cluster.into() }
+    }
+
+    fn wants(triggers: &Triggers, type_: TransitionType, places: &[Place]) -> bool {
+        triggers.ask(type_, places, || panic!("no condition asks")).is_some()
     }
 
     #[test]
     fn type_and_environment_must_fit_the_same_trigger() {
-        let triggers = Triggers::compile(&[
-            trigger(Deployed, Some(&["prod", "staging-*", "qa?"])),
-            trigger(Failed, None),
-            trigger(Removed, Some(&[])),
-        ])
+        let triggers = compile(json!([
+            {"type": "Deployed", "environments": ["prod", "staging-*", "qa?"]},
+            {"type": "Failed"},
+            {"type": "Removed", "environments": []},
+        ]))
         .unwrap();
         for (type_, environment, want) in [
             (Deployed, "prod", true),
@@ -90,20 +214,71 @@ mod tests {
             (Removed, "prod", false),
             (TransitionType::Progressing, "prod", false),
         ] {
-            assert_eq!(triggers.wants(type_, environment), want, "{type_:?} {environment}");
+            assert_eq!(wants(&triggers, type_, &[place(environment, "c")]), want, "{type_:?} {environment}");
         }
+    }
+
+    #[test]
+    fn globs_match_any_target_of_the_subject_at_once() {
+        let triggers = compile(json!([
+            {"type": "ClusterOffline", "clusters": ["eu-*"], "environments": ["prod"]},
+            {"type": "Failed", "clusters": ["fleet.*"]},
+        ]))
+        .unwrap();
+        let (eu, us, dev) = (place("prod", "fleet.eu-1"), place("prod", "us-1"), place("dev", "fleet.eu-1"));
+        for (type_, places, want) in [
+            (ClusterOffline, &[eu.clone()][..], true),
+            (ClusterOffline, std::slice::from_ref(&us), false),
+            (ClusterOffline, &[dev.clone(), us.clone()], false),
+            (ClusterOffline, &[dev.clone(), eu.clone()], true),
+            (ClusterOffline, &[], false),
+            (Failed, &[dev], true),
+            (Failed, std::slice::from_ref(&us), false),
+        ] {
+            assert_eq!(wants(&triggers, type_, places), want, "{type_:?} {places:?}");
+        }
+    }
+
+    #[test]
+    fn conditions_and_times_of_several_triggers() {
+        let asked = |triggers| {
+            let data = || Data::sample(Failed);
+            compile(triggers).unwrap().ask(Failed, &[place("prod", "c")], data)
+        };
+        let hold = |seconds| Some(Wanted { hold: Some(Duration::from_secs(seconds)), error: None });
+        let (yes, no, fails) = ("severity == 'error'", "severity == 'info'", "pipeline.labels.team == 'a'");
+        assert_eq!(asked(json!([{"type": "Failed", "when": yes}])), Some(Wanted::default()));
+        assert_eq!(asked(json!([{"type": "Failed", "when": no}, {"type": "Failed", "for": "2m"}])), hold(120));
+        assert_eq!(asked(json!([{"type": "Failed", "for": "2m"}, {"type": "Failed", "for": "90s"}])), hold(90));
+        assert_eq!(asked(json!([{"type": "Failed", "for": "2m"}, {"type": "Failed"}])), Some(Wanted::default()));
+        assert_eq!(asked(json!([{"type": "Failed", "when": no}])), None);
+        assert_eq!(asked(json!([{"type": "Failed", "when": fails}, {"type": "Failed", "for": "2m"}])), hold(120));
+        let unclear = asked(json!([{"type": "Failed", "when": no}, {"type": "Failed", "when": fails, "for": "5s"}]));
+        let error = r#"there is no "team"; ask has() first"#.to_owned();
+        assert_eq!(unclear, Some(Wanted { hold: Some(Duration::from_secs(5)), error: Some(error) }));
     }
 
     #[test]
     fn no_triggers_are_silence() {
         let triggers = Triggers::compile(&[]).unwrap();
-        assert!(TransitionType::ALL.iter().all(|t| !triggers.wants(*t, "prod")));
+        assert!(TransitionType::ALL.iter().all(|t| !triggers.mention(*t) && !wants(&triggers, *t, &[Place::default()])));
     }
 
     #[test]
-    fn a_bad_glob_is_named() {
-        let err = Triggers::compile(&[trigger(Failed, None), trigger(Deployed, Some(&["prod", "[a"]))]).unwrap_err();
-        assert_eq!(err.to_string(), r#"triggers[1].environments: "[a" is not a glob"#);
-        assert!(err.source().is_some());
+    fn what_cannot_be_understood_is_named() {
+        for (trigger, message) in [
+            (json!({"environments": ["prod", "[a"]}), r#"triggers[1].environments: "[a" is not a glob"#),
+            (json!({"clusters": ["{a"]}), r#"triggers[1].clusters: "{a" is not a glob"#),
+            (json!({"when": "revison == 'a'"}), "triggers[1].when: there is no revison; did you mean revision?"),
+            (json!({"for": "0s"}), r#"triggers[1].for: "0s" must be a time from 1s to 168h, such as 90s or 5m"#),
+            (json!({"for": "169h"}), r#"triggers[1].for: "169h" must be a time from 1s to 168h, such as 90s or 5m"#),
+            (json!({"for": "soon"}), r#"triggers[1].for: "soon" must be a time from 1s to 168h, such as 90s or 5m"#),
+        ] {
+            let mut trigger = trigger;
+            trigger["type"] = json!("Deployed");
+            let error = compile(json!([{"type": "Failed"}, trigger])).unwrap_err();
+            assert_eq!(error.to_string(), message);
+        }
+        assert!(compile(json!([{"type": "Failed", "environments": ["[a"]}])).unwrap_err().source().is_some());
     }
 }

@@ -2,13 +2,15 @@
 //! object that does not parse.
 //!
 //! In: an `Api`, and the number of the present turn. Out: watch events of the objects that parse ([`in_turns`]), or what is seen
-//! of single objects ([`NamedWatches`]). One that does not parse is logged with its name and passed over, for a single bad object
+//! of single objects ([`NamedWatches`], [`one`]). One that does not parse is logged with its name and passed over, for a single bad object
 //! must not stop the stream of all others.
 //!
 //! With each new turn the watch is begun anew, and so with a list of what the API server holds now: whoever acted in the turn
 //! before may have written what this watch would tell too late.
 
+mod guard;
 mod named;
+mod news;
 
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -17,17 +19,18 @@ use std::time::Duration;
 
 use futures::stream::{self, BoxStream};
 use futures::{Stream, StreamExt as _};
-use kube::core::DeserializeGuard;
 use kube::runtime::{WatchStreamExt as _, watcher};
 use kube::{Api, Resource};
 use serde::de::DeserializeOwned;
 use tokio::sync::watch::Receiver;
 use tokio::time::timeout;
 
+pub use guard::Guarded;
 #[cfg(test)]
 pub(crate) use named::follow;
 pub(crate) use named::is_forbidden;
 pub use named::{NamedWatches, Seen};
+pub use news::news;
 
 /// The next part of a list takes no longer.
 const DEADLINE: Duration = Duration::from_secs(30);
@@ -71,7 +74,7 @@ impl Turn {
 type Events<K> = BoxStream<'static, watcher::Result<watcher::Event<K>>>;
 
 /// Watches in turns: nothing before the first is known, and anew with each.
-pub fn in_turns<K>(api: Api<DeserializeGuard<K>>, turns: Receiver<Option<u64>>) -> (Turn, Events<K>)
+pub fn in_turns<K>(api: Api<Guarded<K>>, turns: Receiver<Option<u64>>) -> (Turn, Events<K>)
 where
     K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Send + 'static,
 {
@@ -79,7 +82,7 @@ where
 }
 
 /// The same, of the one object of this name.
-pub fn one_in_turns<K>(api: Api<DeserializeGuard<K>>, name: &str, turns: Receiver<Option<u64>>) -> (Turn, Events<K>)
+pub fn one_in_turns<K>(api: Api<Guarded<K>>, name: &str, turns: Receiver<Option<u64>>) -> (Turn, Events<K>)
 where
     K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Send + 'static,
 {
@@ -87,9 +90,35 @@ where
     matching_in_turns(api, only, Pauses::Short, turns)
 }
 
+/// Watches the one object of this name, of a kind that need not be known before the program runs, in no turn: from now on and
+/// without end.
+pub fn one<K>(api: Api<K>, name: &str) -> BoxStream<'static, watcher::Result<watcher::Event<K>>>
+where
+    K: Resource + Clone + DeserializeOwned + Debug + Send + 'static,
+{
+    let only = watcher::Config::default().fields(&format!("metadata.name={name}"));
+    let begin = move || watcher(api.clone(), only.clone()).backoff(Pauses::Short.backoff()).boxed();
+    let first = (begin(), true);
+    let events = stream::unfold((begin, first), |(begin, (mut events, mut listing))| async move {
+        loop {
+            let Some(event) = within(listing, events.next()).await else {
+                events = begin();
+                continue;
+            };
+            match &event {
+                Some(Ok(watcher::Event::Init | watcher::Event::InitApply(_))) => listing = true,
+                Some(Ok(watcher::Event::InitDone)) => listing = false,
+                _ => {}
+            }
+            return Some((event?, (begin, (events, listing))));
+        }
+    });
+    events.boxed()
+}
+
 /// The same, of the objects that match.
 fn matching_in_turns<K>(
-    api: Api<DeserializeGuard<K>>,
+    api: Api<Guarded<K>>,
     config: watcher::Config,
     pauses: Pauses,
     turns: Receiver<Option<u64>>,
@@ -140,7 +169,7 @@ async fn within<T>(listing: bool, next: impl Future<Output = T>) -> Option<T> {
 
 /// Watches with back-off, over objects guarded against what does not parse.
 fn guarded<K>(
-    api: Api<DeserializeGuard<K>>,
+    api: Api<Guarded<K>>,
     config: watcher::Config,
     pauses: Pauses,
 ) -> impl Stream<Item = watcher::Result<watcher::Event<K>>> + Send + 'static
@@ -150,12 +179,12 @@ where
     watcher(api, config).backoff(pauses.backoff()).filter_map(|event| async { event.map(parsed).transpose() })
 }
 
-fn parsed<K>(event: watcher::Event<DeserializeGuard<K>>) -> Option<watcher::Event<K>>
+fn parsed<K>(event: watcher::Event<Guarded<K>>) -> Option<watcher::Event<K>>
 where
     K: Resource<DynamicType = ()>,
 {
     use watcher::Event::{Apply, Delete, Init, InitApply, InitDone};
-    let open = |guard: DeserializeGuard<K>| match guard.0 {
+    let open = |guard: Guarded<K>| match guard.0 {
         Ok(object) => Some(object),
         Err(e) => {
             let (kind, name) = (K::kind(&()), e.metadata.name.clone().unwrap_or_default());

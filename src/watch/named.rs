@@ -11,14 +11,13 @@ use std::sync::{Mutex, PoisonError};
 use futures::{Stream, StreamExt as _};
 use http::StatusCode;
 use k8s_openapi::NamespaceResourceScope;
-use kube::core::DeserializeGuard;
 use kube::runtime::watcher;
 use kube::{Api, Client, Resource};
 use serde::de::DeserializeOwned;
 use tokio::sync::watch::Receiver;
 use tokio::task::{AbortHandle, JoinSet};
 
-use super::{Pauses, Turn, matching_in_turns};
+use super::{Guarded, Pauses, Turn, matching_in_turns};
 use crate::api::refs::ObjectName;
 use crate::telemetry::Metrics;
 use crate::telemetry::metrics::Watch;
@@ -84,7 +83,7 @@ impl NamedWatches {
             keep
         });
         for name in wanted.iter().filter(|name| !running.contains_key(*name)).cloned().collect::<Vec<_>>() {
-            let api: Api<DeserializeGuard<K>> = Api::namespaced(self.client.clone(), &name.namespace);
+            let api: Api<Guarded<K>> = Api::namespaced(self.client.clone(), &name.namespace);
             let only = watcher::Config::default().fields(&format!("metadata.name={}", name.name));
             let (turn, events) = matching_in_turns(api, only, Pauses::Long, self.turns.clone());
             let task = follow(events, turn, name.clone(), begin(&name), self.label, self.metrics.clone());

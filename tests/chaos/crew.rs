@@ -164,6 +164,18 @@ impl Crew {
         }
     }
 
+    /// Stops one in an orderly way and starts it as another program, as a rolling update does; waits until it is ready.
+    pub async fn replace(&mut self, replica: usize, program: PathBuf) {
+        self.note(format!("{} becomes {}", NAMES[replica], program.display()));
+        self.changes.push(Instant::now());
+        let one = &mut self.replicas[replica];
+        one.pennant.stop().await;
+        one.pennant.become_program(program);
+        one.pennant.launch();
+        one.started = Instant::now();
+        one.pennant.wait_ready().await;
+    }
+
     /// Waits until all run and are ready.
     pub async fn ready(&mut self) {
         while self.replicas.iter().any(|one| one.back.is_some() || one.asked) {

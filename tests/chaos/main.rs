@@ -1,7 +1,8 @@
 //! Chaos: the built program against a real API server, under load, abused at random. `make chaos` runs it.
 //!
 //! In: `--seed N` (default: a new one), `--seconds N` or `--kills N` (how long it is abused), `--replicas N`, `--must-find KIND`
-//! (for a build that is broken on purpose: succeed only if this is found). Out: a report on stdout; exit 1 if anything is missing, out of
+//! (for a build that is broken on purpose: succeed only if this is found), `--before PROGRAM` (nothing is abused: the replicas are
+//! those of another version with its definitions, and are upgraded one after the other, and back again). Out: a report on stdout; exit 1 if anything is missing, out of
 //! order, repeated without a reason, or not as the audit says.
 //!
 //! A seed is a plan: who is hit when and for how long ([`plan`]), what the applications go through and what the receivers do
@@ -22,6 +23,7 @@ mod storm;
 #[allow(dead_code, reason = "shared with the integration tests, which use all of it")]
 #[path = "../support/mod.rs"]
 mod support;
+mod upgrade;
 mod verdict;
 
 use std::path::{Path, PathBuf};
@@ -54,12 +56,13 @@ struct Order {
     kills: Option<usize>,
     replicas: usize,
     must_find: Option<String>,
+    before: Option<PathBuf>,
 }
 
 impl Order {
     fn read(mut words: impl Iterator<Item = String>) -> Result<Self, String> {
         let seed = fastrand::u64(0..1_000_000);
-        let mut order = Self { seed, seconds: None, kills: None, replicas: REPLICAS, must_find: None };
+        let mut order = Self { seed, seconds: None, kills: None, replicas: REPLICAS, must_find: None, before: None };
         while let Some(word) = words.next() {
             let value = words.next().ok_or_else(|| format!("{word} wants a value"))?;
             let number = || value.parse::<u64>().map_err(|_| format!("{word} wants a number, not {value}"));
@@ -70,6 +73,7 @@ impl Order {
                 "--kills" => order.kills = Some(count()?),
                 "--replicas" => order.replicas = count()?.clamp(1, crew::NAMES.len()),
                 "--must-find" => order.must_find = Some(value),
+                "--before" => order.before = Some(value.into()),
                 _ => return Err(format!("what is {word}?")),
             }
         }
@@ -110,17 +114,25 @@ async fn run(order: &Order) -> ExitCode {
     let began = Instant::now();
     // Two runs at a time share the folder of logs.
     let name = format!("chaos-{}", std::process::id());
-    let control_plane = tokio::task::spawn_blocking(ControlPlane::start).await.unwrap().unwrap();
+    let first = order.before.as_deref().map_or_else(pennant::api::crds, upgrade::definitions);
+    let control_plane = tokio::task::spawn_blocking(|| ControlPlane::with(first)).await.unwrap().unwrap();
     let world = Arc::new(World::on(&control_plane.kubeconfig, &name).await);
     let proxy = Proxy::start(&control_plane.kubeconfig, &name).await;
     let load = Load::new(order.seed, world.clone()).await;
     let program = program(&name);
-    let mut crew = Crew::start(&world, order.replicas, proxy.kubeconfig.clone(), program.clone()).await;
+    let first = order.before.clone().unwrap_or_else(|| program.clone());
+    let mut crew = Crew::start(&world, order.replicas, proxy.kubeconfig.clone(), first).await;
     world.settled().await;
 
     let mut sky = Sky::new(control_plane, proxy, order.seed);
     let enough = AtomicBool::new(false);
     let abuse = async {
+        if let Some(before) = &order.before {
+            sky.clear_up();
+            upgrade::there_and_back(&world, &mut crew, before, &program).await;
+            enough.store(true, Ordering::Relaxed);
+            return load.be_friendly();
+        }
         let mut plan = Plan::new(order.seed, order.replicas, order.is_long());
         let since = Instant::now();
         while !order.is_met(crew.kills.len(), since) {

@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 
 use pennant::api::TransitionType;
+use pennant::api::delivery::SubjectKind;
 use pennant::render::Data;
 
 /// The hash in the revisions of all rows.
@@ -46,8 +47,8 @@ const ROWS: &[(&str, Change)] = &[
     ("long names", long_names),
     ("labels", |data| {
         let label = |name: &str| (name.to_owned(), "\"<!channel>\n".to_owned());
-        data.pipeline.labels = BTreeMap::from([label("team"), label("app.kubernetes.io/name")]);
-        data.pipeline.annotations = BTreeMap::from([label("example.com/\"owner\"")]);
+        data.pipeline.labels = BTreeMap::from([label("team"), label("app.kubernetes.io/name")]).into();
+        data.pipeline.annotations = BTreeMap::from([label("example.com/\"owner\"")]).into();
     }),
     ("drifted and coalesced", |data| (data.drifted, data.coalesced) = (true, true)),
     ("long ago", |data| data.time = pennant::api::Time::UNIX_EPOCH),
@@ -76,11 +77,24 @@ fn long_names(data: &mut Data) {
     let name = |length: usize| "n".repeat(length);
     data.pipeline.name = name(63);
     data.pipeline.namespace = name(63);
-    data.environment = name(63);
     data.notification.name = name(63);
-    data.target.namespace = name(63);
-    data.target.cluster.name = name(253);
-    data.target.cluster.namespace = name(63);
-    data.target.app.name = name(253);
-    data.target.name = [63, 253, 63, 253].map(name).join("/");
+    data.subject.name = match data.subject.kind {
+        SubjectKind::Target => [63, 253, 63, 253].map(name).join("/"),
+        SubjectKind::Cluster => [63, 253].map(name).join("."),
+        SubjectKind::Environment | SubjectKind::Pipeline => name(63),
+    };
+    // What is empty stays so.
+    let texts = [
+        (63, &mut data.environment),
+        (63, &mut data.target.namespace),
+        (253, &mut data.target.cluster.name),
+        (63, &mut data.target.cluster.namespace),
+        (253, &mut data.target.app.name),
+    ];
+    for (length, text) in texts.into_iter().filter(|(_, text)| !text.is_empty()) {
+        *text = name(length);
+    }
+    if data.subject.kind == SubjectKind::Target {
+        data.target.name.clone_from(&data.subject.name);
+    }
 }

@@ -2,7 +2,10 @@
 
 use std::collections::BTreeSet;
 
-use pennant::api::TransitionType::{self, Deployed, Failed, Progressing, Recovered, Removed};
+use pennant::api::TransitionType::{
+    self, ClusterOffline, ClusterOnline, Deployed, DriftCorrected, Drifted, EnvironmentReady, Failed, PipelineReady,
+    Progressing, Recovered, Removed,
+};
 use pennant::api::notification::Builtin;
 use pennant::render::Data;
 use serde_json::Value;
@@ -30,20 +33,41 @@ fn alertmanager(request: &Request) -> Option<Value> {
 const ALERTS: [(Builtin, Key); 3] =
     [(Builtin::Pagerduty, pagerduty), (Builtin::Opsgenie, opsgenie), (Builtin::Alertmanager, alertmanager)];
 
+/// What begins an alert, and what ends it.
+const ENDS: &[(TransitionType, &[TransitionType])] =
+    &[(Failed, &[Deployed, Recovered, Removed]), (Drifted, &[DriftCorrected]), (ClusterOffline, &[ClusterOnline])];
+
 #[test]
 fn what_ends_an_alert_has_the_key_of_what_began_it() {
     for (builtin, key) in ALERTS {
         for parameters in [Parameters::Required, Parameters::Examples] {
             let subject = Subject::example(builtin, parameters);
             let of = |data: &Data| key(&subject.render(data).unwrap());
-            let began = of(&Data::sample(Failed));
-            assert!(began.is_some(), "{} has a key", builtin.as_str());
-            for type_ in [Deployed, Recovered, Removed] {
-                // Another revision, reason and time are the same target all the same.
-                for (_, row, data) in awkward::rows(type_).filter(|(_, row, _)| *row != "long names") {
-                    assert_eq!(of(&data), began, "{}, {}, {row}", builtin.as_str(), type_.as_str());
+            for (begins, ends) in ENDS {
+                let began = of(&Data::sample(*begins));
+                assert!(began.is_some(), "{} has a key", builtin.as_str());
+                for type_ in *ends {
+                    // Another revision, reason and time are the same target all the same.
+                    for (_, row, data) in awkward::rows(*type_).filter(|(_, row, _)| *row != "long names") {
+                        assert_eq!(of(&data), began, "{}, {}, {row}", builtin.as_str(), type_.as_str());
+                    }
                 }
             }
+        }
+    }
+}
+
+/// Or what ends one would end the other, which goes on.
+#[test]
+fn failure_drift_and_clusters_have_keys_of_their_own() {
+    for (builtin, key) in ALERTS {
+        for parameters in [Parameters::Required, Parameters::Examples] {
+            let subject = Subject::example(builtin, parameters);
+            let keys: BTreeSet<String> = ENDS
+                .iter()
+                .filter_map(|(begins, _)| Some(key(&subject.render(&Data::sample(*begins)).unwrap())?.to_string()))
+                .collect();
+            assert_eq!(keys.len(), ENDS.len(), "{}: {keys:?}", builtin.as_str());
         }
     }
 }
@@ -72,13 +96,15 @@ fn another_target_has_another_key() {
     }
 }
 
-/// What is under way neither begins nor ends an alert.
+/// What is under way, or all in place, neither begins nor ends an alert.
 #[test]
-fn progressing_leaves_alerts_as_they_are() {
-    let request = |builtin| Subject::example(builtin, Parameters::Required).render(&Data::sample(Progressing)).unwrap();
-    assert_eq!(request(Builtin::Pagerduty).url.path(), "/v2/change/enqueue");
-    assert!(request(Builtin::Opsgenie).url.path().ends_with("/notes"));
-    assert_eq!(request(Builtin::Alertmanager).body.split_whitespace().collect::<String>(), "[]");
+fn news_leaves_alerts_as_they_are() {
+    for type_ in [Progressing, EnvironmentReady, PipelineReady] {
+        let request = |builtin| Subject::example(builtin, Parameters::Required).render(&Data::sample(type_)).unwrap();
+        assert_eq!(request(Builtin::Pagerduty).url.path(), "/v2/change/enqueue");
+        assert!(request(Builtin::Opsgenie).url.path().ends_with("/notes"));
+        assert_eq!(request(Builtin::Alertmanager).body.split_whitespace().collect::<String>(), "[]");
+    }
 }
 
 /// Alertmanager tells from the end whether an alert fires.
@@ -86,14 +112,18 @@ fn progressing_leaves_alerts_as_they_are() {
 fn a_failure_fires_and_what_mends_it_resolves() {
     let subject = Subject::example(Builtin::Alertmanager, Parameters::Required);
     let ends = |type_: TransitionType| subject.body(type_, |_| {})[0]["endsAt"].as_str().map(str::to_owned);
-    assert!(ends(Failed) > Some("2090".to_owned()), "{:?}", ends(Failed));
-    for type_ in [Deployed, Recovered, Removed] {
+    for type_ in [Failed, Drifted, ClusterOffline] {
+        assert!(ends(type_) > Some("2090".to_owned()), "{:?}", ends(type_));
+    }
+    for type_ in [Deployed, Recovered, Removed, DriftCorrected, ClusterOnline] {
         assert_eq!(ends(type_).as_deref(), Some("2025-11-21T07:47:14.567Z"), "{}", type_.as_str());
     }
     let subject = Subject::example(Builtin::Opsgenie, Parameters::Required);
     let path = |type_| subject.render(&Data::sample(type_)).unwrap().url.path().to_owned();
-    assert_eq!(path(Failed), "/v2/alerts");
-    for type_ in [Deployed, Recovered, Removed] {
+    for type_ in [Failed, Drifted, ClusterOffline] {
+        assert_eq!(path(type_), "/v2/alerts");
+    }
+    for type_ in [Deployed, Recovered, Removed, DriftCorrected, ClusterOnline] {
         assert!(path(type_).ends_with("/close"), "{}: {}", type_.as_str(), path(type_));
     }
 }
@@ -111,7 +141,7 @@ fn statuses_of_different_targets_stand_side_by_side() {
     for (builtin, pointer) in names {
         let subject = Subject::example(builtin, Parameters::Required);
         let name = |target: String| {
-            let body = subject.body(Deployed, |data| data.target.name = target);
+            let body = subject.body(Deployed, |data| data.subject.name = target);
             body.pointer(pointer).unwrap().clone()
         };
         let long = "n".repeat(600);

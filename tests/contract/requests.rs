@@ -20,7 +20,7 @@ fn each_request(mut check: impl FnMut(&Subject, &Request) -> Vec<String>) {
         let mut of_this = Vec::new();
         for parameters in Parameters::ALL {
             let subject = Subject::example(builtin, parameters);
-            for (type_, row, data) in TransitionType::ALL.into_iter().flat_map(awkward::rows) {
+            for (type_, row, data) in subject.types().flat_map(awkward::rows) {
                 let found = match subject.render(&data) {
                     Ok(request) => check(&subject, &request),
                     Err(problem) => vec![problem.to_string()],
@@ -55,7 +55,7 @@ fn every_request_is_json_within_its_limits_and_stays_at_its_receiver() {
 fn every_limit_is_of_a_field_that_is_sent() {
     for builtin in Builtin::ALL {
         let subject = Subject::example(builtin, Parameters::Examples);
-        let bodies = TransitionType::ALL.map(|type_| subject.body(type_, |_| {}));
+        let bodies: Vec<_> = subject.types().map(|type_| subject.body(type_, |_| {})).collect();
         for Limit { field, .. } in subject.metadata.limits.iter().filter(|limit| limit.field != "body") {
             let found = bodies.iter().any(|body| !select(body, field).is_empty());
             assert!(found, "{}: there is no {field}", builtin.as_str());

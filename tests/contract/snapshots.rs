@@ -27,7 +27,8 @@ fn the_worked_examples_are_as_somebody_has_seen_them() {
 /// All transitions with what must be set, and a failure with all that may be.
 fn shown(builtin: Builtin) -> String {
     let mut text = String::new();
-    let types = TransitionType::ALL.map(|type_| (Parameters::Required, type_)).into_iter();
+    let required = Subject::example(builtin, Parameters::Required);
+    let types = required.types().map(|type_| (Parameters::Required, type_));
     for (parameters, type_) in types.chain([(Parameters::Examples, TransitionType::Failed)]) {
         let subject = Subject::example(builtin, parameters);
         let request = subject.render(&Data::sample(type_)).unwrap();

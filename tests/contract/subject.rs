@@ -75,6 +75,11 @@ impl Subject {
         Self { builtin, metadata, sending }
     }
 
+    /// The transitions that it can report.
+    pub fn types(&self) -> impl Iterator<Item = TransitionType> {
+        TransitionType::ALL.into_iter().filter(|type_| self.metadata.reports(*type_))
+    }
+
     /// The request for one transition.
     pub fn render(&self, data: &Data) -> Result<Request, Problem> {
         let rendered = self.sending.render(data)?;

@@ -1,75 +1,109 @@
 //! What each transition is in the words of each receiver.
 
-use pennant::api::TransitionType::{self, Deployed, Failed, Progressing, Recovered, Removed};
+use pennant::api::delivery::SubjectKind;
 use pennant::api::notification::Builtin;
+use pennant::api::{Status, TransitionType};
 use serde_json::{Value, json};
 
+use crate::json::texts;
 use crate::subject::{Parameters, Subject};
 
-/// Where the body says it, and what it says of a transition.
+/// Where the body says it, and what it says of each transition, in the order of `TransitionType::ALL`.
 struct Words {
     builtin: Builtin,
     pointer: &'static str,
-    progressing: Value,
-    deployed: Value,
-    failed: Value,
-    recovered: Value,
-    removed: Value,
+    said: [Value; 11],
 }
 
-impl Words {
-    fn of(&self, type_: TransitionType) -> &Value {
-        match type_ {
-            Progressing => &self.progressing,
-            Deployed => &self.deployed,
-            Failed => &self.failed,
-            Recovered => &self.recovered,
-            Removed => &self.removed,
-        }
-    }
-}
-
-/// Progressing, Deployed, Failed, Recovered, Removed. `null` where the body does not say it.
+/// The first line of a row is of what happens to the status of a target, the second of all else. `null` where the body does not say it, or the template does not report it.
 macro_rules! words {
-    ($($builtin:ident $pointer:literal: $progressing:tt $deployed:tt $failed:tt $recovered:tt $removed:tt)*) => {
-        [$(Words {
-            builtin: Builtin::$builtin,
-            pointer: $pointer,
-            progressing: json!($progressing),
-            deployed: json!($deployed),
-            failed: json!($failed),
-            recovered: json!($recovered),
-            removed: json!($removed),
-        }),*]
+    ($($builtin:ident $pointer:literal [$($said:tt)*])*) => {
+        [$(Words { builtin: Builtin::$builtin, pointer: $pointer, said: [$(json!($said)),*] }),*]
     };
 }
 
 #[rustfmt::skip]
 fn words() -> impl IntoIterator<Item = Words> {
     words! {
-        GithubCommitStatus "/state":                    "pending"        "success"        "failure"        "success"        "success"
-        GithubRepositoryDispatch "/client_payload/type": "Progressing"   "Deployed"       "Failed"         "Recovered"      "Removed"
-        GitlabCommitStatus "/state":                    "pending"        "success"        "failed"         "success"        "canceled"
-        GitlabPipelineTrigger "/variables/PENNANT_TYPE": "Progressing"   "Deployed"       "Failed"         "Recovered"      "Removed"
-        GiteaCommitStatus "/state":                     "pending"        "success"        "failure"        "success"        "success"
-        BitbucketBuildStatus "/state":                  "INPROGRESS"     "SUCCESSFUL"     "FAILED"         "SUCCESSFUL"     "STOPPED"
-        AzureDevopsGitStatus "/state":                  "pending"        "succeeded"      "failed"         "succeeded"      "notApplicable"
-        Teams "/attachments/0/content/body/0/style":    "accent"         "good"           "attention"      "good"           "default"
-        Mattermost "/attachments/0/color":              "#0969da"        "#1a7f37"        "#cf222e"        "#1a7f37"        "#6e7781"
-        Discord "/embeds/0/color":                      0x0009_69da      0x001a_7f37      0x00cf_222e      0x001a_7f37      0x006e_7781
-        Rocketchat "/attachments/0/color":              "#0969da"        "#1a7f37"        "#cf222e"        "#1a7f37"        "#6e7781"
-        Telegram "/disable_notification":               true             false            false            false            false
-        Ntfy "/priority":                              2                3                4                3                3
-        Ntfy "/tags/0":                                "hourglass_flowing_sand" "white_check_mark" "x"              "white_check_mark" "wastebasket"
-        Pagerduty "/event_action":                      null             "resolve"        "trigger"        "resolve"        "resolve"
-        DatadogEvent "/alert_type":                     "info"           "success"        "error"          "success"        "success"
-        GrafanaAnnotation "/tags/5":                    "type:Progressing" "type:Deployed" "type:Failed"   "type:Recovered" "type:Removed"
-        Cdevents "/type":
-            "dev.cdevents.environment.modified.0.2.0" "dev.cdevents.service.upgraded.0.2.0" "dev.cdevents.environment.modified.0.2.0"
-            "dev.cdevents.environment.modified.0.2.0" "dev.cdevents.service.removed.0.2.0"
-        Cdevents "/data/customData/pennant/type":       "Progressing"    "Deployed"       "Failed"         "Recovered"      "Removed"
-        Cloudevents "/data/type":                       "Progressing"    "Deployed"       "Failed"         "Recovered"      "Removed"
-        Generic "/type":                                "Progressing"    "Deployed"       "Failed"         "Recovered"      "Removed"
+        GithubCommitStatus "/state" [
+            "success"       "pending"       "failure"       "success"       "success"
+            "failure"       "success"       null            null            "success"       "success"
+        ]
+        GitlabCommitStatus "/state" [
+            "success"       "pending"       "failed"        "success"       "canceled"
+            "failed"        "success"       null            null            "success"       "success"
+        ]
+        GiteaCommitStatus "/state" [
+            "success"       "pending"       "failure"       "success"       "success"
+            "warning"       "success"       null            null            "success"       "success"
+        ]
+        BitbucketBuildStatus "/state" [
+            "SUCCESSFUL"    "INPROGRESS"    "FAILED"        "SUCCESSFUL"    "STOPPED"
+            "FAILED"        "SUCCESSFUL"    null            null            "SUCCESSFUL"    "SUCCESSFUL"
+        ]
+        AzureDevopsGitStatus "/state" [
+            "succeeded"     "pending"       "failed"        "succeeded"     "notApplicable"
+            "failed"        "succeeded"     null            null            "succeeded"     "succeeded"
+        ]
+        Teams "/attachments/0/content/body/0/style" [
+            "good"          "accent"        "attention"     "good"          "default"
+            "warning"       "good"          "warning"       "good"          "good"          "good"
+        ]
+        Mattermost "/attachments/0/color" [
+            "#1a7f37"       "#0969da"       "#cf222e"       "#1a7f37"       "#6e7781"
+            "#bf8700"       "#1a7f37"       "#bf8700"       "#1a7f37"       "#1a7f37"       "#1a7f37"
+        ]
+        Discord "/embeds/0/color" [
+            0x001a_7f37     0x0009_69da     0x00cf_222e     0x001a_7f37     0x006e_7781
+            0x00bf_8700     0x001a_7f37     0x00bf_8700     0x001a_7f37     0x001a_7f37     0x001a_7f37
+        ]
+        Rocketchat "/attachments/0/color" [
+            "#1a7f37"       "#0969da"       "#cf222e"       "#1a7f37"       "#6e7781"
+            "#bf8700"       "#1a7f37"       "#bf8700"       "#1a7f37"       "#1a7f37"       "#1a7f37"
+        ]
+        Telegram "/disable_notification" [
+            false           true            false           false           false
+            false           false           false           false           false           false
+        ]
+        Ntfy "/priority" [
+            3               2               4               3               3
+            4               3               4               3               3               3
+        ]
+        Ntfy "/tags/0" [
+            "white_check_mark" "hourglass_flowing_sand" "x" "white_check_mark" "wastebasket"
+            "warning"       "white_check_mark" "warning"    "white_check_mark" "white_check_mark" "white_check_mark"
+        ]
+        Pagerduty "/event_action" [
+            "resolve"       null            "trigger"       "resolve"       "resolve"
+            "trigger"       "resolve"       "trigger"       "resolve"       null            null
+        ]
+        Pagerduty "/payload/class" [
+            "deployment"    null            "deployment"    "deployment"    "deployment"
+            "drift"         "drift"         "cluster"       "cluster"       null            null
+        ]
+        Alertmanager "/0/labels/alertname" [
+            "DeploymentFailed" null         "DeploymentFailed" "DeploymentFailed" "DeploymentFailed"
+            "DeploymentDrifted" "DeploymentDrifted" "ClusterOffline" "ClusterOffline" null null
+        ]
+        DatadogEvent "/alert_type" [
+            "success"       "info"          "error"         "success"       "success"
+            "error"         "success"       "error"         "success"       "success"       "success"
+        ]
+        Cdevents "/type" [
+            "dev.cdevents.service.upgraded.0.2.0" "dev.cdevents.environment.modified.0.2.0"
+            "dev.cdevents.environment.modified.0.2.0" "dev.cdevents.environment.modified.0.2.0" "dev.cdevents.service.removed.0.2.0"
+            "dev.cdevents.environment.modified.0.2.0" "dev.cdevents.environment.modified.0.2.0"
+            "dev.cdevents.environment.modified.0.2.0" "dev.cdevents.environment.modified.0.2.0"
+            "dev.cdevents.environment.modified.0.2.0" "dev.cdevents.pipelinerun.finished.0.2.0"
+        ]
+        Cdevents "/subject" [
+            "prod/in-cluster/podinfo" "prod" "prod" "prod" "prod/in-cluster/podinfo"
+            "prod"          "prod"          "clusters.eu-1" "clusters.eu-1" "prod"          "msg_5f3d2c1b0a9e8d7c"
+        ]
+        Cloudevents "/subject" [
+            "prod/in-cluster/podinfo" "prod/in-cluster/podinfo" "prod/in-cluster/podinfo" "prod/in-cluster/podinfo" "prod/in-cluster/podinfo"
+            "prod/in-cluster/podinfo" "prod/in-cluster/podinfo" "clusters.eu-1" "clusters.eu-1" "prod" "podinfo"
+        ]
     }
 }
 
@@ -78,22 +112,90 @@ fn each_transition_is_said_in_the_words_of_the_receiver() {
     let mut wrong = Vec::new();
     for words in words() {
         let subject = Subject::example(words.builtin, Parameters::Required);
-        for type_ in TransitionType::ALL {
-            let body = subject.body(type_, |_| {});
-            let said = body.pointer(words.pointer).cloned().unwrap_or_default();
-            if said != *words.of(type_) {
-                let name = words.builtin.as_str();
-                wrong.push(format!("{name}, {}, {}: {said}, not {}", type_.as_str(), words.pointer, words.of(type_)));
+        for (type_, want) in TransitionType::ALL.into_iter().zip(&words.said) {
+            let said = if subject.metadata.reports(type_) {
+                subject.body(type_, |_| {}).pointer(words.pointer).cloned().unwrap_or_default()
+            } else {
+                Value::Null
+            };
+            if said != *want {
+                wrong.push(format!("{}, {}, {}: {said}, not {want}", words.builtin.as_str(), type_.as_str(), words.pointer));
             }
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
+/// A target that is failing, or on its way, is no better for having its drift corrected.
+#[test]
+fn drift_that_is_corrected_leaves_a_status_what_it_is() {
+    let states = [
+        (Builtin::GithubCommitStatus, "failure", "pending"),
+        (Builtin::GitlabCommitStatus, "failed", "pending"),
+        (Builtin::GiteaCommitStatus, "failure", "pending"),
+        (Builtin::BitbucketBuildStatus, "FAILED", "INPROGRESS"),
+        (Builtin::AzureDevopsGitStatus, "failed", "pending"),
+    ];
+    for (builtin, failing, moving) in states {
+        let subject = Subject::example(builtin, Parameters::Required);
+        for (status, want) in [(Status::Failed, failing), (Status::InProgress, moving)] {
+            let body = subject.body(TransitionType::DriftCorrected, |data| data.status = status);
+            assert_eq!(body["state"], want, "{}, {status:?}", builtin.as_str());
+        }
+    }
+}
+
+/// Those that have everything name the type itself.
+#[test]
+fn each_transition_is_named_in_a_payload() {
+    let places = [
+        (Builtin::GithubRepositoryDispatch, "/client_payload/type"),
+        (Builtin::GitlabPipelineTrigger, "/variables/PENNANT_TYPE"),
+        (Builtin::GrafanaAnnotation, "/tags/1"),
+        (Builtin::Cdevents, "/data/customData/pennant/type"),
+        (Builtin::Cloudevents, "/data/type"),
+        (Builtin::Generic, "/type"),
+    ];
+    for (builtin, pointer) in places {
+        let subject = Subject::example(builtin, Parameters::Required);
+        for type_ in TransitionType::ALL {
+            let said = subject.body(type_, |_| {}).pointer(pointer).and_then(Value::as_str).map(str::to_owned);
+            assert_eq!(said.as_deref().map(|s| s.trim_start_matches("type:")), Some(type_.as_str()), "{}", builtin.as_str());
+        }
+    }
+}
+
+/// What is about an environment, a cluster or the pipeline names that, and speaks of no target.
+#[test]
+fn nothing_is_called_a_target_that_is_none() {
+    for builtin in Builtin::ALL {
+        let subject = Subject::example(builtin, Parameters::Required);
+        let whole = [Builtin::Generic, Builtin::Cloudevents, Builtin::Cdevents, Builtin::GithubRepositoryDispatch];
+        for type_ in TransitionType::ALL.into_iter().filter(|t| t.subject() != SubjectKind::Target) {
+            if !subject.metadata.reports(type_) {
+                continue;
+            }
+            let body = subject.body(type_, |_| {});
+            let texts = texts(&body);
+            assert!(
+                texts.iter().all(|(_, text)| !text.contains("Target")),
+                "{}, {}: {body:#}",
+                builtin.as_str(),
+                type_.as_str()
+            );
+            if !whole.contains(&builtin) {
+                let ends: Vec<_> = texts.iter().filter(|(_, text)| text.ends_with(" in ") || text.ends_with(':')).collect();
+                assert!(ends.is_empty(), "{}, {}: {ends:?}", builtin.as_str(), type_.as_str());
+            }
+        }
+    }
+}
+
 /// Chats have no field for it: the sign of the outcome is the first thing that people see.
 #[test]
 fn each_transition_has_its_sign_in_a_chat() {
-    let signs = [(Progressing, "⏳"), (Deployed, "✅"), (Failed, "❌"), (Recovered, "✅"), (Removed, "🗑️")];
+    // In the order of `TransitionType::ALL`.
+    let signs = ["✅", "⏳", "❌", "✅", "🗑️", "⚠️", "✅", "⚠️", "✅", "✅", "✅"];
     let places = [
         (Builtin::Slack, "/text", ""),
         (Builtin::Slack, "/blocks/0/text/text", ""),
@@ -109,7 +211,7 @@ fn each_transition_has_its_sign_in_a_chat() {
     ];
     for (builtin, pointer, before) in places {
         let subject = Subject::example(builtin, Parameters::Required);
-        for (type_, sign) in signs {
+        for (type_, sign) in TransitionType::ALL.into_iter().zip(signs) {
             let body = subject.body(type_, |_| {});
             let text = body.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
             assert!(text.starts_with(&format!("{before}{sign}")), "{}, {}: {text}", builtin.as_str(), type_.as_str());
@@ -129,7 +231,7 @@ fn each_transition_is_named_where_there_is_no_sign() {
     ];
     for (builtin, pointer) in places {
         let subject = Subject::example(builtin, Parameters::Required);
-        for type_ in TransitionType::ALL {
+        for type_ in subject.types() {
             let body = subject.body(type_, |_| {});
             let text = body.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
             assert!(text.contains(type_.as_str()), "{}, {}: {text}", builtin.as_str(), type_.as_str());

@@ -11,7 +11,7 @@ use kube::core::DynamicObject;
 use pennant::api::{Change, Settled, TransitionType};
 use pennant::changelog::{Verdict, settle};
 use pennant::observe::{Observation, observe, reader};
-use pennant::trigger::transition;
+use pennant::trigger::transitions;
 use proptest::prelude::*;
 
 /// Also: the interval's Ready=Unknown, a spec edit, a suspension while the source moves, a dependency that is not ready.
@@ -53,8 +53,8 @@ impl Recording {
             let mut line: serde_json::Value = serde_json::from_str(line).unwrap();
             let object: DynamicObject = serde_json::from_value(line["object"].take()).unwrap();
             let types = object.types.as_ref().unwrap();
-            name = reader(&types.api_version, &types.kind);
-            Event { scenario: line["scenario"].as_str().unwrap().to_owned(), seen: observe(Some(&object)) }
+            name = reader(&types.api_version, &types.kind, None);
+            Event { scenario: line["scenario"].as_str().unwrap().to_owned(), seen: observe(Some(&object), None) }
         };
         let events = text.lines().map(event).collect();
         Self { reader: name, events, expected: expected.split(", ").map(str::to_owned).collect() }
@@ -62,7 +62,7 @@ impl Recording {
 
     /// The transitions that come out when only the events that `seen` lets through are seen, and then that the object is gone.
     fn replay(&self, mut seen: impl FnMut(usize) -> bool) -> Vec<String> {
-        let gone = observe(None);
+        let gone = observe(None, None);
         let observations = self.events.iter().enumerate().filter(|(i, _)| seen(*i)).map(|(_, e)| &e.seen);
         let mut settled: Option<Settled> = None;
         let mut transitions = Vec::new();
@@ -74,7 +74,7 @@ impl Recording {
                     settled = Some(new);
                     let revision = number(&to.revision);
                     let change = Change { from, to, ..Change::default() };
-                    transitions.extend(transition(&change).map(|t| name(t, &revision)));
+                    transitions.extend(self::transitions(&change).map(|t| name(t, &revision)));
                 }
             }
         }

@@ -35,6 +35,24 @@ pub fn shared() -> &'static Path {
     }
 }
 
+/// Another, which stands for a remote cluster in all tests that do not stop it. It is started when first needed.
+#[allow(dead_code, reason = "the integration tests use it")]
+pub fn remote() -> &'static Path {
+    static REMOTE: OnceLock<Result<ControlPlane, String>> = OnceLock::new();
+    match REMOTE.get_or_init(ControlPlane::start) {
+        Ok(control_plane) => &control_plane.kubeconfig,
+        Err(why) => panic!("no second control plane: {why}"),
+    }
+}
+
+/// The kubectl that belongs to the control plane.
+#[allow(dead_code, reason = "the integration tests use it")]
+pub fn kubectl() -> PathBuf {
+    let built = Command::new(launcher().expect("the launcher")).arg("build").output().expect("the launcher can be run");
+    assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
+    Path::new(String::from_utf8_lossy(&built.stdout).trim()).join("kubectl")
+}
+
 /// A client for this kubeconfig. It belongs to the runtime in which it was made.
 pub async fn client(kubeconfig: &Path) -> Client {
     static PROVIDER: Once = Once::new();
@@ -83,6 +101,11 @@ impl ControlPlane {
     /// Starts one and installs Pennant's definitions. The first start on a machine builds the programs, which takes minutes;
     /// the launcher says so on stderr.
     pub fn start() -> Result<Self, String> {
+        Self::with(pennant::api::crds())
+    }
+
+    /// Starts one with these definitions in it.
+    pub fn with(definitions: Vec<CustomResourceDefinition>) -> Result<Self, String> {
         let launcher = launcher()?;
         let mut child = Command::new(launcher)
             .arg("run")
@@ -102,7 +125,7 @@ impl ControlPlane {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
             runtime.block_on(async {
                 let client = client(&kubeconfig).await;
-                for crd in pennant::api::crds() {
+                for crd in definitions {
                     install(&client, &crd).await;
                 }
             });

@@ -9,7 +9,8 @@ use pennant::api::{Delivery, Outcome};
 pub struct Lane {
     /// Namespace of the pipeline.
     pub namespace: String,
-    /// `PIPELINE/NOTIFICATION/ENVIRONMENT/APP`
+    /// `PIPELINE/NOTIFICATION/ENVIRONMENT/APP`; without the application for an environment, without either for the pipeline,
+    /// and with the cluster's name in its place for a cluster.
     pub path: String,
 }
 
@@ -22,7 +23,8 @@ impl Lane {
     /// The lane of a delivery.
     pub fn of(delivery: &Delivery) -> Self {
         let spec = &delivery.spec;
-        let app = spec.subject.target.as_ref().map_or("", |t| &t.app.name);
+        let cluster = spec.subject.cluster_ref.as_ref().map_or("", |c| &c.name);
+        let app = spec.subject.target.as_ref().map_or(cluster, |t| &t.app.name);
         let (pipeline, notification) = (&spec.pipeline_ref.name, &spec.notification);
         Self {
             namespace: spec.pipeline_ref.namespace.clone(),

@@ -8,6 +8,7 @@ use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use serde_json::Value;
 
 use super::reaper;
+use super::under::Under;
 use super::wait::eventually;
 use super::world::World;
 
@@ -19,6 +20,7 @@ pub struct Pennant {
     command: Start,
     child: Child,
     address: String,
+    under: Option<Under>,
 }
 
 /// What it is started with, each time.
@@ -76,6 +78,13 @@ impl Pennant {
 
     /// Starts one with options and waits until it is ready.
     pub async fn with(world: &World, options: Options) -> Self {
+        let mut pennant = Self::begin(world, options).await;
+        pennant.wait_ready().await;
+        pennant
+    }
+
+    /// Starts one with options.
+    pub async fn begin(world: &World, options: Options) -> Self {
         let mut args: Vec<String> =
             ["run", "--http-addr", "127.0.0.1:0", "--log-format", "json", "--allow-http"].map(str::to_owned).to_vec();
         args.extend(["--namespace".to_owned(), world.ns.clone()]);
@@ -90,12 +99,15 @@ impl Pennant {
         let log = folder.join(format!("{}-{}-{}.log", world.ns, options.controllers, options.pod.unwrap_or("0")));
         let _ = std::fs::remove_file(&log);
         let kubeconfig = options.kubeconfig.unwrap_or_else(|| world.kubeconfig.clone());
+        let under = Under::rights(world, &options.watch, &kubeconfig).await;
+        let kubeconfig = under.as_ref().map_or(kubeconfig, Under::kubeconfig);
+        if let Some(under) = &under {
+            args = under.args(args);
+        }
         let pod = options.pod.map(str::to_owned);
         let command = Start { args, kubeconfig, pod, log, program: options.program, env: options.env };
         let child = command.spawn();
-        let mut pennant = Self { command, child, address: String::new() };
-        pennant.wait_ready().await;
-        pennant
+        Self { command, child, address: String::new(), under }
     }
 
     /// Kills it as `kill -9` does.
@@ -103,6 +115,12 @@ impl Pennant {
         let _ = self.child.kill();
         let _ = self.child.wait();
         reaper::dead(self.child.id());
+    }
+
+    /// The next start is one of this program.
+    #[allow(dead_code, reason = "chaos uses it")]
+    pub fn become_program(&mut self, program: PathBuf) {
+        self.command.program = program;
     }
 
     /// Whether it has ended, and how.
@@ -211,6 +229,12 @@ impl Pennant {
 
     /// Waits until it is ready.
     pub async fn wait_ready(&mut self) {
+        self.wait_listening().await;
+        eventually("pennant is ready", async || self.get("/readyz").await).await;
+    }
+
+    /// Waits until it serves health and metrics.
+    pub async fn wait_listening(&mut self) {
         self.address = eventually("pennant listens", async || {
             if let Ok(Some(status)) = self.child.try_wait() {
                 panic!("pennant has ended: {status}");
@@ -218,7 +242,11 @@ impl Pennant {
             address(&self.log()).ok_or_else(|| "it has not said where".to_owned())
         })
         .await;
-        eventually("pennant is ready", async || self.get("/readyz").await).await;
+    }
+
+    /// What it waits for before it is ready; an error while it waits for something.
+    pub async fn ready(&self) -> Result<String, String> {
+        self.get("/readyz").await
     }
 }
 
@@ -278,6 +306,7 @@ impl Drop for Pennant {
             eprintln!("--- the end of {} ---\n{}\n---", self.command.log.display(), tail.join("\n"));
         } else {
             let _ = std::fs::remove_file(&self.command.log);
+            self.under.iter().for_each(Under::check);
         }
     }
 }

@@ -8,9 +8,11 @@
 
 mod call;
 
+use std::collections::HashSet;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::pin::pin;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -18,7 +20,7 @@ use std::time::Duration;
 use axum::http::header::{CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, HOST, TRANSFER_ENCODING};
 use hyper::body::Incoming;
 use hyper::service::service_fn;
-use hyper::{Request, Response};
+use hyper::{Request, Response, StatusCode};
 use hyper_util::rt::TokioIo;
 use kube::Config;
 use kube::config::{KubeConfigOptions, Kubeconfig};
@@ -38,6 +40,7 @@ pub struct Proxy {
     pub kubeconfig: PathBuf,
     rules: Rules,
     state: watch::Sender<State>,
+    open: Arc<AtomicUsize>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -84,6 +87,10 @@ struct Book {
     rules: Vec<Rule>,
     /// By number of the rule, removed ones included.
     hits: Vec<usize>,
+    /// Calls that the API server itself refused for want of a right: which, and their method and path.
+    forbidden: Vec<(String, String)>,
+    /// The rights of those that it answered.
+    granted: HashSet<String>,
 }
 
 type Rules = Arc<Mutex<Book>>;
@@ -108,12 +115,13 @@ impl Proxy {
         std::fs::write(&kubeconfig, serde_json::to_vec(&file).expect("JSON")).expect("written");
         let (rules, state) = (Rules::default(), watch::Sender::new(State::Open));
         let upstream = Upstream { rules: rules.clone(), client: client(&config), url: config.cluster_url.to_string() };
-        let seen = state.subscribe();
+        let (seen, open) = (state.subscribe(), Arc::new(AtomicUsize::new(0)));
+        let counted = open.clone();
         let thread = std::thread::spawn(move || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
-            runtime.block_on(run(listener, Arc::new(upstream), seen));
+            runtime.block_on(run(listener, Arc::new(upstream), seen, counted));
         });
-        Self { kubeconfig, rules, state, thread: Some(thread) }
+        Self { kubeconfig, rules, state, open, thread: Some(thread) }
     }
 
     /// What goes wrong with the calls that match; the first rule that does so counts.
@@ -123,6 +131,14 @@ impl Proxy {
         book.hits.push(0);
         book.rules.push(Rule { id, matches: Box::new(matches), fault });
         id
+    }
+
+    /// Method and path of each call that the API server has refused for want of a right. Not of one that it also has answered:
+    /// while it starts it knows of nobody's rights.
+    #[allow(dead_code, reason = "the integration tests use it")]
+    pub fn forbidden(&self) -> Vec<String> {
+        let book = lock(&self.rules);
+        book.forbidden.iter().filter(|(right, _)| !book.granted.contains(right)).map(|(_, call)| call.clone()).collect()
     }
 
     /// Takes a rule away. What it holds already is still held.
@@ -142,6 +158,12 @@ impl Proxy {
             if hits >= count { Ok(()) } else { Err(format!("{hits} times")) }
         })
         .await;
+    }
+
+    /// How many connections are open.
+    #[allow(dead_code, reason = "the integration tests use it")]
+    pub fn open(&self) -> usize {
+        self.open.load(Ordering::SeqCst)
     }
 
     /// Closes all connections; new ones are accepted and closed at once.
@@ -235,12 +257,29 @@ impl Upstream {
         for name in [HOST, CONNECTION, CONTENT_LENGTH, TRANSFER_ENCODING] {
             headers.remove(name);
         }
+        let right = call.right();
         let made = self.client.request(head.method, url).headers(headers).body(call.body).send().await;
         let mut answer = Response::from(made.map_err(|_| Closed)?);
+        if answer.status() == StatusCode::FORBIDDEN {
+            answer = self.note((right, format!("{} {target}", call.method)), answer).await?;
+        } else if answer.status().is_success() {
+            lock(&self.rules).granted.insert(right);
+        }
         for name in [CONNECTION, TRANSFER_ENCODING] {
             answer.headers_mut().remove(name);
         }
         Ok(answer)
+    }
+
+    /// Notes a call that was refused for want of a right; not one that a quota, or a rule of a proxy behind this, refuses.
+    async fn note(&self, call: (String, String), answer: Response<Body>) -> Result<Response<Body>, Closed> {
+        let (mut head, body) = answer.into_parts();
+        let text = axum::body::to_bytes(axum::body::Body::new(body), usize::MAX).await.map_err(|_| Closed)?;
+        if String::from_utf8_lossy(&text).contains(" cannot ") {
+            lock(&self.rules).forbidden.push(call);
+        }
+        head.headers.remove(CONTENT_LENGTH);
+        Ok(Response::from_parts(head, Body::from(text)))
     }
 }
 
@@ -280,7 +319,12 @@ fn lock(rules: &Rules) -> MutexGuard<'_, Book> {
 }
 
 /// Takes connections until the proxy ends.
-async fn run(listener: std::net::TcpListener, upstream: Arc<Upstream>, state: watch::Receiver<State>) {
+async fn run(
+    listener: std::net::TcpListener,
+    upstream: Arc<Upstream>,
+    state: watch::Receiver<State>,
+    open: Arc<AtomicUsize>,
+) {
     let listener = TcpListener::from_std(listener).expect("a listener");
     let mut connections = JoinSet::new();
     let mut ended = state.clone();
@@ -289,8 +333,9 @@ async fn run(listener: std::net::TcpListener, upstream: Arc<Upstream>, state: wa
             accepted = listener.accept() => {
                 let (stream, _) = accepted.expect("a connection");
                 connections.spawn(connection(stream, upstream.clone(), state.clone()));
+                open.store(connections.len(), Ordering::SeqCst);
             }
-            Some(_) = connections.join_next() => {}
+            Some(_) = connections.join_next() => open.store(connections.len(), Ordering::SeqCst),
             _ = ended.wait_for(|state| *state == State::Ended) => return,
         }
     }

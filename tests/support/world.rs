@@ -15,6 +15,7 @@ use k8s_openapi::api::events::v1::Event;
 use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::{Client, Resource, ResourceExt as _};
 use pennant::api::conditions::{Condition, ConditionStatus, get};
+use pennant::api::delivery::SubjectKind;
 use pennant::api::{Delivery, Notification, Outcome, Pipeline, TransitionType};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -27,14 +28,14 @@ use apps::Kind;
 
 /// What the oracle reads. Revisions and messages are put in by the escaping of the template.
 pub const BODY: &str = r#"{"id": "{{id}}", "serial": "{{serial}}", "namespace": "{{pipeline.namespace}}",
-    "pipeline": "{{pipeline.name}}", "notification": "{{notification.name}}", "target": "{{environment}}/{{target.app.name}}",
+    "pipeline": "{{pipeline.name}}", "notification": "{{notification.name}}", "target": "{{environment}}/{{default target.app.name target.cluster.name}}",
     "type": "{{type}}", "revision": "{{revision}}", "reason": "{{reason}}", "message": "{{message}}"}"#;
 
 /// The header in which the oracle reads what the body of a template of another kind does not say.
 pub const WITNESS: &str = "x-witness";
 /// What stands in it; names and revisions of these tests are ASCII.
 const TESTIMONY: &str = r#"{"id": "{{id}}", "serial": "{{serial}}", "namespace": "{{pipeline.namespace}}",
- "pipeline": "{{pipeline.name}}", "notification": "{{notification.name}}", "target": "{{environment}}/{{target.app.name}}",
+ "pipeline": "{{pipeline.name}}", "notification": "{{notification.name}}", "target": "{{environment}}/{{default target.app.name target.cluster.name}}",
  "type": "{{type}}", "revision": "{{revision}}"}"#;
 
 /// One namespace.
@@ -224,10 +225,11 @@ impl World {
         .await
     }
 
-    /// Reason and note of every Warning of this namespace.
+    /// Reason and note of every Warning of this namespace, but for those that only say what has happened to a target.
     pub async fn events(&self) -> Vec<(String, String)> {
         let all = self.api::<Event>().list(&ListParams::default()).await.expect("listed");
         let warnings = all.into_iter().filter(|e| e.type_.as_deref() == Some("Warning"));
+        let warnings = warnings.filter(|e| e.action.as_deref() != Some("Observe"));
         warnings.map(|e| (e.reason.unwrap_or_default(), e.note.unwrap_or_default())).collect()
     }
 
@@ -350,9 +352,10 @@ pub fn notification(name: &str, url: &str, over: Value) -> Value {
     json!({"metadata": {"name": name}, "spec": spec})
 }
 
-/// What makes a notification report transitions of all types.
+/// What makes a notification report all transitions of targets.
 pub fn all_triggers() -> Value {
-    let triggers = TransitionType::ALL.map(|t| json!({"type": t}));
+    let of_targets = TransitionType::ALL.into_iter().filter(|t| t.subject() == SubjectKind::Target);
+    let triggers: Vec<_> = of_targets.map(|t| json!({"type": t})).collect();
     json!({"triggers": triggers})
 }
 

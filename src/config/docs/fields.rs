@@ -28,7 +28,7 @@ const WORDS: [(&str, &str); 3] = [
     ),
 ];
 /// So many values are told by name; of more there is a page.
-const NAMED: usize = 6;
+const NAMED: usize = 12;
 
 /// One field.
 #[derive(Debug, PartialEq)]

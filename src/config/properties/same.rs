@@ -74,6 +74,8 @@ fn any_layer(source: &Source) -> BoxedStrategy<Value> {
         json!([]),
         json!([{"type": "Failed", "environments": ["prod", "dev-*"]}]),
         json!([{"type": "Removed"}, {"type": "Progressing"}]),
+        json!([{"type": "Drifted", "when": "severity == 'error'", "for": "2m", "clusters": ["*"]}]),
+        json!([{"type": "Failed", "when": "revison == ''"}]),
     ];
     let remove = [json!(["/endpoint/auth", "/delivery"]), json!(["/endpoint/headers/X-Team", "/template/parameters/x"])];
     let mut fields = vec![

@@ -1,46 +1,34 @@
-//! The kinds of Flux (<https://fluxcd.io/flux/components/>).
+//! What the kinds of Flux have in common (<https://fluxcd.io/flux/components/>), and those without more rules than that.
 //!
 //! Their controllers write `Ready=Unknown` at every interval, keep `Reconciling=True` through a failure that they will retry,
 //! and move `status.observedGeneration` only with a success. So a failure is known by `Ready=False`, whatever `Reconciling` says
 //! and although the generation seems unobserved, as long as that condition speaks of the present one.
 
-use serde_json::Value;
-
 use super::super::kstatus::{Verdict, unobserved};
 use super::super::revision;
 use super::super::view::{Condition, View};
-use super::Reading;
+use super::{Reading, Rules};
+use crate::api::Status;
+
+/// Any other kind of Flux: the controllers share a library, and so their conditions.
+pub(super) static ANY: Rules = Rules { group: ".toolkit.fluxcd.io", kind: "", reader: "flux/1", read };
 
 /// With these reasons `Ready=False` means that it has not begun yet, or begins again: a dependency or the chart is not there
 /// yet, or a newer revision has cut the health checks short.
 const WAITING: [&str; 4] = ["Progressing", "DependencyNotReady", "SourceNotReady", "HealthCheckCanceled"];
 
-pub(super) fn kustomization(view: &View<'_>) -> Reading {
-    revised(view, view.text("/status/lastAppliedRevision"), view.text("/status/lastAttemptedRevision"))
-}
-
-/// The newest release that was deployed is what runs; the newest entry of all may have failed. `lastAppliedRevision` is from
-/// before there was a history.
-pub(super) fn helm_release(view: &View<'_>) -> Reading {
-    let deployed = |entry: &&Value| entry.get("status").and_then(Value::as_str) == Some("deployed");
-    let newest = view.list("/status/history").iter().find(deployed);
-    let chart = newest.and_then(|entry| entry.get("chartVersion")).and_then(Value::as_str);
-    let running = chart.unwrap_or_else(|| view.text("/status/lastAppliedRevision"));
-    revised(view, running, view.text("/status/lastAttemptedRevision"))
-}
-
-pub(super) fn other(view: &View<'_>) -> Reading {
-    Reading::declared(verdict(view), revision::of_label(view), suspended(view))
+fn read(view: &View<'_>) -> Reading {
+    Reading::declared(verdict(view), revision::of_label(view)).suspended(suspended(view))
 }
 
 /// A reading of a kind whose status names both revisions.
-fn revised(view: &View<'_>, running: &str, tried: &str) -> Reading {
+pub(super) fn revised(view: &View<'_>, running: &str, tried: &str) -> Reading {
     let mut verdict = verdict(view);
     // `Ready=True` is written one patch before the applied revision.
-    if verdict.status == crate::api::Status::Current && running != tried {
+    if verdict.status == Status::Current && running != tried {
         verdict = Verdict::in_progress("RevisionNotApplied", format!("'{tried}' is not recorded as applied yet"));
     }
-    Reading { verdict, running: running.to_owned(), tried: tried.to_owned(), suspended: suspended(view) }
+    Reading::named(verdict, running, tried).suspended(suspended(view))
 }
 
 fn suspended(view: &View<'_>) -> bool {
@@ -79,4 +67,24 @@ fn waits(view: &View<'_>, ready: &Condition<'_>) -> bool {
     // source has gone), or when there was an artifact to try, which the controller announces to retry.
     let retries = || view.condition_true("Reconciling").is_some_and(|c| c.reason == "ProgressingWithRetry");
     WAITING.contains(&ready.reason) || (ready.reason == "ArtifactFailed" && unobserved(view).is_some() && !retries())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::testing::*;
+
+    #[test]
+    fn other_flux_kinds_go_by_their_label() {
+        let status = |status| json!({"observedGeneration": 2, "conditions": [condition("Ready", status, "Because", 2)]});
+        assert_eq!(summary(&look(GIT_REPOSITORY, json!({}), status("True"))), (Current, "v7", "v7"));
+        assert_eq!(summary(&look(GIT_REPOSITORY, json!({}), status("False"))), (Failed, "", "v7"));
+    }
+
+    #[test]
+    fn suspension_is_told_beside_the_status() {
+        for kind in [KUSTOMIZATION, HELM_RELEASE, GIT_REPOSITORY] {
+            assert!(look(kind, json!({"suspend": true}), json!({})).suspended, "{kind:?}");
+            assert!(!look(kind, json!({"suspend": "true"}), json!({})).suspended, "{kind:?}");
+        }
+    }
 }

@@ -1,94 +1,125 @@
 //! Which rules read which kind.
+//!
+//! In: an API version and a kind. Out: the [`Rules`] that read it, which make a [`Reading`] of an object. A kind, or a family
+//! that is read alike, has a file here with its rules and a table of tests, object → observation; `docs/observing.md` says how
+//! to write another.
 
+mod argo;
+mod fleet;
 mod flux;
+mod general;
+mod helm_release;
+mod job;
+mod knative;
+mod kustomization;
 mod workloads;
 
 use kube::core::DynamicObject;
 
-use super::kstatus::{self, Verdict};
-use super::revision;
+use super::kstatus::Verdict;
 use super::view::View;
 use crate::api::Status;
 
-/// A kind with rules of its own, or `Other`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
-    Deployment,
-    StatefulSet,
-    DaemonSet,
-    Job,
-    Kustomization,
-    HelmRelease,
-    /// Any other kind of Flux: its controllers share a library, and so their conditions.
-    Flux,
-    Other,
+/// The kinds with rules of their own. Of two that match, the first one counts.
+const KINDS: [&Rules; 12] = [
+    &workloads::DEPLOYMENT,
+    &workloads::STATEFUL_SET,
+    &workloads::DAEMON_SET,
+    &job::JOB,
+    &kustomization::KUSTOMIZATION,
+    &helm_release::HELM_RELEASE,
+    &flux::ANY,
+    &argo::APPLICATION,
+    &fleet::BUNDLE_DEPLOYMENT,
+    &fleet::BUNDLE,
+    &fleet::GIT_REPO,
+    &knative::SERVICE,
+];
+
+/// How one kind is read.
+#[derive(Debug)]
+pub(super) struct Rules {
+    /// The API group; with a leading dot, any that ends so.
+    group: &'static str,
+    /// The kind; empty: any of the group.
+    kind: &'static str,
+    /// The rules' name and edition. An edit that gives the same object another status, revision or drift raises the number.
+    pub(super) reader: &'static str,
+    /// What they make of an object, deletion aside.
+    pub(super) read: fn(&View<'_>) -> Reading,
 }
 
-impl Kind {
+impl Rules {
     /// By group and kind; the version decides nothing.
-    pub(super) fn of(api_version: &str, kind: &str) -> Self {
+    pub(super) fn of(api_version: &str, kind: &str) -> &'static Self {
         let group = api_version.split_once('/').map_or("", |(group, _)| group);
-        match (group, kind) {
-            ("apps", "Deployment") => Self::Deployment,
-            ("apps", "StatefulSet") => Self::StatefulSet,
-            ("apps", "DaemonSet") => Self::DaemonSet,
-            ("batch", "Job") => Self::Job,
-            ("kustomize.toolkit.fluxcd.io", "Kustomization") => Self::Kustomization,
-            ("helm.toolkit.fluxcd.io", "HelmRelease") => Self::HelmRelease,
-            _ if group.ends_with(".toolkit.fluxcd.io") => Self::Flux,
-            _ => Self::Other,
-        }
+        KINDS.into_iter().find(|rules| rules.match_(group, kind)).unwrap_or(&general::ANY)
     }
 
-    pub(super) fn of_object(object: &DynamicObject) -> Self {
-        object.types.as_ref().map_or(Self::Other, |t| Self::of(&t.api_version, &t.kind))
+    pub(super) fn of_object(object: &DynamicObject) -> &'static Self {
+        object.types.as_ref().map_or(&general::ANY, |t| Self::of(&t.api_version, &t.kind))
     }
 
-    /// The rules' name and edition. An edit of the rules that gives the same object another status or revision raises the number.
-    pub(super) const fn reader(self) -> &'static str {
-        match self {
-            Self::Deployment => "deployment/1",
-            Self::StatefulSet => "statefulset/1",
-            Self::DaemonSet => "daemonset/1",
-            Self::Job => "job/1",
-            Self::Kustomization => "kustomization/1",
-            Self::HelmRelease => "helmrelease/1",
-            Self::Flux => "flux/1",
-            Self::Other => "kstatus/1",
-        }
+    fn match_(&self, group: &str, kind: &str) -> bool {
+        let in_group = if self.group.starts_with('.') { group.ends_with(self.group) } else { group == self.group };
+        in_group && (self.kind.is_empty() || kind == self.kind)
     }
 }
 
 /// What the rules of a kind make of an object, deletion aside.
+#[derive(Debug)]
 pub(super) struct Reading {
     pub(super) verdict: Verdict,
     /// The revision that runs; empty if unknown.
     pub(super) running: String,
-    /// The revision that is tried; empty if unknown.
+    /// The revision that is tried; empty if unknown. When `Current`, the one that runs.
     pub(super) tried: String,
     pub(super) suspended: bool,
+    /// What the kind's own fields say of drift; conditions that do are looked at for every kind.
+    pub(super) drifted: bool,
 }
 
 impl Reading {
+    /// Of an object whose status names both revisions.
+    fn named(verdict: Verdict, running: &str, tried: &str) -> Self {
+        Self { verdict, running: running.to_owned(), tried: tried.to_owned(), suspended: false, drifted: false }
+    }
+
     /// Of an object whose status names no revision: what its spec declares is tried, and runs once it is `Current`.
-    fn declared(verdict: Verdict, tried: String, suspended: bool) -> Self {
-        let running = if verdict.status == Status::Current { tried.clone() } else { String::new() };
-        Self { verdict, running, tried, suspended }
+    fn declared(verdict: Verdict, tried: &str) -> Self {
+        let running = if verdict.status == Status::Current { tried } else { "" };
+        Self::named(verdict, running, tried)
+    }
+
+    fn suspended(self, suspended: bool) -> Self {
+        Self { suspended, ..self }
+    }
+
+    fn drifted(self, drifted: bool) -> Self {
+        Self { drifted, ..self }
     }
 }
 
-/// Reads an object by the rules of its kind.
-pub(super) fn read(kind: Kind, view: &View<'_>) -> Reading {
-    match kind {
-        Kind::Deployment => {
-            Reading::declared(workloads::deployment(view), revision::of_images(view), view.flag("/spec/paused"))
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const DOCS: &str = include_str!("../../../docs/observing.md");
+
+    #[test]
+    fn every_kind_has_a_row_in_the_documentation() {
+        let rows: Vec<&str> = DOCS.lines().filter(|line| line.starts_with("| [")).collect();
+        for rules in KINDS.iter().filter(|rules| !rules.kind.is_empty()) {
+            assert!(rows.iter().any(|row| row.contains(&format!("[{}]", rules.kind))), "{}", rules.kind);
         }
-        Kind::StatefulSet => Reading::declared(workloads::stateful_set(view), revision::of_images(view), false),
-        Kind::DaemonSet => Reading::declared(workloads::daemon_set(view), revision::of_images(view), false),
-        Kind::Job => Reading::declared(workloads::job(view), revision::of_images(view), view.flag("/spec/suspend")),
-        Kind::Kustomization => flux::kustomization(view),
-        Kind::HelmRelease => flux::helm_release(view),
-        Kind::Flux => flux::other(view),
-        Kind::Other => Reading::declared(kstatus::general(view), revision::of_label(view), false),
+    }
+
+    #[test]
+    fn every_kind_is_reached() {
+        for rules in KINDS {
+            let group = if rules.group.starts_with('.') { format!("any{}", rules.group) } else { rules.group.to_owned() };
+            let kind = if rules.kind.is_empty() { "Any" } else { rules.kind };
+            assert_eq!(Rules::of(&format!("{group}/v1"), kind).reader, rules.reader);
+        }
     }
 }

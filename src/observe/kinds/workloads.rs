@@ -1,17 +1,36 @@
 //! Kubernetes' own workloads, by the replicas that their controllers count
 //! (<https://github.com/kubernetes-sigs/cli-utils/blob/master/pkg/kstatus/status/core.go>).
 //!
-//! Three rules are stricter than kstatus, for `Current` here says that the revision runs: a `StatefulSet` of strategy
-//! `OnDelete`, or held back whole by its partition, waits for pods of the new revision; and a `Job` is `Current` when it is
-//! complete, not when it has started, as Flux has it too.
+//! Two rules are stricter than kstatus, for `Current` here says that the revision runs: a `StatefulSet` of strategy
+//! `OnDelete`, or held back whole by its partition, waits for pods of the new revision. The revision is that of the images,
+//! which the pod template declares.
 
 use super::super::kstatus::{Verdict, unobserved};
+use super::super::revision;
 use super::super::view::View;
+use super::{Reading, Rules};
+
+pub(super) static DEPLOYMENT: Rules = Rules {
+    group: "apps",
+    kind: "Deployment",
+    reader: "deployment/1",
+    read: |view| of_images(view, deployment(view)).suspended(view.flag("/spec/paused")),
+};
+
+pub(super) static STATEFUL_SET: Rules =
+    Rules { group: "apps", kind: "StatefulSet", reader: "statefulset/1", read: |view| of_images(view, stateful_set(view)) };
+
+pub(super) static DAEMON_SET: Rules =
+    Rules { group: "apps", kind: "DaemonSet", reader: "daemonset/1", read: |view| of_images(view, daemon_set(view)) };
 
 /// The deployment controller writes no `Progressing` condition where the deadline is this or left out.
 const NO_DEADLINE: i64 = i32::MAX as i64;
 
-pub(super) fn deployment(view: &View<'_>) -> Verdict {
+fn of_images(view: &View<'_>, verdict: Verdict) -> Reading {
+    Reading::declared(verdict, &revision::of_images(view))
+}
+
+fn deployment(view: &View<'_>) -> Verdict {
     if let Some(verdict) = untouched(view) {
         return verdict;
     }
@@ -53,7 +72,7 @@ fn borne_out(view: &View<'_>, replicas: i64, updated: i64) -> bool {
     replicas == 0 || (tried && count(view, "/status/unavailableReplicas") > 0)
 }
 
-pub(super) fn stateful_set(view: &View<'_>) -> Verdict {
+fn stateful_set(view: &View<'_>) -> Verdict {
     if let Some(verdict) = untouched(view) {
         return verdict;
     }
@@ -77,7 +96,7 @@ pub(super) fn stateful_set(view: &View<'_>) -> Verdict {
     Verdict::current()
 }
 
-pub(super) fn daemon_set(view: &View<'_>) -> Verdict {
+fn daemon_set(view: &View<'_>) -> Verdict {
     if let Some(verdict) = untouched(view) {
         return verdict;
     }
@@ -89,20 +108,6 @@ pub(super) fn daemon_set(view: &View<'_>) -> Verdict {
         .or_else(|| fewer("LessAvailable", count(view, "/status/numberAvailable"), wanted))
         .or_else(|| fewer("LessReady", count(view, "/status/numberReady"), wanted))
         .unwrap_or_else(Verdict::current)
-}
-
-pub(super) fn job(view: &View<'_>) -> Verdict {
-    if let Some(failed) = view.condition_true("Failed") {
-        return Verdict::failed_as(&failed);
-    }
-    if view.condition_true("Complete").is_some() {
-        return Verdict::current();
-    }
-    if view.text("/status/startTime").is_empty() {
-        return Verdict::in_progress("JobNotStarted", "the job has not started");
-    }
-    let (succeeded, active) = (count(view, "/status/succeeded"), count(view, "/status/active"));
-    Verdict::in_progress("JobRunning", format!("succeeded: {succeeded}, active: {active}"))
 }
 
 /// `InProgress` until the controller has counted for this generation: before, a count that is missing is not zero.
@@ -124,4 +129,108 @@ fn fewer(reason: &str, have: i64, want: i64) -> Option<Verdict> {
 
 fn extra(have: i64, want: i64) -> Option<Verdict> {
     (have > want).then(|| Verdict::in_progress("ExtraPods", format!("{have} of {want}, the others have yet to go")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::testing::*;
+
+    #[test]
+    fn a_deployment_is_current_when_its_rollout_is_complete() {
+        let conditions = |progressing: &str, reason: &str, available: &str| json!({"conditions": [condition("Available", available, "A", 0), condition("Progressing", progressing, reason, 0)]});
+        let done = json!({"observedGeneration": 2, "replicas": 3, "updatedReplicas": 3, "readyReplicas": 3, "availableReplicas": 3,
+            "conditions": conditions("True", "NewReplicaSetAvailable", "True")["conditions"]});
+        let exceeded = |more: Value| with(&with(&done, conditions("False", "ProgressDeadlineExceeded", "True")), more);
+        let refused = json!({"updatedReplicas": 0, "unavailableReplicas": 1, "conditions": [
+            condition("Progressing", "False", "ProgressDeadlineExceeded", 0), condition("ReplicaFailure", "True", "Quota", 0)]});
+        let available_only = json!([condition("Available", "True", "A", 0)]);
+        for (name, spec, status, want) in [
+            ("done", json!({}), done.clone(), Current),
+            ("new spec", json!({}), with(&done, json!({"observedGeneration": 1})), InProgress),
+            ("no generation", json!({}), with(&done, json!({"observedGeneration": null})), InProgress),
+            ("failed", json!({}), exceeded(json!({"replicas": 4, "updatedReplicas": 1, "unavailableReplicas": 1})), Failed),
+            ("failed to make any", json!({}), exceeded(refused), Failed),
+            ("old ones never go", json!({}), exceeded(json!({"replicas": 0, "updatedReplicas": 0})), Failed),
+            (
+                "failed before the new spec",
+                json!({}),
+                exceeded(json!({"observedGeneration": 1, "unavailableReplicas": 1})),
+                InProgress,
+            ),
+            ("failed before it went back", json!({}), exceeded(json!({"replicas": 4})), InProgress),
+            (
+                "failed before, goes back to nothing made",
+                json!({}),
+                exceeded(json!({"updatedReplicas": 0, "unavailableReplicas": 1})),
+                InProgress,
+            ),
+            ("too few", json!({}), with(&done, json!({"replicas": 2})), InProgress),
+            ("not all updated", json!({}), with(&done, json!({"updatedReplicas": 2})), InProgress),
+            ("old ones left", json!({}), with(&done, json!({"replicas": 4})), InProgress),
+            ("not all available", json!({}), with(&done, json!({"availableReplicas": 2})), InProgress),
+            ("not all ready", json!({}), with(&done, json!({"readyReplicas": null})), InProgress),
+            ("not declared", json!({}), with(&done, conditions("True", "ReplicaSetUpdated", "True")), InProgress),
+            ("not available", json!({}), with(&done, conditions("True", "NewReplicaSetAvailable", "False")), InProgress),
+            ("no deadline", json!({}), with(&done, json!({"conditions": available_only})), Current),
+            (
+                "deadline unmet",
+                json!({"progressDeadlineSeconds": 5}),
+                with(&done, json!({"conditions": available_only})),
+                InProgress,
+            ),
+        ] {
+            let seen = look(DEPLOYMENT, workload(spec), status);
+            let runs = if want == Current { "2,sha256:ab" } else { "" };
+            assert_eq!(summary(&seen), (want, runs, "2,sha256:ab"), "{name}");
+            assert!(!seen.suspended);
+        }
+        let none = json!({"observedGeneration": 2, "conditions": done["conditions"]});
+        assert_eq!(look(DEPLOYMENT, json!({"replicas": 0}), none).status, Current, "scaled to nothing");
+        let paused = with(&done, conditions("Unknown", "DeploymentPaused", "True"));
+        let seen = look(DEPLOYMENT, workload(json!({"paused": true})), paused);
+        assert_eq!((seen.status, seen.suspended), (Current, true), "a first sight of a paused one has a baseline");
+    }
+
+    #[test]
+    fn a_stateful_set_is_current_when_its_pods_are_of_the_new_revision() {
+        let done = json!({"observedGeneration": 2, "replicas": 3, "readyReplicas": 3, "updatedReplicas": 3,
+            "currentRevision": "web-2", "updateRevision": "web-2"});
+        let rolling = json!({"updatedReplicas": 1, "currentRevision": "web-1"});
+        let held = json!({"updatedReplicas": 0, "currentRevision": "web-1"});
+        let all_new = json!({"currentRevision": "web-1"});
+        let partition = |n: i64| json!({"updateStrategy": {"rollingUpdate": {"partition": n}}});
+        let on_delete = || json!({"updateStrategy": {"type": "OnDelete"}});
+        for (name, spec, status, want) in [
+            ("done", json!({}), done.clone(), Current),
+            ("new spec", json!({}), with(&done, json!({"observedGeneration": 1})), InProgress),
+            ("not all ready", json!({}), with(&done, json!({"readyReplicas": 2})), InProgress),
+            ("too many", json!({}), with(&done, json!({"replicas": 4})), InProgress),
+            ("rolling", json!({}), with(&done, rolling.clone()), InProgress),
+            ("not declared", json!({}), with(&done, all_new.clone()), InProgress),
+            ("partition reached", partition(2), with(&done, rolling.clone()), Current),
+            ("partition not reached", partition(1), with(&done, rolling.clone()), InProgress),
+            ("held back whole", partition(9), with(&done, held.clone()), InProgress),
+            ("held back, nothing new", partition(3), done.clone(), Current),
+            ("waits for deletions", on_delete(), with(&done, rolling), InProgress),
+            ("all deleted once", on_delete(), with(&done, all_new), Current),
+        ] {
+            assert_eq!(look(STATEFUL_SET, workload(spec), status).status, want, "{name}");
+        }
+        let none = json!({"observedGeneration": 2});
+        assert_eq!(look(STATEFUL_SET, json!({"replicas": 0}), none).status, Current, "scaled to nothing");
+    }
+
+    #[test]
+    fn a_daemon_set_is_current_when_every_node_has_the_new_pod() {
+        let done = json!({"observedGeneration": 2, "desiredNumberScheduled": 3, "currentNumberScheduled": 3,
+            "updatedNumberScheduled": 3, "numberAvailable": 3, "numberReady": 3});
+        assert_eq!(summary(&look(DAEMON_SET, workload(json!({})), done.clone())), (Current, "2,sha256:ab", "2,sha256:ab"));
+        for field in ["currentNumberScheduled", "updatedNumberScheduled", "numberAvailable", "numberReady"] {
+            let seen = look(DAEMON_SET, workload(json!({})), with(&done, json!({field: 2})));
+            assert_eq!((seen.status, seen.message.as_str()), (InProgress, "2 of 3"), "{field}");
+        }
+        for missing in ["desiredNumberScheduled", "observedGeneration"] {
+            assert_eq!(look(DAEMON_SET, json!({}), with(&done, json!({missing: null}))).status, InProgress, "{missing}");
+        }
+    }
 }

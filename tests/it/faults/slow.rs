@@ -58,7 +58,7 @@ async fn away(ns: &str, fault: Fault, gate: &Gate) {
 
     let away = proxy.rule(|_| true, fault);
     pennant.launch();
-    proxy.hit(away, 4).await;
+    proxy.hit(away, 2).await;
     eventually("it says what is the matter", async || {
         let log = pennant.log();
         let last = log.rfind("--- started").unwrap_or(0);

@@ -225,7 +225,7 @@ async fn a_lost_answer_and_another_author_of_the_url_record_nothing_twice() {
         team.fence("shop", &["audit"]).await;
     }
     assert_eq!(homes(team, "audit").await, [team.ns.clone(), system.ns.clone()]);
-    let mut oracle = Oracle::new(team, &ours).and(&theirs).after_a_crash();
+    let mut oracle = Oracle::new(team, &ours).and(&theirs).after_crashes(2);
     for target in ["dev/web", "prod/api"] {
         oracle = oracle.lane(&format!("shop/audit/{target}"), &["Deployed 2", "Deployed 3", "Deployed 4", "Deployed 5"]);
     }

@@ -57,6 +57,18 @@ impl Call {
         self.method == "PATCH" && matches!(self.object()[..], ["notifications", _, "status"])
     }
 
+    /// The right that it takes, as far as calls are told apart by it: the name of an object is left out of the path.
+    pub fn right(&self) -> String {
+        let mut words: Vec<_> = self.path.split('/').collect();
+        let namespaced = words.iter().position(|word| *word == "namespaces");
+        if let Some(name) = namespaced.and_then(|at| words.get_mut(at + 3)) {
+            *name = "-";
+        }
+        let selector = self.query.split('&').find(|pair| pair.starts_with("fieldSelector=")).unwrap_or_default();
+        let watch = if self.is_watch() { "WATCH" } else { "" };
+        format!("{}{watch} {} {selector}", self.method, words.join("/"))
+    }
+
     /// Whether it opens a watch.
     pub fn is_watch(&self) -> bool {
         self.query.split('&').any(|pair| pair == "watch=true")

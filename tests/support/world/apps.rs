@@ -1,9 +1,12 @@
 //! Application objects, and their status as the deployment controller and Flux's kustomize-controller write it.
 
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+
 use k8s_openapi::api::apps::v1::Deployment;
 use kube::api::{Api, ApiResource, DynamicObject, GroupVersionKind, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
-use tokio::sync::OnceCell;
+use tokio::sync::Mutex;
 
 use super::World;
 use crate::support::control_plane;
@@ -111,9 +114,14 @@ impl World {
 
     /// Kustomizations of this namespace; their definition is installed when first needed.
     pub async fn kustomizations(&self) -> Api<DynamicObject> {
-        static INSTALLED: OnceCell<()> = OnceCell::const_new();
-        let definition = control_plane::foreign("kustomize.toolkit.fluxcd.io", "v1", "Kustomization", "kustomizations");
-        INSTALLED.get_or_init(async || control_plane::install(&self.client, &definition).await).await;
+        static INSTALLED: Mutex<BTreeSet<PathBuf>> = Mutex::const_new(BTreeSet::new());
+        let mut installed = INSTALLED.lock().await;
+        if !installed.contains(&self.kubeconfig) {
+            let definition = control_plane::foreign("kustomize.toolkit.fluxcd.io", "v1", "Kustomization", "kustomizations");
+            control_plane::install(&self.client, &definition).await;
+            installed.insert(self.kubeconfig.clone());
+        }
+        drop(installed);
         let kind = GroupVersionKind::gvk("kustomize.toolkit.fluxcd.io", "v1", "Kustomization");
         Api::namespaced_with(self.client.clone(), &self.ns, &ApiResource::from_gvk_with_plural(&kind, "kustomizations"))
     }

@@ -1,0 +1,290 @@
+//! What observing costs: 500 pipelines of four targets each over three control planes, the first sight of 20,000 objects, and
+//! one control plane that hangs.
+//!
+//! The first sync lasts from the start of the process until every pipeline's status is written and every target in it is ready;
+//! the floor is as many writes of the same statuses by plain clients. A resync is every pipeline touched, so that each is looked
+//! at again and nothing has changed. Memory is what a cache of 20,000 objects adds, of which one is referred to. The hung control
+//! plane has its clock stopped: it accepts, and never answers.
+
+use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
+
+use futures::{StreamExt as _, TryStreamExt as _, stream};
+use k8s_openapi::api::coordination::v1::Lease;
+use kube::ResourceExt as _;
+use kube::api::{Api, ListParams, Patch, PatchParams};
+use kube::runtime::{WatchStreamExt as _, watcher};
+use pennant::api::Pipeline;
+use serde_json::{Value, json};
+use tokio::time::sleep;
+
+use crate::bed::{Bed, at_rest, notify, until};
+use crate::process;
+use crate::source::Source;
+use crate::support::control_plane::ControlPlane;
+use crate::support::{Pennant, World};
+use crate::table::{HUNG_P99, OBJECT_MEMORY, RESYNC, RESYNC_WRITES, Reading, SYNC, quantile};
+
+/// Writes at once, by plain clients.
+const AT_ONCE: usize = 32;
+/// Targets of one control plane that change while one of the others hangs.
+const MOVING: usize = 8;
+/// What each rests between two changes.
+const REST: Duration = Duration::from_millis(800);
+
+/// A control plane beside the one in which Pennant's resources are.
+struct Remote {
+    plane: ControlPlane,
+    world: World,
+    name: &'static str,
+}
+
+impl Remote {
+    /// Starts one, with a namespace of the same name, and puts its kubeconfig into a Secret.
+    async fn start(name: &'static str, world: &World) -> Self {
+        let plane = ControlPlane::start().expect("one more control plane");
+        let there = World::on(&plane.kubeconfig, &world.ns).await;
+        let kubeconfig = std::fs::read_to_string(&plane.kubeconfig).expect("the launcher wrote a kubeconfig");
+        world.secret(name, json!({"kubeconfig": kubeconfig})).await;
+        Self { plane, world: there, name }
+    }
+
+    /// How a pipeline refers to it.
+    fn reference(&self) -> Value {
+        json!({"kind": "Secret", "name": self.name})
+    }
+}
+
+pub async fn measure(bed: &Bed, round: u32) -> Vec<Reading> {
+    let world = bed.world("clusters", round).await;
+    let (a, b) = (Remote::start("a", &world).await, Remote::start("b", &world).await);
+    let mut readings = sync(bed, round, &world, &a, &b).await;
+    readings.extend(memory(bed, round, &b).await);
+    readings.extend(hung(bed, round, &a, &b).await);
+    readings
+}
+
+/// The first sync, and a resync.
+async fn sync(bed: &Bed, round: u32, world: &World, a: &Remote, b: &Remote) -> Vec<Reading> {
+    let count = if bed.quick { 50 } else { 500 };
+    for there in [world, &a.world, &b.world] {
+        stream::iter(0..count).for_each_concurrent(AT_ONCE, async |n| there.deploy(&app(n), "1").await).await;
+    }
+    stream::iter(0..count)
+        .for_each_concurrent(AT_ONCE, async |n| a.world.deploy(&format!("{}-twin", app(n)), "1").await)
+        .await;
+    let make = async |n| drop(world.create::<Pipeline>(shop(world, a, b, n)).await);
+    stream::iter(0..count).for_each_concurrent(AT_ONCE, make).await;
+
+    let pipelines = world.api::<Pipeline>();
+    let began = Instant::now();
+    let (mut pennant, written) = tokio::join!(Pennant::start(world), all_ready(&pipelines, count));
+    let took = written.duration_since(began);
+    let (used, lasted) = (at_rest(pennant.pid()).await, began.elapsed());
+    let idle = idle(bed, pennant.pid()).await;
+    let first = used.saturating_sub(lasted.mul_f64(idle));
+
+    let before = bed.now().await.requests;
+    let (used, began) = (process::cpu(pennant.pid()), Instant::now());
+    // As it stands, by somebody else: the API server tells of each, and nothing but its version is new.
+    let touched = async |n| {
+        let (kind, name) = (json!({"apiVersion": "apps/v1", "kind": "Deployment", "name": app(n)}), app(n));
+        let same = json!({"apiVersion": "pennant.dev/v1alpha1", "kind": "Pipeline", "metadata": {"name": name}, "spec": {"appRef": kind}});
+        pipelines.patch(&name, &PatchParams::apply("somebody"), &Patch::Apply(&same)).await.expect("applied");
+    };
+    stream::iter(0..count).for_each_concurrent(AT_ONCE, touched).await;
+    let again = (at_rest(pennant.pid()).await - used).saturating_sub(began.elapsed().mul_f64(idle));
+    let writes = (&bed.now().await.requests - &before).writes();
+    let (used, began) = (process::cpu(pennant.pid()), Instant::now());
+    let label = json!({"metadata": {"labels": {"touched": "yes"}}});
+    let labelled = async |n| drop(world.patch::<Pipeline>(&app(n), label.clone()).await);
+    stream::iter(0..count).for_each_concurrent(AT_ONCE, labelled).await;
+    let looked = (at_rest(pennant.pid()).await - used).saturating_sub(began.elapsed().mul_f64(idle));
+    let statuses = writes.count("pipelines/status") + writes.count("deliveries") + writes.count("events");
+    pennant.stop().await;
+    let floor = floor(bed, round, &pipelines).await;
+    let note = format!(
+        "{count} pipelines, 4 targets each: statuses {:.2} s after the start, {:.2} s of CPU; the same writes {:.2} s; \
+         applied again as they are {:.3} s of CPU, and {:.3} s with a new label each, so that each is looked at; at rest {:.4} of \
+         a core, which is not counted",
+        took.as_secs_f64(),
+        first.as_secs_f64(),
+        floor.as_secs_f64(),
+        again.as_secs_f64(),
+        looked.as_secs_f64(),
+        idle,
+    );
+    vec![
+        Reading::against(&SYNC, took.as_secs_f64(), floor.as_secs_f64()),
+        Reading::against(&RESYNC, again.as_secs_f64(), first.as_secs_f64()),
+        Reading::of(&RESYNC_WRITES, statuses),
+        Reading::Note(note),
+    ]
+}
+
+/// What part of a core a process uses while nothing happens: probes of clusters, Leases, its own clocks.
+async fn idle(bed: &Bed, pid: u32) -> f64 {
+    let (used, began) = (process::cpu(pid), Instant::now());
+    sleep(bed.seconds(10, 2)).await;
+    (process::cpu(pid) - used).as_secs_f64() / began.elapsed().as_secs_f64()
+}
+
+fn app(n: usize) -> String {
+    format!("shop-{n}")
+}
+
+/// A pipeline with a target here, two on one control plane and one on the other.
+fn shop(world: &World, a: &Remote, b: &Remote, n: usize) -> Value {
+    let (name, ns) = (app(n), &world.ns);
+    let prod = json!([
+        {"namespace": ns, "clusterRef": a.reference()},
+        {"namespace": ns, "clusterRef": a.reference(), "appRef": {"name": format!("{name}-twin")}},
+        {"namespace": ns, "clusterRef": b.reference()},
+    ]);
+    json!({
+        "metadata": {"name": name},
+        "spec": {
+            "appRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": name},
+            "environments": [{"name": "dev", "targets": [{"namespace": ns}]}, {"name": "prod", "targets": prod}],
+        },
+    })
+}
+
+/// When the last of so many pipelines has had its status written with all of its targets ready.
+async fn all_ready(pipelines: &Api<Pipeline>, count: usize) -> Instant {
+    let mut ready = BTreeSet::new();
+    let mut seen = watcher(pipelines.clone(), watcher::Config::default()).default_backoff().applied_objects().boxed();
+    while let Some(pipeline) = seen.try_next().await.expect("pipelines are watched") {
+        if pipeline.status.as_ref().is_some_and(|s| s.ready_targets == "4/4") {
+            ready.insert(pipeline.name_any());
+        }
+        if ready.len() == count {
+            break;
+        }
+    }
+    Instant::now()
+}
+
+/// The same statuses written by plain clients to pipelines that nobody looks at.
+async fn floor(bed: &Bed, round: u32, of: &Api<Pipeline>) -> Duration {
+    let world = bed.world("clusters-floor", round).await;
+    let all = of.list(&ListParams::default()).await.expect("listed").items;
+    let copy = async |p: Pipeline| {
+        let spec = serde_json::to_value(&p.spec).expect("a spec");
+        drop(world.create::<Pipeline>(json!({"metadata": {"name": p.name_any()}, "spec": spec})).await);
+    };
+    stream::iter(all.clone()).for_each_concurrent(AT_ONCE, copy).await;
+    let api = &world.api::<Pipeline>();
+    let write = async |p: Pipeline| {
+        let steps = json!([{"op": "add", "path": "/status", "value": p.status}]);
+        let patch = Patch::Json::<()>(serde_json::from_value(steps).expect("a patch"));
+        api.patch_status(&p.name_any(), &PatchParams::default(), &patch).await.expect("a status is written");
+    };
+    let began = Instant::now();
+    stream::iter(all).for_each_concurrent(AT_ONCE, write).await;
+    began.elapsed()
+}
+
+/// What a cache of many objects takes.
+async fn memory(bed: &Bed, round: u32, b: &Remote) -> Vec<Reading> {
+    let count = if bed.quick { 2_000 } else { 20_000 };
+    let world = bed.world("clusters-memory", round).await;
+    let kubeconfig = std::fs::read_to_string(&b.plane.kubeconfig).expect("the launcher wrote a kubeconfig");
+    world.secret(b.name, json!({"kubeconfig": kubeconfig})).await;
+    let object = |n: usize| {
+        json!({"metadata": {"name": format!("item-{n}"), "labels": {"app.kubernetes.io/version": format!("1.{n}")}},
+            "spec": {"holderIdentity": "x".repeat(512)}})
+    };
+    let make = async |n| drop(b.world.create::<Lease>(object(n)).await);
+    stream::iter(0..count).for_each_concurrent(AT_ONCE, make).await;
+    let pipeline = |name: &str, kind: &str, of: &str| {
+        json!({
+            "metadata": {"name": name},
+            "spec": {
+                "appRef": {"apiVersion": if kind == "Lease" { "coordination.k8s.io/v1" } else { "apps/v1" }, "kind": kind, "name": of},
+                "environments": [{"name": "prod", "targets": [{"namespace": b.world.ns, "clusterRef": b.reference()}]}],
+            },
+        })
+    };
+    world.create::<Pipeline>(pipeline("few", "Deployment", "fence")).await;
+    let mut pennant = Pennant::start(&world).await;
+    world.observed("few").await;
+    at_rest(pennant.pid()).await;
+    let before = process::memory(pennant.pid());
+    world.create::<Pipeline>(pipeline("many", "Lease", "item-0")).await;
+    world.observed("many").await;
+    at_rest(pennant.pid()).await;
+    let after = process::memory(pennant.pid());
+    pennant.stop().await;
+    let each = (after - before) * 1024.0 / count as f64;
+    vec![
+        Reading::of(&OBJECT_MEMORY, each),
+        Reading::Note(format!("{before:.1} MiB before, {after:.1} MiB with a cache of {count} objects")),
+    ]
+}
+
+/// Changes on two control planes while the third hangs, and while it does not; of one pipeline that has targets on all.
+async fn hung(bed: &Bed, round: u32, a: &Remote, b: &Remote) -> Vec<Reading> {
+    let world = bed.world("clusters-hung", round).await;
+    for remote in [a, b] {
+        let kubeconfig = std::fs::read_to_string(&remote.plane.kubeconfig).expect("the launcher wrote a kubeconfig");
+        world.secret(remote.name, json!({"kubeconfig": kubeconfig})).await;
+    }
+    let mut sources = Vec::new();
+    let mut targets = vec![json!({"namespace": a.world.ns, "clusterRef": a.reference(), "appRef": {"name": "fence"}})];
+    for n in 0..MOVING {
+        let (here, there) = (format!("here-{n}"), format!("there-{n}-{round}"));
+        targets.push(json!({"namespace": world.ns, "appRef": {"name": here}}));
+        targets.push(json!({"namespace": b.world.ns, "clusterRef": b.reference(), "appRef": {"name": there}}));
+        sources.push(Source::create(&world, &here).await);
+        sources.push(Source::create(&b.world, &there).await);
+    }
+    let app = json!({"apiVersion": "apps/v1", "kind": "Deployment", "name": "app"});
+    let spec = json!({"appRef": app, "environments": [{"name": "prod", "targets": targets}]});
+    world.create::<Pipeline>(json!({"metadata": {"name": "shop"}, "spec": spec})).await;
+    let triggers = json!({"triggers": [{"type": "Failed"}, {"type": "Recovered"}]});
+    notify(&world, "hook", &bed.receiver.url(&format!("/{}/{{{{target.app.name}}}}", world.ns)), triggers).await;
+    let mut pennant = Pennant::start(&world).await;
+    world.settled().await;
+
+    let (mut without, mut with) = (Vec::new(), Vec::new());
+    for hangs in [false, true, true, false] {
+        if hangs {
+            a.plane.freeze_api_server();
+        }
+        sleep(bed.seconds(3, 1)).await;
+        let before: Vec<_> = sources.iter().map(|s| s.flips.len()).collect();
+        sources = flip(sources, bed.seconds(30, 8)).await;
+        until("all has arrived", async || sources.iter().all(|s| arrivals(bed, &world, s).len() == s.flips.len())).await;
+        for (source, before) in sources.iter().zip(before) {
+            let pairs = source.flips.iter().zip(arrivals(bed, &world, source)).skip(before);
+            let times = pairs.map(|(began, at)| at.duration_since(*began).as_secs_f64() * 1000.0);
+            if hangs { with.extend(times) } else { without.extend(times) }
+        }
+        a.plane.thaw_api_server();
+    }
+    pennant.stop().await;
+    let [fine, ill] = [&mut without, &mut with].map(|times| quantile(times, 0.99).expect("it was measured"));
+    let [p50, p50_with] = [&mut without, &mut with].map(|times| quantile(times, 0.5).expect("it was measured"));
+    vec![
+        Reading::against(&HUNG_P99, ill, fine),
+        Reading::Note(format!("of {} and {} changes: p50 {p50:.1} and {p50_with:.1} ms", without.len(), with.len())),
+    ]
+}
+
+fn arrivals(bed: &Bed, world: &World, source: &Source) -> Vec<Instant> {
+    bed.receiver.times(&format!("/{}/{}", world.ns, source.app))
+}
+
+/// Has all of them change again and again, each at its own pace.
+async fn flip(sources: Vec<Source>, time: Duration) -> Vec<Source> {
+    let end = Instant::now() + time;
+    let one = async |mut source: Source| {
+        while Instant::now() < end {
+            sleep(REST.mul_f64(0.5 + fastrand::f64())).await;
+            source.flip().await;
+        }
+        source
+    };
+    futures::future::join_all(sources.into_iter().map(one)).await
+}

@@ -1,0 +1,32 @@
+#!/usr/bin/env bash
+# Upgrades Pennant under load, one replica after the other, and back: from the last tag or, while there is none, from the commit
+# before this one. Nothing may be lost, repeated or out of order. What is before is built from a work tree of its own, with the
+# dependencies that are built already.
+#
+#   hack/upgrade.sh [REVISION]
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+cargo=${CARGO:-cargo}
+
+before=${1:-$(git describe --tags --abbrev=0 HEAD~1 2>/dev/null || git rev-parse --verify --quiet HEAD~1 || true)}
+if [[ -z $before ]]; then
+  printf 'upgrade: no tag and no commit before this one is here; name a revision, or fetch more than one commit\n' >&2
+  exit 1
+fi
+commit=$(git rev-parse --short "$before^{commit}")
+tree=$PWD/target/upgrade/tree
+program=$PWD/target/upgrade/pennant-$commit
+if [[ ! -x $program ]]; then
+  printf 'upgrade: building %s, which takes a minute or two\n' "$commit"
+  git worktree prune
+  rm -rf "$tree"
+  mkdir -p "${tree%/*}"
+  trap 'git worktree remove --force "$tree" >/dev/null 2>&1 || true' EXIT
+  git worktree add --quiet --detach --force "$tree" "$commit"
+  (cd "$tree" && CARGO_TARGET_DIR=$OLDPWD/target $cargo build --locked --quiet --bin pennant)
+  cp target/debug/pennant "$program"
+  # What was built last stands in the place of this version's program; it is built anew.
+  touch src/main.rs
+fi
+printf 'upgrade: from %s, under load; about 2 minutes\n' "$commit"
+$cargo test --locked --test chaos -- --before "$program" ${SEED:+--seed "$SEED"}

@@ -1,0 +1,57 @@
+//! How often a watch may begin. A server that ends each one at once, as if all were well, would be asked again without a pause,
+//! for a back-off acts on errors only.
+//!
+//! In: the path of a watch that is about to begin. Out: its turn, a second after the one before at the soonest.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep_until};
+
+/// Between the starts of two watches of the same path.
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// When the watches of the last second began, by their paths.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Pace(Arc<Mutex<HashMap<String, Instant>>>);
+
+impl Pace {
+    /// Waits until a watch of this path may begin.
+    pub async fn turn(&self, path: &str) {
+        while let Err(next) = self.begin(path, Instant::now()) {
+            sleep_until(next).await;
+        }
+    }
+
+    /// Notes the beginning, or says when it may be tried again. Whoever goes away while it waits leaves no trace.
+    fn begin(&self, path: &str, now: Instant) -> Result<(), Instant> {
+        let mut began = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        began.retain(|_, at| now < *at + PAUSE);
+        if let Some(at) = began.get(path) {
+            return Err(*at + PAUSE);
+        }
+        began.insert(path.to_owned(), now);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_has_its_turn_once_a_second_and_is_then_forgotten() {
+        let (pace, now) = (Pace::default(), Instant::now());
+        let half = PAUSE / 2;
+        assert_eq!(pace.begin("/a", now), Ok(()));
+        assert_eq!(pace.begin("/a", now), Err(now + PAUSE));
+        assert_eq!(pace.begin("/b", now + half), Ok(()), "others do not wait for it");
+        assert_eq!(pace.begin("/a", now + half), Err(now + PAUSE), "asking again does not put it off");
+        assert_eq!(pace.begin("/a", now + PAUSE), Ok(()));
+        assert_eq!(pace.begin("/c", now + PAUSE + half), Ok(()));
+        let mut kept: Vec<_> = pace.0.lock().unwrap().keys().cloned().collect();
+        kept.sort();
+        assert_eq!(kept, ["/a", "/c"]);
+    }
+}

@@ -1,0 +1,140 @@
+//! What one cache knows: plain data.
+
+use std::collections::{HashMap, VecDeque};
+
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use super::{Application, Reason};
+use crate::api::refs::{ClusterAppRef, ClusterRef};
+use crate::observe::Observation;
+
+/// So many different things that an object said are kept until they are asked for.
+pub(super) const RING: usize = 16;
+
+/// One watch: of a kind, on a cluster, in one namespace or in all.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct CacheKey {
+    /// The cluster; `None`: the local one.
+    pub cluster: Option<ClusterRef>,
+    /// Where the revision stands, for those who ask for another place than the kind has.
+    pub revision_path: Option<String>,
+    /// API version of the kind.
+    pub api_version: String,
+    /// The kind.
+    pub kind: String,
+    /// The namespace, or all.
+    pub namespace: Option<String>,
+}
+
+/// One life of a cache. A watch that was stopped may still deliver something to a successor of the same key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct CacheId {
+    /// What it watches.
+    pub key: CacheKey,
+    /// Which life it is.
+    pub life: u64,
+}
+
+/// Namespace and name of an object.
+pub(super) type ObjectName = (String, String);
+
+/// How a cache is doing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Phase {
+    /// It has listed everything.
+    Synced,
+    /// It has not, or what it knows can no longer be relied on.
+    Unknown(Reason, String),
+}
+
+impl Phase {
+    /// Whether the other says nothing that this does not. A cluster that is out of reach is so in many ways, one after the other, and
+    /// one that refuses may do so in ever new words: neither is news.
+    pub fn covers(&self, other: &Self) -> bool {
+        let away = |reason: &Reason| matches!(reason, Reason::Timeout | Reason::Unreachable);
+        match (self, other) {
+            (Self::Unknown(a, _), Self::Unknown(b, _)) if away(a) && away(b) => true,
+            (Self::Unknown(Reason::Forbidden, _), Self::Unknown(Reason::Forbidden, _)) => true,
+            _ => self == other,
+        }
+    }
+}
+
+/// What one cache knows.
+pub(super) struct Cache {
+    /// Which life it is.
+    pub life: u64,
+    /// Ends its watch.
+    pub stop: CancellationToken,
+    /// How it is doing.
+    pub phase: Phase,
+    /// What it knows.
+    pub objects: HashMap<ObjectName, Tracked>,
+    /// How many objects of this cache somebody refers to.
+    pub wanted: usize,
+    /// Set when nobody does.
+    pub idle: Option<u64>,
+}
+
+/// One object.
+pub(super) struct Tracked {
+    /// What it says now.
+    pub current: Observation,
+    /// Its place among what all objects said; 0 before anything was seen.
+    pub seq: u64,
+    /// When it came to say what it says now.
+    pub came: Instant,
+    /// Only where somebody refers to it.
+    pub ring: Option<Ring>,
+}
+
+/// The last different things that an object said.
+#[derive(Default)]
+pub(super) struct Ring {
+    /// Each with its place, oldest first.
+    pub said: VecDeque<(u64, Observation)>,
+    /// Sequence number of the newest that had to go.
+    pub lost: u64,
+}
+
+impl Ring {
+    /// Adds what differs from the last in more than words.
+    pub fn push(&mut self, seq: u64, obs: &Observation) {
+        if self.said.back().is_some_and(|(_, last)| same_but_words(last, obs)) {
+            return;
+        }
+        if self.said.len() == RING
+            && let Some((seq, _)) = self.said.pop_front()
+        {
+            self.lost = seq;
+        }
+        self.said.push_back((seq, obs.clone()));
+    }
+}
+
+/// It is being filled for the first time.
+pub(super) fn not_synced() -> Phase {
+    Phase::Unknown(Reason::CacheNotSynced, "the objects are being listed".to_owned())
+}
+
+/// Whether two observations say the same, whatever their words.
+fn same_but_words(a: &Observation, b: &Observation) -> bool {
+    let strip = |o: &Observation| Observation { reason: String::new(), message: String::new(), ..o.clone() };
+    strip(a) == strip(b)
+}
+
+pub(super) fn name_of(object: &Application) -> ObjectName {
+    (object.object.namespace.clone(), object.object.name.clone())
+}
+
+pub(super) fn object_of(key: &CacheKey, (namespace, name): &ObjectName) -> Application {
+    let object = ClusterAppRef {
+        api_version: key.api_version.clone(),
+        kind: key.kind.clone(),
+        namespace: namespace.clone(),
+        name: name.clone(),
+        cluster_ref: key.cluster.clone(),
+    };
+    Application { object, revision_path: key.revision_path.clone() }
+}

@@ -1,0 +1,143 @@
+//! Pure: what of our definitions the schemas that an API server publishes do not have.
+
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use serde_json::{Map, Value};
+
+/// Fields of `ours` that what is published lacks, or holds to be something else, as `KIND.path`; a kind that is not there at all
+/// by its name.
+///
+/// Rules and defaults are not compared, only what would be lost: names, types and allowed values. What is there and not ours is
+/// that of another version, and welcome.
+#[must_use]
+pub fn missing(ours: &[CustomResourceDefinition], published: &Value) -> Vec<String> {
+    let mut lost = Vec::new();
+    for definition in ours {
+        let kind = &definition.spec.names.kind;
+        let own = definition.spec.versions.iter().find_map(|v| v.schema.as_ref()?.open_api_v3_schema.as_ref());
+        // What has a JSON form in a file has one here.
+        let own = own.and_then(|schema| serde_json::to_value(schema).ok()).unwrap_or_default();
+        match of_kind(published, definition, kind) {
+            Some(theirs) => compare(&own, theirs, kind, &mut lost),
+            None => lost.push(kind.clone()),
+        }
+    }
+    lost
+}
+
+/// The published schema of a kind.
+fn of_kind<'a>(published: &'a Value, definition: &CustomResourceDefinition, kind: &str) -> Option<&'a Value> {
+    let versions: Vec<&str> = definition.spec.versions.iter().map(|v| v.name.as_str()).collect();
+    let is = |of: &Value| {
+        of["group"] == definition.spec.group && of["kind"] == kind && versions.iter().any(|v| of["version"] == *v)
+    };
+    let named = |schema: &&Value| schema["x-kubernetes-group-version-kind"].as_array().is_some_and(|all| all.iter().any(is));
+    published["components"]["schemas"].as_object()?.values().find(named)
+}
+
+fn compare(own: &Value, theirs: &Value, at: &str, lost: &mut Vec<String>) {
+    if theirs["x-kubernetes-preserve-unknown-fields"] == true {
+        return;
+    }
+    if own["type"] != theirs["type"] && !own["type"].is_null() {
+        return lost.push(format!("{at} ({})", own["type"].as_str().unwrap_or_default()));
+    }
+    let values = theirs["enum"].as_array();
+    let refused = |value: &&Value| values.is_some_and(|values| !values.contains(value));
+    lost.extend(list(&own["enum"]).iter().filter(refused).map(|value| format!("{at}={value}")));
+    let (none, known) = (Map::new(), theirs["properties"].as_object());
+    for (name, field) in own["properties"].as_object().unwrap_or(&none) {
+        let path = format!("{at}.{name}");
+        match known.and_then(|known| known.get(name)) {
+            // Published by reference, and the same for all kinds.
+            Some(_) if path.ends_with(".metadata") && path.matches('.').count() == 1 => {}
+            Some(theirs) => compare(field, theirs, &path, lost),
+            None => lost.push(path),
+        }
+    }
+    for inner in ["items", "additionalProperties"] {
+        if own[inner].is_object() {
+            compare(&own[inner], &theirs[inner], &format!("{at}[]"), lost);
+        }
+    }
+}
+
+fn list(value: &Value) -> &[Value] {
+    value.as_array().map_or(&[], Vec::as_slice)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    /// Our own definitions, as an API server would publish them.
+    fn published() -> Value {
+        let schemas = crate::api::crds().into_iter().map(|definition| {
+            let version = &definition.spec.versions[0];
+            let mut schema =
+                serde_json::to_value(version.schema.as_ref().unwrap().open_api_v3_schema.as_ref().unwrap()).unwrap();
+            let kind = &definition.spec.names.kind;
+            schema["x-kubernetes-group-version-kind"] =
+                json!([{"group": definition.spec.group, "version": version.name, "kind": kind}]);
+            (format!("dev.pennant.{}.{kind}", version.name), schema)
+        });
+        json!({"components": {"schemas": schemas.collect::<Map<_, _>>()}})
+    }
+
+    fn lacks(change: impl FnOnce(&mut Value)) -> Vec<String> {
+        let mut published = published();
+        change(&mut published["components"]["schemas"]["dev.pennant.v1alpha1.Pipeline"]["properties"]);
+        missing(&crate::api::crds(), &published)
+    }
+
+    type Change = fn(&mut Value);
+
+    #[test]
+    fn what_would_be_lost_is_named() {
+        assert_eq!(lacks(|_| ()), Vec::<String>::new());
+        assert_eq!(missing(&crate::api::crds(), &Value::Null), ["Pipeline", "Notification", "Delivery"]);
+        let table: [(&str, Change, &[&str]); 6] = [
+            (
+                "a field",
+                |p| drop(p["status"]["properties"].as_object_mut().unwrap().remove("settled")),
+                &["Pipeline.status.settled"],
+            ),
+            (
+                "a field of an item",
+                |p| {
+                    let cursors = &mut p["status"]["properties"]["dispatched"]["properties"]["cursors"];
+                    cursors["items"]["properties"].as_object_mut().unwrap().remove("uid");
+                },
+                &["Pipeline.status.dispatched.cursors[].uid"],
+            ),
+            (
+                "another type",
+                |p| p["status"]["properties"]["log"]["properties"]["serial"]["type"] = json!("string"),
+                &["Pipeline.status.log.serial (integer)"],
+            ),
+            ("more than ours", |p| p["status"]["properties"]["later"] = json!({"type": "string"}), &[]),
+            (
+                "all is kept",
+                |p| {
+                    p["status"] = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
+                },
+                &[],
+            ),
+            ("another rule", |p| p["spec"]["properties"]["environments"]["maxItems"] = json!(1), &[]),
+        ];
+        for (what, change, want) in table {
+            assert_eq!(lacks(change), want, "{what}");
+        }
+    }
+
+    #[test]
+    fn a_value_that_is_not_taken_is_named() {
+        let mut published = published();
+        let delivery = &mut published["components"]["schemas"]["dev.pennant.v1alpha1.Delivery"];
+        let outcome = &mut delivery["properties"]["status"]["properties"]["outcome"]["enum"];
+        let all = outcome.as_array_mut().unwrap();
+        let gone = all.remove(0);
+        assert_eq!(missing(&crate::api::crds(), &published), [format!("Delivery.status.outcome={gone}")]);
+    }
+}

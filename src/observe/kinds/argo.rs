@@ -1,0 +1,306 @@
+//! Application of Argo CD
+//! (<https://github.com/argoproj/argo-cd/blob/master/pkg/apis/application/v1alpha1/types.go>,
+//! <https://argo-cd.readthedocs.io/en/stable/operator-manual/health/>).
+//!
+//! Three things are told apart: the operation, which carries a revision into the cluster; the health of what lives there; and
+//! the comparison of it with the source. An operation that runs or has failed goes before the health. What runs is the newest
+//! entry of the history: `sync.revision` is only what was compared. `OutOfSync` is drift and no failure.
+//!
+//! `Missing` is on its way (nothing was synced yet, or it will be made anew), and so is `Unknown` health, which never decides.
+//! `Suspended` health means that a rollout waits for somebody: the previous state stands until it goes on.
+
+use serde_json::Value;
+
+use super::super::kstatus::Verdict;
+use super::super::view::View;
+use super::{Reading, Rules};
+
+pub(super) static APPLICATION: Rules =
+    Rules { group: "argoproj.io", kind: "Application", reader: "argo-application/1", read };
+
+/// At most so many sources of an Application are told of.
+const SOURCES: usize = 16;
+
+fn read(view: &View<'_>) -> Reading {
+    let running = running(view);
+    let drifted = view.text("/status/sync/status") == "OutOfSync";
+    if let Some((verdict, tried)) = under_way(view).or_else(|| failed(view)) {
+        return Reading::named(verdict, &running, &tried).drifted(drifted);
+    }
+    let verdict = healthy(view);
+    let suspended = verdict.reason == "Suspended";
+    Reading::named(verdict, &running, &running).drifted(drifted).suspended(suspended)
+}
+
+/// The revision that was synced last. Without a history (`revisionHistoryLimit: 0`), the last operation's, if it succeeded.
+fn running(view: &View<'_>) -> String {
+    let id = |entry: &&Value| entry.get("id").and_then(Value::as_i64).unwrap_or_default();
+    match view.list("/status/history").iter().max_by_key(id) {
+        Some(newest) => revision(newest),
+        None if view.text("/status/operationState/phase") == "Succeeded" => {
+            view.at("/status/operationState/syncResult").map_or_else(String::new, revision)
+        }
+        None => String::new(),
+    }
+}
+
+/// An operation that runs, or that was asked for and has not begun; and what it tries.
+fn under_way(view: &View<'_>) -> Option<(Verdict, String)> {
+    let asked_for = view.at("/operation/sync").filter(|sync| !is_dry(sync));
+    let begun = ["Running", "Terminating"].contains(&view.text("/status/operationState/phase")) && !dry_run(view);
+    if begun {
+        let message = view.text("/status/operationState/message");
+        return Some((Verdict::in_progress("Syncing", or(message, "an operation runs")), tried(view)));
+    }
+    asked_for.map(|sync| (Verdict::in_progress("SyncRequested", "an operation was asked for"), revision(sync)))
+}
+
+/// The last operation if it has failed, and what it tried. That no longer counts when what lives is in sync with another
+/// revision: it was taken back before anything was applied.
+fn failed(view: &View<'_>) -> Option<(Verdict, String)> {
+    let phase = view.text("/status/operationState/phase");
+    if !["Failed", "Error"].contains(&phase) || dry_run(view) {
+        return None;
+    }
+    let (tried, compared) = (tried(view), view.at("/status/sync").map_or_else(String::new, revision));
+    let another = compared != tried && !compared.is_empty() && !tried.is_empty();
+    let taken_back = another && view.text("/status/sync/status") == "Synced" && !looked_at_before(view);
+    let message = view.text("/status/operationState/message");
+    (!taken_back).then(|| (Verdict::failed(&format!("Sync{phase}"), or(message, "the last operation has failed")), tried))
+}
+
+/// What the health says.
+fn healthy(view: &View<'_>) -> Verdict {
+    let health = view.text("/status/health/status");
+    let message = or(view.text("/status/health/message"), error(view));
+    match health {
+        "" => Verdict::in_progress("NoStatus", "its controller has not written a health yet"),
+        _ if looked_at_before(view) => {
+            Verdict::in_progress("NotRefreshed", "its health was looked at before the last operation had ended")
+        }
+        "Healthy" => Verdict::current(),
+        "Degraded" => Verdict::failed(health, or(message, "a resource is degraded")),
+        "Progressing" => Verdict::in_progress(health, or(message, "a resource is not healthy yet")),
+        "Missing" => Verdict::in_progress(health, or(message, "a resource is not in the cluster")),
+        "Suspended" => Verdict::in_progress(health, or(message, "a resource is suspended")),
+        _ => Verdict::in_progress("HealthUnknown", or(message, "its health is not known")),
+    }
+}
+
+/// Whether the application was last refreshed before its last operation ended, so that health and comparison are of what ran
+/// before. The end of an operation brings a refresh.
+fn looked_at_before(view: &View<'_>) -> bool {
+    let (refreshed, finished) = (view.text("/status/reconciledAt"), view.text("/status/operationState/finishedAt"));
+    // Both are UTC with whole seconds, so that their texts have the order of the times.
+    !refreshed.is_empty() && refreshed < finished
+}
+
+/// The first condition that is an error, such as `ComparisonError`.
+fn error<'a>(view: &View<'a>) -> &'a str {
+    let text = |c: &'a Value, key| c.get(key).and_then(Value::as_str).unwrap_or_default();
+    view.list("/status/conditions").iter().find(|c| text(c, "type").ends_with("Error")).map_or("", |c| text(c, "message"))
+}
+
+/// What the last operation tries or has tried.
+fn tried(view: &View<'_>) -> String {
+    let of = |pointer| view.at(pointer).map(revision).filter(|revision| !revision.is_empty());
+    of("/status/operationState/syncResult").or_else(|| of("/status/operationState/operation/sync")).unwrap_or_default()
+}
+
+/// The revision of an entry; of one with several sources, the revisions of all in their order, joined by `,`.
+fn revision(entry: &Value) -> String {
+    let several = entry.get("revisions").and_then(Value::as_array).filter(|all| !all.is_empty());
+    match several {
+        Some(all) => all.iter().take(SOURCES).filter_map(Value::as_str).collect::<Vec<_>>().join(","),
+        None => entry.get("revision").and_then(Value::as_str).unwrap_or_default().to_owned(),
+    }
+}
+
+fn dry_run(view: &View<'_>) -> bool {
+    view.at("/status/operationState/operation/sync").is_some_and(is_dry)
+}
+
+fn is_dry(sync: &Value) -> bool {
+    sync.get("dryRun").and_then(Value::as_bool).unwrap_or_default()
+}
+
+fn or<'a>(text: &'a str, otherwise: &'a str) -> &'a str {
+    if text.is_empty() { otherwise } else { text }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::testing::*;
+
+    /// An Application that runs `a`, is healthy and in sync, with more of its status put over that.
+    fn app(more: Value) -> Value {
+        let base = json!({"health": {"status": "Healthy"}, "sync": {"status": "Synced", "revision": "a"},
+            "history": [{"id": 4, "revision": "z"}, {"id": 5, "revision": "a"}], "reconciledAt": "2026-01-01T10:00:00Z",
+            "operationState": operation("Succeeded", "a")});
+        with(&base, more)
+    }
+
+    fn operation(phase: &str, revision: &str) -> Value {
+        json!({"phase": phase, "message": "words", "syncResult": {"revision": revision}, "finishedAt": "2026-01-01T09:00:00Z"})
+    }
+
+    fn health(status: &str) -> Value {
+        json!({"health": {"status": status}})
+    }
+
+    fn out_of_sync() -> Value {
+        json!({"status": "OutOfSync", "revision": "b"})
+    }
+
+    fn op(phase: &str, revision: &str) -> Value {
+        json!({"operationState": operation(phase, revision)})
+    }
+
+    fn asked(sync: &Value) -> Value {
+        json!({"operationState": {"phase": "Running", "operation": {"sync": sync}}})
+    }
+
+    /// What it is called, its status, and what is seen in it: status, what runs and what is tried.
+    fn hold(cases: impl IntoIterator<Item = (&'static str, Value, Status, &'static str, &'static str)>) {
+        for (name, status, want, runs, tried) in cases {
+            let seen = look(APPLICATION, json!({}), status);
+            assert_eq!(summary(&seen), (want, runs, tried), "{name}");
+            assert_eq!((seen.reason.is_empty(), seen.message.is_empty()), (want == Current, want == Current), "{name}");
+            assert!(!seen.suspended, "{name}");
+        }
+    }
+
+    #[test]
+    fn an_application_goes_by_its_operation_and_then_its_health() {
+        hold([
+            ("healthy", app(json!({})), Current, "a", "a"),
+            ("healthy and out of sync", app(json!({"sync": out_of_sync()})), Current, "a", "a"),
+            ("compared with a newer one", app(json!({"sync": {"status": "Synced", "revision": "b"}})), Current, "a", "a"),
+            ("progressing", app(health("Progressing")), InProgress, "a", "a"),
+            ("degraded", app(health("Degraded")), Failed, "a", "a"),
+            ("missing", app(health("Missing")), InProgress, "a", "a"),
+            ("health unknown", app(health("Unknown")), InProgress, "a", "a"),
+            ("health of a later version", app(health("Sleepy")), InProgress, "a", "a"),
+            ("syncs", app(op("Running", "b")), InProgress, "a", "b"),
+            ("syncs while degraded", app(with(&health("Degraded"), op("Running", "b"))), InProgress, "a", "b"),
+            ("begins to sync", app(asked(&json!({"revision": "b"}))), InProgress, "a", "b"),
+            ("is told to end", app(op("Terminating", "b")), InProgress, "a", "b"),
+            ("fails", app(with(&op("Failed", "b"), json!({"sync": out_of_sync()}))), Failed, "a", "b"),
+            ("fails by error", app(op("Error", "a")), Failed, "a", "a"),
+            (
+                "fails after it was applied",
+                app(with(&op("Failed", "b"), json!({"sync": {"status": "Synced", "revision": "b"}}))),
+                Failed,
+                "a",
+                "b",
+            ),
+            ("fails and is taken back", app(op("Failed", "b")), Current, "a", "a"),
+        ]);
+    }
+
+    #[test]
+    fn what_was_not_looked_at_since_and_what_has_no_history() {
+        hold([
+            ("a dry run", app(asked(&json!({"revision": "b", "dryRun": true}))), Current, "a", "a"),
+            (
+                "a dry run fails",
+                app(json!({"operationState": {"phase": "Failed", "operation": {"sync": {"dryRun": true}}}})),
+                Current,
+                "a",
+                "a",
+            ),
+            ("not looked at since", app(json!({"reconciledAt": "2026-01-01T08:59:59Z"})), InProgress, "a", "a"),
+            (
+                "degraded before",
+                app(with(&health("Degraded"), json!({"reconciledAt": "2026-01-01T08:59:59Z"}))),
+                InProgress,
+                "a",
+                "a",
+            ),
+            (
+                "fails, compared before",
+                app(with(&op("Failed", "b"), json!({"reconciledAt": "2026-01-01T08:59:59Z"}))),
+                Failed,
+                "a",
+                "b",
+            ),
+            (
+                "never synced",
+                json!({"health": {"status": "Missing"}, "sync": {"status": "OutOfSync", "revision": "b"}}),
+                InProgress,
+                "",
+                "",
+            ),
+            ("no history is kept", app(json!({"history": []})), Current, "a", "a"),
+            (
+                "no history, and failing",
+                app(with(&op("Failed", "b"), json!({"history": null, "sync": out_of_sync()}))),
+                Failed,
+                "",
+                "b",
+            ),
+            ("never looked at", json!({}), InProgress, "", ""),
+            ("health is to come", json!({"sync": {"status": "Unknown"}}), InProgress, "", ""),
+        ]);
+    }
+
+    #[test]
+    fn an_operation_that_was_asked_for_is_on_its_way() {
+        let mut application = object(APPLICATION, &json!({}), &app(json!({})));
+        for (operation, want, tried) in [
+            (json!({"sync": {"revision": "b"}}), InProgress, "b"),
+            (json!({"sync": {"revision": "b", "dryRun": true}}), Current, "a"),
+            (json!({"initiatedBy": {"username": "me"}}), Current, "a"),
+        ] {
+            application.data["operation"] = operation;
+            assert_eq!(summary(&seen(&application)), (want, "a", tried));
+        }
+    }
+
+    #[test]
+    fn out_of_sync_is_drift() {
+        for (sync, want) in [("OutOfSync", true), ("Synced", false), ("Unknown", false)] {
+            for more in [json!({}), health("Degraded"), json!({"operationState": operation("Running", "b")})] {
+                let status = with(&app(more), json!({"sync": {"status": sync, "revision": "b"}}));
+                assert_eq!(look(APPLICATION, json!({}), status).drifted, want, "{sync}");
+            }
+        }
+    }
+
+    #[test]
+    fn suspended_health_lets_the_state_before_stand() {
+        let seen = look(APPLICATION, json!({}), app(health("Suspended")));
+        assert_eq!((summary(&seen), seen.suspended), ((InProgress, "a", "a"), true));
+        for phase in ["Running", "Failed"] {
+            let more = with(&health("Suspended"), json!({"operationState": operation(phase, "a")}));
+            assert!(!look(APPLICATION, json!({}), app(more)).suspended, "an operation is news: {phase}");
+        }
+    }
+
+    #[test]
+    fn several_sources_are_one_revision() {
+        let several = |revisions: Value| json!({"revision": "", "revisions": revisions});
+        let status = app(json!({"history": [with(&json!({"id": 9}), several(json!(["a", "1.2"])))],
+            "operationState": {"phase": "Running", "syncResult": several(json!(["b", "1.2"]))}}));
+        assert_eq!(summary(&look(APPLICATION, json!({}), status)), (InProgress, "a,1.2", "b,1.2"));
+    }
+
+    #[test]
+    fn failures_speak_in_the_words_of_argo() {
+        let degraded = json!({"health": {"status": "Degraded", "message": "no pods"}});
+        let unknown = with(
+            &health("Unknown"),
+            json!({"conditions": [{"type": "SharedResourceWarning", "message": "no"},
+            {"type": "ComparisonError", "message": "no such branch"}]}),
+        );
+        for (more, reason, message) in [
+            (json!({"operationState": operation("Failed", "a")}), "SyncFailed", "words"),
+            (json!({"operationState": operation("Error", "a")}), "SyncError", "words"),
+            (degraded, "Degraded", "no pods"),
+            (unknown, "HealthUnknown", "no such branch"),
+        ] {
+            let seen = look(APPLICATION, json!({}), app(more));
+            assert_eq!((seen.reason.as_str(), seen.message.as_str()), (reason, message));
+        }
+    }
+}

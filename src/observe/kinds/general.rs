@@ -1,0 +1,52 @@
+//! Any kind without rules of its own: the general rules of kstatus, and the label that names a version
+//! (<https://github.com/kubernetes-sigs/cli-utils/blob/master/pkg/kstatus/README.md>).
+
+use super::super::view::View;
+use super::super::{kstatus, revision};
+use super::{Reading, Rules};
+
+pub(super) static ANY: Rules = Rules { group: "", kind: "", reader: "kstatus/1", read };
+
+fn read(view: &View<'_>) -> Reading {
+    Reading::declared(kstatus::general(view), revision::of_label(view))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::testing::*;
+
+    #[test]
+    fn other_kinds_go_by_the_general_rules() {
+        let ready = |status, generation| condition("Ready", status, "Because", generation);
+        for (name, status, want) in [
+            ("never reconciled", json!({}), InProgress),
+            ("no conditions", json!({"phase": "Running"}), Current),
+            ("ready", json!({"conditions": [ready("True", 2)]}), Current),
+            ("not ready", json!({"conditions": [ready("False", 2)]}), InProgress),
+            ("ready unknown", json!({"conditions": [ready("Unknown", 2)]}), InProgress),
+            ("behind", json!({"observedGeneration": 1, "conditions": [ready("True", 2)]}), InProgress),
+            ("ahead", json!({"observedGeneration": 3, "conditions": [ready("True", 2)]}), InProgress),
+            ("the condition is behind", json!({"conditions": [ready("True", 1)]}), InProgress),
+            ("the status decides", json!({"observedGeneration": 2, "conditions": [ready("True", 1)]}), Current),
+            (
+                "stalled",
+                json!({"conditions": [condition("Reconciling", "True", "R", 2), condition("Stalled", "True", "S", 2)]}),
+                Failed,
+            ),
+            (
+                "stalled of old",
+                json!({"observedGeneration": 1, "conditions": [condition("Stalled", "True", "S", 1)]}),
+                InProgress,
+            ),
+            ("not stalled", json!({"conditions": [condition("Stalled", "False", "S", 2), ready("True", 2)]}), Current),
+            ("reconciling", json!({"conditions": [ready("True", 2), condition("Reconciling", "True", "R", 2)]}), InProgress),
+        ] {
+            let seen = look(OTHER, json!({}), status);
+            let runs = if want == Current { "v7" } else { "" };
+            assert_eq!(summary(&seen), (want, runs, "v7"), "{name}");
+            assert_eq!(seen.message.is_empty(), want == Current, "{name}");
+            assert_eq!(seen.reason.is_empty(), want == Current, "{name}");
+            assert!(!seen.suspended && !seen.drifted, "{name}");
+        }
+    }
+}

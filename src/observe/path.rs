@@ -1,0 +1,353 @@
+//! `revisionPath`: where in an application object its revision stands, in the words of the person who wrote the pipeline.
+//!
+//! In: the path as it was written, in JSONPath (RFC 9535, <https://www.rfc-editor.org/rfc/rfc9535>) or as kubectl has it
+//! (<https://kubernetes.io/docs/reference/kubectl/jsonpath/>): `$.spec.version`, `.spec.version`, `{.spec.version}`,
+//! `.metadata.labels.acme\.example/version`. Out: what stands there, as one line.
+//!
+//! Objects and paths are anybody's, so what a path costs is bounded by the size of the object times its own length: it says
+//! where to go down, step by step, and neither `..` nor a list of selectors multiplies what it finds.
+
+use kube::core::DynamicObject;
+use serde_json::{Value, json};
+use serde_json_path::{JsonPath, ParseError};
+
+/// At most so many bytes of a path, as the schema has it too.
+const MAX_PATH: usize = 256;
+/// At most so many brackets and parentheses within each other.
+const MAX_DEPTH: usize = 4;
+/// At most so many values are joined.
+const MAX_NODES: usize = 16;
+
+/// A path that can be followed in any object.
+#[derive(Clone, Debug, PartialEq)]
+pub struct RevisionPath {
+    query: JsonPath,
+    place: Place,
+}
+
+/// The field in which a path begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Place {
+    Metadata,
+    Status,
+    /// Any other, most often `spec`.
+    Declared,
+}
+
+/// Why a path cannot be followed.
+#[derive(Debug, thiserror::Error)]
+pub enum RevisionPathError {
+    /// Longer than 256 bytes.
+    #[error("is longer than {MAX_PATH} bytes")]
+    TooLong,
+    /// Not the name of a field in front.
+    #[error("must begin with the name of a field, such as .spec.version")]
+    NoField,
+    /// Something follows a step that is neither `.` nor `[`, a name is empty, or brackets do not match; from here on.
+    #[error("cannot be read from '{0}' on")]
+    Step(String),
+    /// `..`
+    #[error("must name each step: '..' looks everywhere")]
+    Descends,
+    /// A `$` that is not in front.
+    #[error("may have '$' only in front")]
+    Root,
+    /// Several selectors in one pair of brackets.
+    #[error("may have one selector in a pair of brackets, no list")]
+    List,
+    /// Brackets within brackets.
+    #[error("has more than {MAX_DEPTH} brackets within each other")]
+    TooDeep,
+    /// Not a path by RFC 9535.
+    #[error("is no JSONPath")]
+    Syntax(#[source] ParseError),
+}
+
+impl RevisionPath {
+    /// Understands a path.
+    pub fn parse(text: &str) -> Result<Self, RevisionPathError> {
+        if text.len() > MAX_PATH {
+            return Err(RevisionPathError::TooLong);
+        }
+        let mut steps = Steps::new(text);
+        steps.take_all()?;
+        let place = match steps.first.as_deref() {
+            Some("metadata") => Place::Metadata,
+            Some("status") => Place::Status,
+            Some(_) => Place::Declared,
+            None => return Err(RevisionPathError::NoField),
+        };
+        let query = JsonPath::parse(&steps.canonical).map_err(RevisionPathError::Syntax)?;
+        Ok(Self { query, place })
+    }
+
+    /// Whether it says what runs, because a controller has written it; else it says what is tried.
+    pub(super) fn is_in_status(&self) -> bool {
+        self.place == Place::Status
+    }
+
+    /// The strings, numbers and booleans that stand there, the first 16 of them, joined by `,`; empty where there are none.
+    pub(super) fn find(&self, object: &DynamicObject) -> String {
+        let metadata;
+        let root = match self.place {
+            Place::Metadata => {
+                metadata = json!({"metadata": object.metadata});
+                &metadata
+            }
+            Place::Status | Place::Declared => &object.data,
+        };
+        self.query.query(root).iter().filter_map(|value| scalar(value)).take(MAX_NODES).collect::<Vec<_>>().join(",")
+    }
+}
+
+fn scalar(value: &Value) -> Option<String> {
+    match value {
+        Value::String(text) => Some(text.clone()),
+        Value::Number(number) => Some(number.to_string()),
+        Value::Bool(flag) => Some(flag.to_string()),
+        Value::Null | Value::Array(_) | Value::Object(_) => None,
+    }
+}
+
+/// A path on its way from how people write it to how the RFC does, with every name in brackets and quotes.
+struct Steps {
+    left: Vec<char>,
+    at: usize,
+    canonical: String,
+    /// The name of the first field.
+    first: Option<String>,
+}
+
+impl Steps {
+    fn new(text: &str) -> Self {
+        let text = text.trim();
+        let bare = text.strip_prefix('{').and_then(|t| t.strip_suffix('}')).unwrap_or(text).trim();
+        let steps = match bare.strip_prefix('$') {
+            Some(steps) => steps.to_owned(),
+            None if bare.starts_with(['.', '[']) => bare.to_owned(),
+            None => format!(".{bare}"),
+        };
+        Self { left: steps.chars().collect(), at: 0, canonical: "$".to_owned(), first: None }
+    }
+
+    fn peek(&self) -> Option<char> {
+        self.left.get(self.at).copied()
+    }
+
+    fn stuck(&self, at: usize) -> RevisionPathError {
+        RevisionPathError::Step(self.left[at..].iter().collect())
+    }
+
+    fn take_all(&mut self) -> Result<(), RevisionPathError> {
+        while let Some(c) = self.peek() {
+            let first = self.at == 0;
+            let name = match c {
+                '.' => self.take_name()?,
+                '[' => self.take_brackets()?,
+                _ => return Err(self.stuck(self.at)),
+            };
+            if first {
+                self.first = name;
+            }
+        }
+        Ok(())
+    }
+
+    /// `.name`, in which a backslash takes the next character as it is; or `.*`, which is no name.
+    fn take_name(&mut self) -> Result<Option<String>, RevisionPathError> {
+        let begin = self.at;
+        self.at += 1;
+        let mut name = String::new();
+        let mut escaped = false;
+        while let Some(c) = self.peek().filter(|c| !matches!(c, '.' | '[')) {
+            self.at += 1;
+            let c = match c {
+                '\\' => {
+                    escaped = true;
+                    let next = self.peek().ok_or_else(|| self.stuck(begin))?;
+                    self.at += 1;
+                    next
+                }
+                '$' => return Err(RevisionPathError::Root),
+                c => c,
+            };
+            if c.is_control() || (!escaped && (c.is_whitespace() || "{}()]'\",".contains(c))) {
+                return Err(self.stuck(begin));
+            }
+            name.push(c);
+        }
+        if name.is_empty() {
+            let descends = self.peek() == Some('.') || (begin > 0 && self.peek() == Some('['));
+            return Err(if descends { RevisionPathError::Descends } else { self.stuck(begin) });
+        }
+        if name == "*" && !escaped {
+            self.canonical.push_str("[*]");
+            return Ok(None);
+        }
+        self.canonical.push_str("['");
+        self.canonical.push_str(&name.replace('\\', "\\\\").replace('\'', "\\'"));
+        self.canonical.push_str("']");
+        Ok(Some(name))
+    }
+
+    /// `[…]` as it stands; the name in it, if there is but one in quotes.
+    fn take_brackets(&mut self) -> Result<Option<String>, RevisionPathError> {
+        let begin = self.at;
+        let (mut depth, mut quote, mut before) = (0_usize, None, ' ');
+        while let Some(c) = self.peek() {
+            self.at += 1;
+            match quote {
+                Some(_) if before == '\\' => before = ' ',
+                Some(open) => {
+                    quote = Some(open).filter(|open| *open != c);
+                    before = c;
+                }
+                None => {
+                    match c {
+                        '[' | '(' => depth += 1,
+                        ']' | ')' => depth -= 1,
+                        '\'' | '"' => quote = Some(c),
+                        '$' => return Err(RevisionPathError::Root),
+                        ',' => return Err(RevisionPathError::List),
+                        '.' if before == '.' => return Err(RevisionPathError::Descends),
+                        _ => {}
+                    }
+                    before = c;
+                    if depth > MAX_DEPTH {
+                        return Err(RevisionPathError::TooDeep);
+                    }
+                }
+            }
+            if depth == 0 {
+                break;
+            }
+        }
+        if depth > 0 {
+            return Err(self.stuck(begin));
+        }
+        let text: String = self.left[begin..self.at].iter().collect();
+        self.canonical.push_str(&text);
+        let inner = text[1..text.len() - 1].trim();
+        let unquoted = ['\'', '"'].iter().find_map(|q| inner.strip_prefix(*q)?.strip_suffix(*q));
+        Ok(unquoted.filter(|name| !name.contains('\\')).map(str::to_owned))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::*;
+    use super::super::{observe, reader};
+    use super::*;
+
+    fn found(path: &str) -> String {
+        let spec = json!({"version": "1.2", "my-version": "3", "replicas": 2, "ready": true, "none": null, "a.b": "dotted",
+            "it's": "quoted", "images": [{"name": "web", "tag": "5"}, {"name": "db", "tag": "6"}],
+            "many": (0..20).collect::<Vec<_>>()});
+        let status = json!({"version": "1.1", "$x": "dollar"});
+        RevisionPath::parse(path).unwrap_or_else(|e| panic!("{path}: {e}")).find(&object(OTHER, &spec, &status))
+    }
+
+    #[test]
+    fn a_path_is_understood_in_either_spelling() {
+        for (path, want) in [
+            ("$.spec.version", "1.2"),
+            (".spec.version", "1.2"),
+            ("{.spec.version}", "1.2"),
+            ("{ $.spec.version }", "1.2"),
+            ("spec.version", "1.2"),
+            (" .status.version ", "1.1"),
+            ("$['spec']['version']", "1.2"),
+            ("[\"status\"].version", "1.1"),
+            (".spec.my-version", "3"),
+            (r".spec.a\.b", "dotted"),
+            (r".spec.it\'s", "quoted"),
+            (".spec['a.b']", "dotted"),
+            (".status['$x']", "dollar"),
+            (r".metadata.labels.app\.kubernetes\.io/version", "v7"),
+            (".metadata.labels['app.kubernetes.io/version']", "v7"),
+            (".metadata.generation", "2"),
+            (".spec.replicas", "2"),
+            (".spec.ready", "true"),
+            (".spec.images[0].tag", "5"),
+            (".spec.images[-1].tag", "6"),
+            (".spec.images[*].tag", "5,6"),
+            (".spec.images.*.tag", "5,6"),
+            (".spec.images[?(@.name==\"db\")].tag", "6"),
+            (".spec.images[?@.name == 'web'].tag", "5"),
+            (".spec.images[0:1].name", "web"),
+            (".spec.many[*]", "0,1,2,3,4,5,6,7,8,9,10,11,12,13,14,15"),
+            (".spec.none", ""),
+            (".spec.images", ""),
+            (".spec.images.tag", ""),
+            (".missing.at.all", ""),
+        ] {
+            assert_eq!(found(path), want, "{path}");
+        }
+    }
+
+    #[test]
+    fn what_could_not_be_followed_or_costs_too_much_is_refused() {
+        let deep = format!(".a{}@.b{}", "[?(".repeat(3), ")]".repeat(3));
+        let long = format!(".{}", "a".repeat(MAX_PATH));
+        for (path, want) in [
+            ("", "from '.' on"),
+            ("$", "name of a field"),
+            ("{}", "from '.' on"),
+            (".", "from '.' on"),
+            ("$spec", "from 'spec' on"),
+            (".*.version", "name of a field"),
+            ("[*].version", "name of a field"),
+            ("[0]", "name of a field"),
+            ("$..version", "'..' looks everywhere"),
+            (".spec..version", "'..' looks everywhere"),
+            (".spec..[0]", "'..' looks everywhere"),
+            (".spec[?(@..version)]", "'..' looks everywhere"),
+            (".spec[?(@.a == $.spec.b)]", "'$' only in front"),
+            (".spec.$x", "'$' only in front"),
+            (".spec['a','b']", "no list"),
+            (".spec[0,0]", "no list"),
+            (&deep, "more than 4 brackets"),
+            (&long, "longer than 256 bytes"),
+            (".spec.a b", "from '.a b' on"),
+            (".spec.version}", "from '.version}' on"),
+            ("{.spec.version", "from '.{.spec.version' on"),
+            (".spec[0", "from '[0' on"),
+            (".spec['a]", "from '['a]' on"),
+            (".spec]", "from '.spec]' on"),
+            (".spec[0]a", "from 'a' on"),
+            (".spec.a\\", "from '.a\\' on"),
+            (".spec[]", "is no JSONPath"),
+            (".spec[?(@.a=='b'", "from '[?(@.a=='b'' on"),
+            (".spec[(])", "is no JSONPath"),
+        ] {
+            let said = RevisionPath::parse(path).err().map(|e| e.to_string());
+            assert!(said.as_ref().is_some_and(|said| said.contains(want)), "{path}: {said:?}");
+        }
+    }
+
+    #[test]
+    fn a_path_in_the_status_says_what_runs_and_any_other_what_is_tried() {
+        let ready = |status: &str| json!({"conditions": [condition("Ready", status, "Because", 2)], "version": "1.1"});
+        for (path, status, want, runs, tried) in [
+            (".status.version", "True", Current, "1.1", "1.1"),
+            (".status.version", "False", InProgress, "1.1", "1.1"),
+            (".spec.version", "True", Current, "1.2", "1.2"),
+            (".spec.version", "False", InProgress, "", "1.2"),
+            (".spec.missing", "True", Current, "", ""),
+            (".status.missing", "False", InProgress, "", ""),
+        ] {
+            let path = RevisionPath::parse(path).unwrap();
+            let object = object(OTHER, &json!({"version": "1.2"}), &ready(status));
+            assert_eq!(summary(&observe(Some(&object), Some(&path))), (want, runs, tried), "{path:?} {status}");
+        }
+    }
+
+    #[test]
+    fn another_path_is_another_reader() {
+        let with = |path| reader("apps/v1", "Deployment", path);
+        assert_eq!(with(None), "deployment/1");
+        let one = with(Some(".spec.version"));
+        assert!(one.starts_with("deployment/1@") && one.len() == "deployment/1@".len() + 8, "{one}");
+        assert_ne!(one, with(Some(".status.version")));
+    }
+}

@@ -1,0 +1,245 @@
+//! Any JSON at all over every kind.
+
+use proptest::prelude::*;
+
+use super::testing::*;
+use super::*;
+
+/// Values that the rules look for.
+const WORDS: &[&str] = &[
+    "True",
+    "False",
+    "Unknown",
+    "Ready",
+    "Stalled",
+    "Reconciling",
+    "Progressing",
+    "Available",
+    "Complete",
+    "deployed",
+    "ProgressDeadlineExceeded",
+    "ArtifactFailed",
+    "OnDelete",
+    "web:1",
+    "Healthy",
+    "OutOfSync",
+    "Synced",
+    "Running",
+    "ErrApplied",
+    "é@:/",
+    "",
+];
+
+/// Fields that they look into.
+const KEYS: &[&str] = &[
+    "conditions",
+    "operation",
+    "operationState",
+    "sync",
+    "syncResult",
+    "health",
+    "phase",
+    "revision",
+    "revisions",
+    "id",
+    "summary",
+    "desiredReady",
+    "ready",
+    "modified",
+    "errApplied",
+    "nonReadyResources",
+    "bundleState",
+    "nonReadyStatus",
+    "appliedDeploymentID",
+    "latestReadyRevisionName",
+    "type",
+    "status",
+    "reason",
+    "message",
+    "observedGeneration",
+    "history",
+    "chartVersion",
+    "replicas",
+    "updatedReplicas",
+    "readyReplicas",
+    "availableReplicas",
+    "desiredNumberScheduled",
+    "template",
+    "spec",
+    "containers",
+    "image",
+    "suspend",
+    "paused",
+    "updateStrategy",
+    "rollingUpdate",
+    "partition",
+    "lastAppliedRevision",
+    "lastAttemptedRevision",
+    "progressDeadlineSeconds",
+];
+
+/// Any JSON, rich in the words that the rules look for.
+fn anything() -> impl Strategy<Value = Value> {
+    let word = prop::sample::select(WORDS);
+    let key = prop::sample::select(KEYS);
+    let leaf = prop_oneof![
+        Just(Value::Null),
+        any::<bool>().prop_map(Value::from),
+        prop_oneof![-3..5_i64, any::<i64>()].prop_map(Value::from),
+        any::<f64>().prop_map(Value::from),
+        word.prop_map(Value::from),
+        "\\PC{0,2000}".prop_map(Value::from),
+    ];
+    leaf.prop_recursive(5, 64, 8, move |inner| {
+        prop_oneof![
+            prop::collection::vec(inner.clone(), 0..5).prop_map(Value::from),
+            prop::collection::btree_map(key.clone().prop_map(str::to_owned), inner, 0..8)
+                .prop_map(|m| Value::Object(m.into_iter().collect())),
+        ]
+    })
+}
+
+/// Fields of the right names and mostly the right types, so that the rules are passed through to their ends.
+fn plausible() -> impl Strategy<Value = (Value, Value)> {
+    let small = || -1..4_i64;
+    let texts =
+        || prop::sample::select(vec!["True", "False", "Unknown", "Progressing", "BuildFailed", "NewReplicaSetAvailable"]);
+    let condition = (
+        prop::sample::select(vec![
+            "Ready",
+            "Stalled",
+            "Reconciling",
+            "Progressing",
+            "Available",
+            "Failed",
+            "Complete",
+            "Deployed",
+        ]),
+        texts(),
+        texts(),
+        prop::option::of(small()),
+    )
+        .prop_map(|(t, s, r, g)| json!({"type": t, "status": s, "reason": r, "message": "m", "observedGeneration": g}));
+    let counts = prop::collection::vec(small(), 8);
+    (counts, prop::collection::vec(condition, 0..4), anything()).prop_map(|(n, conditions, rest)| {
+        let spec = json!({"replicas": n[0], "template": rest,
+            "updateStrategy": {"rollingUpdate": {"partition": if n[1] < 0 { i64::MIN } else { n[1] }}}});
+        let status = json!({"observedGeneration": n[2], "replicas": n[3], "updatedReplicas": n[4], "readyReplicas": n[5],
+            "availableReplicas": n[6], "desiredNumberScheduled": n[7], "conditions": conditions, "history": rest,
+            "ready": n[1] > 0, "summary": {"desiredReady": n[0], "ready": n[1], "modified": n[2], "errApplied": n[3]},
+            "health": {"status": if n[4] > 0 { "Healthy" } else { "Degraded" }}, "sync": {"status": "OutOfSync", "revision": "a"},
+            "operationState": {"phase": if n[5] > 0 { "Running" } else { "Succeeded" }, "syncResult": {"revision": "b"}}});
+        (spec, status)
+    })
+}
+
+/// Anything that somebody could write as a path, mostly out of the pieces of real ones.
+fn path() -> impl Strategy<Value = String> {
+    let piece = prop::sample::select(vec![
+        "$",
+        ".",
+        "..",
+        "spec",
+        "status",
+        "metadata",
+        "conditions",
+        "[*]",
+        "[0]",
+        "[",
+        "]",
+        "[?(",
+        ")]",
+        "(",
+        ")",
+        "?",
+        "@",
+        "*",
+        ",",
+        "==",
+        "!",
+        "&&",
+        "||",
+        "'a'",
+        "\"",
+        "'",
+        "\\",
+        "{",
+        "}",
+        " ",
+        "é",
+        ":",
+        "-1",
+        "replicas",
+    ]);
+    prop_oneof![prop::collection::vec(piece, 0..40).prop_map(|all| all.concat()), "\\PC{0,80}"]
+}
+
+/// Paths that can be followed, wherever they lead.
+fn good_path() -> impl Strategy<Value = RevisionPath> {
+    let field = prop::sample::select(vec!["spec", "status", "metadata", "operation"]);
+    let step = prop::sample::select(vec![
+        ".*",
+        "[0]",
+        ".conditions",
+        ".template",
+        ".replicas",
+        "[?(@.type)]",
+        "[?(@.* == 1)]",
+        "[-1]",
+    ]);
+    (field, prop::collection::vec(step, 0..6))
+        .prop_filter_map("no path", |(field, steps)| RevisionPath::parse(&format!(".{field}{}", steps.concat())).ok())
+}
+
+proptest! {
+    /// No path makes it panic, and what is understood is understood again from the start.
+    #[test]
+    fn any_path_is_understood_or_refused(text in path()) {
+        if let Ok(path) = RevisionPath::parse(&text) {
+            // A dot may be part of a name.
+            let quoted = text.contains(['\'', '"', '\\']);
+            prop_assert!(text.len() <= 256 && (quoted || !text.contains("..")));
+            prop_assert_eq!(RevisionPath::parse(&text).ok(), Some(path));
+        }
+    }
+
+    /// No shape of an object makes it panic or say what it must not.
+    #[test]
+    fn any_object_is_observed(
+        kind in prop::sample::select(ALL.to_vec()),
+        (spec, status) in prop_oneof![(anything(), anything()), plausible()],
+        whole in prop::option::weighted(0.1, anything()),
+        generation in prop::option::of(prop_oneof![-1..3_i64, any::<i64>()]),
+        operation in prop::option::of(anything()),
+        path in prop::option::of(good_path()),
+    ) {
+        let mut object = object(kind, &spec, &status);
+        object.metadata.generation = generation;
+        if let Some(operation) = operation {
+            object.data["operation"] = operation;
+        }
+        if let Some(data) = whole {
+            object.data = data;
+        }
+        let seen = observe(Some(&object), path.as_ref());
+        prop_assert!(matches!(seen.status, Current | InProgress | Failed));
+        prop_assert!(seen.message.len() <= MAX_MESSAGE && seen.reason.len() <= MAX_REASON);
+        prop_assert!(seen.revision.len() <= 256 && seen.attempted_revision.len() <= 256);
+        if seen.status == Current {
+            prop_assert!(seen.message.is_empty() && seen.reason.is_empty());
+            prop_assert_eq!(&seen.revision, &seen.attempted_revision, "what is Current runs what was tried");
+        }
+        prop_assert_eq!(observe(Some(&object), path.as_ref()), seen, "the same object says the same");
+    }
+
+    /// Counting pods can change what a workload is, never which revision it tries.
+    #[test]
+    fn scaling_is_no_new_revision(
+        kind in prop::sample::select(vec![DEPLOYMENT, STATEFUL_SET, DAEMON_SET]),
+        replicas in 0..9_i64,
+        (_, status) in plausible(),
+    ) {
+        let spec = workload(json!({"replicas": replicas}));
+        prop_assert_eq!(look(kind, spec, status).attempted_revision, "2,sha256:ab");
+    }
+}

@@ -1,0 +1,87 @@
+//! Small objects, and what is seen of them: the words in which the tables of tests are written.
+// The tables write their JSON in place.
+#![allow(clippy::needless_pass_by_value)]
+
+use kube::core::DynamicObject;
+pub(super) use serde_json::{Map, Value, json};
+
+use super::{Observation, observe};
+pub(super) use crate::api::Status::{self, Current, Failed, InProgress};
+
+pub(super) const KUSTOMIZATION: (&str, &str) = ("kustomize.toolkit.fluxcd.io/v1", "Kustomization");
+pub(super) const HELM_RELEASE: (&str, &str) = ("helm.toolkit.fluxcd.io/v2", "HelmRelease");
+pub(super) const GIT_REPOSITORY: (&str, &str) = ("source.toolkit.fluxcd.io/v1", "GitRepository");
+pub(super) const DEPLOYMENT: (&str, &str) = ("apps/v1", "Deployment");
+pub(super) const STATEFUL_SET: (&str, &str) = ("apps/v1", "StatefulSet");
+pub(super) const DAEMON_SET: (&str, &str) = ("apps/v1", "DaemonSet");
+pub(super) const JOB: (&str, &str) = ("batch/v1", "Job");
+pub(super) const APPLICATION: (&str, &str) = ("argoproj.io/v1alpha1", "Application");
+pub(super) const BUNDLE_DEPLOYMENT: (&str, &str) = ("fleet.cattle.io/v1alpha1", "BundleDeployment");
+pub(super) const BUNDLE: (&str, &str) = ("fleet.cattle.io/v1alpha1", "Bundle");
+pub(super) const GIT_REPO: (&str, &str) = ("fleet.cattle.io/v1alpha1", "GitRepo");
+pub(super) const KNATIVE_SERVICE: (&str, &str) = ("serving.knative.dev/v1", "Service");
+pub(super) const OTHER: (&str, &str) = ("acme.example/v1", "Widget");
+/// One of each set of rules.
+pub(super) const ALL: [(&str, &str); 13] = [
+    KUSTOMIZATION,
+    HELM_RELEASE,
+    GIT_REPOSITORY,
+    DEPLOYMENT,
+    STATEFUL_SET,
+    DAEMON_SET,
+    JOB,
+    APPLICATION,
+    BUNDLE_DEPLOYMENT,
+    BUNDLE,
+    GIT_REPO,
+    KNATIVE_SERVICE,
+    OTHER,
+];
+
+/// An object of generation 2.
+pub(super) fn object((api_version, kind): (&str, &str), spec: &Value, status: &Value) -> DynamicObject {
+    serde_json::from_value(json!({
+        "apiVersion": api_version,
+        "kind": kind,
+        "metadata": {"name": "web", "generation": 2, "labels": {"app.kubernetes.io/version": "v7"}},
+        "spec": spec,
+        "status": status,
+    }))
+    .unwrap()
+}
+
+pub(super) fn look(kind: (&str, &str), spec: Value, status: Value) -> Observation {
+    seen(&object(kind, &spec, &status))
+}
+
+/// What is seen of a whole object.
+pub(super) fn seen(object: &DynamicObject) -> Observation {
+    observe(Some(object), None)
+}
+
+/// Status, what runs and what is tried.
+pub(super) fn summary(o: &Observation) -> (Status, &str, &str) {
+    (o.status, o.revision.as_str(), o.attempted_revision.as_str())
+}
+
+/// A condition that speaks of a generation.
+pub(super) fn condition(type_: &str, status: &str, reason: &str, generation: i64) -> Value {
+    json!({"type": type_, "status": status, "reason": reason, "message": "why", "observedGeneration": generation})
+}
+
+/// The spec of a workload with three replicas.
+pub(super) fn workload(more: Value) -> Value {
+    let mut spec = json!({"replicas": 3, "template": {"spec": {
+        "initContainers": [{"image": "init:9"}],
+        "containers": [{"image": "reg:5000/web:2"}, {"image": "proxy@sha256:ab"}],
+    }}});
+    spec.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+    spec
+}
+
+/// `base` with the fields of `more` put over it.
+pub(super) fn with(base: &Value, more: Value) -> Value {
+    let mut all: Map<String, Value> = base.as_object().unwrap().clone();
+    all.extend(more.as_object().unwrap().clone());
+    Value::Object(all)
+}

@@ -1,0 +1,178 @@
+//! Hands spans to the collector, in the background: whatever it does, nothing else waits for it.
+//!
+//! In: the queue of a [`Tracer`](crate::telemetry::Tracer). Out: requests, a batch each, one after the other. A batch that is not
+//! taken is tried again a few times, then lost and counted; meanwhile the queue fills up, and what comes then is lost and counted.
+
+use std::time::Duration;
+
+use backon::BackoffBuilder as _;
+use bytes::Bytes;
+use http::header::CONTENT_TYPE;
+use reqwest::{Client, redirect};
+use tokio::sync::mpsc;
+use tokio::time::{Instant, sleep_until, timeout};
+use tokio_util::sync::CancellationToken;
+
+use super::client::USER_AGENT;
+use super::collector::Collector;
+use super::otlp::{Origin, refused};
+use super::sender::beginning;
+use super::tls::{self, Tls};
+use super::{SendError, failure};
+use crate::telemetry::metrics::SpanResult;
+use crate::telemetry::{Metrics, Span};
+
+/// Spans in a request.
+const BATCH: usize = 512;
+/// A batch that is not full is sent so long after its first span came.
+const DELAY: Duration = Duration::from_secs(1);
+/// For a whole request, the answer included.
+const TIMEOUT: Duration = Duration::from_secs(10);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+/// How often a batch is tried again.
+const AGAIN: usize = 2;
+/// That the collector does not take what it is sent is said no more often.
+const COMPLAIN: Duration = Duration::from_mins(1);
+
+/// Sends spans to a collector.
+pub struct Exporter {
+    client: Client,
+    collector: Collector,
+    origin: Origin,
+    spans: mpsc::Receiver<Span>,
+    metrics: Metrics,
+    complained: Option<Instant>,
+}
+
+/// Why a batch was not taken. In words of our own: those of libraries name hosts and URLs.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+enum NotTaken {
+    /// The collector said so.
+    #[error("it answers {0}")]
+    Answer(u16),
+    /// It does not answer in time.
+    #[error("no answer within {within:?}", within = TIMEOUT)]
+    Late,
+    /// There is no way to it.
+    #[error("{0}")]
+    NoWay(String),
+}
+
+impl NotTaken {
+    /// Whether it may be taken a little later (<https://opentelemetry.io/docs/specs/otlp/#otlphttp-response>). One that is late has
+    /// had its time.
+    fn passes(&self) -> bool {
+        match self {
+            Self::Answer(status) => matches!(status, 429 | 502 | 503 | 504),
+            Self::Late => false,
+            Self::NoWay(_) => true,
+        }
+    }
+}
+
+impl Exporter {
+    /// One that has sent nothing yet. `about`: attributes that tell this process from others.
+    ///
+    /// The collector is the operator's, like the API server: the policy for receivers does not hold for it, no proxy stands before
+    /// it, and nothing but its arguments says where it is.
+    pub fn new(
+        collector: Collector,
+        about: &[(&'static str, String)],
+        spans: mpsc::Receiver<Span>,
+        metrics: Metrics,
+    ) -> Result<Self, SendError> {
+        let system = tls::system(Vec::new()).map_err(|error| SendError::Client(error.into()))?;
+        let tls = Tls::default().config(&system, None).map_err(|error| SendError::Client(error.into()))?;
+        let client = Client::builder()
+            .tls_backend_preconfigured(tls)
+            .no_proxy()
+            .redirect(redirect::Policy::none())
+            .user_agent(USER_AGENT)
+            .default_headers(collector.headers())
+            .connect_timeout(CONNECT_TIMEOUT)
+            .pool_max_idle_per_host(1)
+            .build()
+            .map_err(|error| SendError::Client(error.into()))?;
+        Ok(Self { client, collector, origin: Origin::new(about), spans, metrics, complained: None })
+    }
+
+    /// Runs until nobody makes spans any more, or until `closing` and all that came before that has been sent.
+    pub async fn run(mut self, closing: CancellationToken) {
+        loop {
+            let mut batch = Vec::new();
+            tokio::select! {
+                biased;
+                count = self.spans.recv_many(&mut batch, BATCH) => if count == 0 { return },
+                () = closing.cancelled(), if !self.spans.is_closed() => {
+                    self.spans.close();
+                    continue;
+                }
+            }
+            self.fill(&mut batch, &closing).await;
+            self.hand_over(batch, &closing).await;
+        }
+    }
+
+    /// Waits a little for others.
+    async fn fill(&mut self, batch: &mut Vec<Span>, closing: &CancellationToken) {
+        let until = Instant::now() + DELAY;
+        while batch.len() < BATCH {
+            let room = BATCH - batch.len();
+            tokio::select! {
+                biased;
+                count = self.spans.recv_many(batch, room) => if count == 0 { return },
+                () = closing.cancelled() => return,
+                () = sleep_until(until) => return,
+            }
+        }
+    }
+
+    async fn hand_over(&mut self, batch: Vec<Span>, closing: &CancellationToken) {
+        let count = batch.len();
+        let body = Bytes::from(self.origin.request(batch));
+        let mut pauses = backon::ExponentialBuilder::default().with_jitter().with_max_times(AGAIN).build();
+        loop {
+            let error = match self.post(body.clone()).await {
+                Ok(refused) => {
+                    self.metrics.spans(SpanResult::Exported, count.saturating_sub(refused));
+                    self.metrics.spans(SpanResult::Failed, refused.min(count));
+                    return self.relieved();
+                }
+                Err(error) => error,
+            };
+            let Some(pause) = pauses.next().filter(|_| error.passes() && !closing.is_cancelled()) else {
+                self.metrics.spans(SpanResult::Failed, count);
+                return self.complain(&error);
+            };
+            // Nothing is left to wait for when the process ends.
+            let _ = timeout(pause, closing.cancelled()).await;
+        }
+    }
+
+    /// How many were refused of those that were sent.
+    async fn post(&self, body: Bytes) -> Result<usize, NotTaken> {
+        let deadline = Instant::now() + TIMEOUT;
+        let request = self.client.post(self.collector.url().clone());
+        let request = request.header(CONTENT_TYPE, "application/x-protobuf").body(body);
+        let answer = tokio::time::timeout_at(deadline, request.send()).await.map_err(|_| NotTaken::Late)?;
+        let answer = answer.map_err(|error| NotTaken::NoWay(failure::words(&error, CONNECT_TIMEOUT).1))?;
+        let status = answer.status();
+        if !status.is_success() {
+            return Err(NotTaken::Answer(status.as_u16()));
+        }
+        Ok(refused(&beginning(answer, deadline).await))
+    }
+
+    fn complain(&mut self, error: &NotTaken) {
+        if self.complained.is_none_or(|at| at.elapsed() >= COMPLAIN) {
+            self.complained = Some(Instant::now());
+            tracing::warn!(collector = %self.collector, %error, "the collector does not take spans; they are lost, and nothing else is");
+        }
+    }
+
+    fn relieved(&mut self) {
+        if self.complained.take().is_some() {
+            tracing::info!(collector = %self.collector, "the collector takes spans again");
+        }
+    }
+}

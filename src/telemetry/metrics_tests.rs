@@ -1,0 +1,87 @@
+//! Tests of the metric families.
+
+use super::*;
+
+#[test]
+fn names_and_units_follow_the_conventions() {
+    let metrics = Metrics::new();
+    metrics.delivery(Outcome::Parked);
+    metrics.attempt(AttemptClass::NotSent);
+    metrics.attempt(AttemptClass::Success);
+    metrics.attempt(AttemptClass::Success);
+    metrics.request_time(Duration::from_millis(20));
+    metrics.first_attempt(Duration::from_secs(3));
+    metrics.lanes(LaneState::InFlight, 7);
+    metrics.pending(9);
+    metrics.workers(Worker::Busy, 3);
+    metrics.overdue(4);
+    metrics.lease_held(Lease::Dispatch, true);
+    metrics.lease_held(Lease::Pipeline, false);
+    metrics.api_write(ApiWrite::DeliveryCreate, WriteResult::Conflict);
+    metrics.clone().watch_error(Watch::Secrets);
+    metrics.cluster(None, Some(Cluster::Unknown));
+    metrics.cluster(Some(Cluster::Unknown), Some(Cluster::Reachable));
+    metrics.caches(2, 9);
+    metrics.observation_lag(Duration::from_millis(7));
+    metrics.spans(SpanResult::Exported, 512);
+    let text = metrics.encode().unwrap();
+    for line in [
+        concat!("pennant_build_info{version=\"", env!("CARGO_PKG_VERSION"), "\"} 1"),
+        "pennant_deliveries_total{outcome=\"Parked\"} 1",
+        "pennant_deliveries_total{outcome=\"Delivered\"} 0",
+        "pennant_attempts_total{class=\"2xx\"} 2",
+        "pennant_attempts_total{class=\"not_sent\"} 1",
+        "# UNIT pennant_request_duration_seconds seconds",
+        "pennant_request_duration_seconds_bucket{le=\"0.01\"} 0",
+        "pennant_request_duration_seconds_bucket{le=\"0.025\"} 1",
+        "pennant_request_duration_seconds_count 1",
+        "pennant_change_to_first_attempt_seconds_sum 3.0",
+        "pennant_lanes{state=\"in_flight\"} 7",
+        "pennant_deliveries_pending 9",
+        "pennant_lanes{state=\"suspended\"} 0",
+        "pennant_workers{state=\"busy\"} 3",
+        "pennant_workers{state=\"idle\"} 0",
+        "pennant_deliveries_overdue 4",
+        "pennant_api_writes_total{kind=\"delivery_create\",result=\"conflict\"} 1",
+        "pennant_api_writes_total{kind=\"event\",result=\"ok\"} 0",
+        "pennant_lease_held{lease=\"pennant-dispatch\"} 1",
+        "pennant_lease_held{lease=\"pennant-pipeline\"} 0",
+        "pennant_watch_errors_total{watch=\"secrets\"} 1",
+        "pennant_clusters{state=\"reachable\"} 1",
+        "pennant_clusters{state=\"unknown\"} 0",
+        "pennant_caches 2",
+        "pennant_objects_cached 9",
+        "pennant_spans_total{result=\"exported\"} 512",
+        "pennant_spans_total{result=\"dropped\"} 0",
+        "pennant_observation_lag_seconds_bucket{le=\"0.01\"} 1",
+    ] {
+        assert!(text.lines().any(|l| l == line), "{line} is not in\n{text}");
+    }
+    assert!(text.ends_with("# EOF\n"));
+}
+
+#[test]
+fn what_notifications_have_is_said_anew_each_time_and_is_bounded() {
+    let metrics = Metrics::new();
+    let share = |n: usize| Share { namespace: "team-a".into(), notification: format!("n{n}"), pending: 2, parked: 1 };
+    let series = || {
+        let text = metrics.encode().unwrap();
+        assert!(
+            text.contains("# TYPE pennant_notification_deliveries gauge\n"),
+            "there is a family without any series, too"
+        );
+        text.lines()
+            .filter(|line| line.starts_with("pennant_notification_deliveries{"))
+            .map(str::to_owned)
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(series(), [""; 0]);
+    metrics.by_notification((0..500).map(share).collect());
+    assert_eq!(series().len(), 200, "two for each of a hundred");
+    metrics.by_notification(vec![share(7)]);
+    let labels = "pipeline_namespace=\"team-a\",notification=\"n7\"";
+    let line = |state, n| format!("pennant_notification_deliveries{{{labels},state=\"{state}\"}} {n}");
+    assert_eq!(series(), [line("pending", 2), line("parked", 1)]);
+    metrics.by_notification(Vec::new());
+    assert_eq!(series(), [""; 0]);
+}

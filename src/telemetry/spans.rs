@@ -1,0 +1,252 @@
+//! Spans, and the ids by which they find together. Pure.
+//!
+//! In: what tells one change from another, and one piece of work on it from the next. Out: [`Trace`]s and [`SpanId`]s, which are
+//! hashes of that, so that a process that takes the work up after another calls it the same and nothing need be written down;
+//! and the `traceparent` of [W3C Trace Context](https://www.w3.org/TR/trace-context/#traceparent-header).
+
+use std::fmt;
+use std::str::FromStr;
+
+use jiff::Timestamp;
+use sha2::{Digest as _, Sha256};
+
+use super::TelemetryError;
+
+/// So many bits of a trace's id decide whether it is sampled: the last seven bytes, as in
+/// <https://opentelemetry.io/docs/specs/otel/trace/tracestate-probability-sampling/>, so that others who sample by that rule agree.
+const BITS: u32 = 56;
+
+/// Of how many traces spans are made, as a threshold: those whose last bits are at or above it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sample(u64);
+
+impl FromStr for Sample {
+    type Err = TelemetryError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let ratio: f64 = text.parse().map_err(|_| TelemetryError::Sample)?;
+        if !(0.0..=1.0).contains(&ratio) {
+            return Err(TelemetryError::Sample);
+        }
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "0 to 2^56")]
+        let threshold = ((1.0 - ratio) * 2_f64.powi(BITS.cast_signed())).round() as u64;
+        Ok(Self(threshold))
+    }
+}
+
+/// All that comes of one change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Trace {
+    id: [u8; 16],
+    root: SpanId,
+    sampled: bool,
+}
+
+impl Trace {
+    /// That of the change which this pipeline's log has under this serial.
+    #[must_use]
+    pub fn of_change(pipeline: &str, serial: i64, sample: Sample) -> Self {
+        let hash = hash(&["change", pipeline, &serial.to_string()]);
+        let (mut id, mut root, mut last) = ([0; 16], [0; 8], [0; 8]);
+        id.copy_from_slice(&hash[..16]);
+        root.copy_from_slice(&hash[16..24]);
+        last.copy_from_slice(&id[8..]);
+        let sampled = u64::from_be_bytes(last) & ((1 << BITS) - 1) >= sample.0;
+        // All zeroes mean that there is none. No hash is known to begin so.
+        id[0] |= u8::from(id == [0; 16]);
+        Self { id, root: SpanId::of(u64::from_be_bytes(root)), sampled }
+    }
+
+    /// The span of the change itself.
+    #[must_use]
+    pub const fn root(&self) -> SpanId {
+        self.root
+    }
+
+    /// Whether its spans are made.
+    #[must_use]
+    pub const fn is_sampled(&self) -> bool {
+        self.sampled
+    }
+
+    /// Its id.
+    #[must_use]
+    pub const fn id(&self) -> [u8; 16] {
+        self.id
+    }
+
+    /// What tells a receiver which span its request belongs to.
+    #[must_use]
+    pub fn parent_header(&self, span: SpanId) -> String {
+        format!("00-{}-{span}-{:02x}", hex::encode(self.id), u8::from(self.sampled))
+    }
+}
+
+/// The id of a span; never zero.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SpanId([u8; 8]);
+
+impl SpanId {
+    /// Of a number, such as one drawn by lot.
+    #[must_use]
+    pub fn of(number: u64) -> Self {
+        Self(number.max(1).to_be_bytes())
+    }
+
+    /// Of what tells it from all others, which may be long.
+    #[must_use]
+    pub fn hashed(key: &[&str]) -> Self {
+        let mut bytes = [0; 8];
+        bytes.copy_from_slice(&hash(key)[..8]);
+        Self::of(u64::from_be_bytes(bytes))
+    }
+
+    /// Its bytes.
+    #[must_use]
+    pub const fn bytes(self) -> [u8; 8] {
+        self.0
+    }
+}
+
+impl fmt::Display for SpanId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&hex::encode(self.0))
+    }
+}
+
+/// Each part ends with a byte that no part can hold, so that no two keys run together.
+fn hash(parts: &[&str]) -> [u8; 32] {
+    let mut hasher = Sha256::new();
+    for part in parts {
+        hasher.update(part.as_bytes());
+        hasher.update([0]);
+    }
+    hasher.finalize().into()
+}
+
+/// Something that has been done. Whoever makes one answers for it that nothing in it is secret.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Span {
+    /// What it is part of.
+    pub trace: Trace,
+    /// Which one it is.
+    pub id: SpanId,
+    /// What it was done for.
+    pub parent: Option<SpanId>,
+    /// One of a few words.
+    pub name: &'static str,
+    /// Whether it is a call to somebody else.
+    pub is_call: bool,
+    /// When it was begun.
+    pub start: Timestamp,
+    /// When it was over.
+    pub end: Timestamp,
+    /// What is told of it.
+    pub attributes: Vec<(&'static str, Value)>,
+    /// What was wrong, if it failed.
+    pub error: Option<String>,
+}
+
+/// What stands in an attribute.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Value {
+    /// A text.
+    Text(String),
+    /// A whole number.
+    Number(i64),
+}
+
+impl From<&str> for Value {
+    fn from(text: &str) -> Self {
+        Self::Text(text.to_owned())
+    }
+}
+
+impl From<i64> for Value {
+    fn from(number: i64) -> Self {
+        Self::Number(number)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn sample(text: &str) -> Sample {
+        text.parse().unwrap()
+    }
+
+    fn trace(pipeline: &str, serial: i64) -> Trace {
+        Trace::of_change(pipeline, serial, sample("1"))
+    }
+
+    /// Of the first 24 bytes of `printf 'change\0UID\0SERIAL\0' | sha256sum`. Another version must say the same of what this one has
+    /// begun.
+    #[test]
+    fn a_known_change_has_its_known_header() {
+        let trace = trace("0b6f6f0e-6d0a-4c7e-9f2b-3a1f6c1d2e3f", 1_763_711_234_567);
+        let known = "00-2c166b8859b7236df9008cf6d0df0e78-ab073adf5f5d4575-01";
+        assert_eq!(trace.parent_header(trace.root()), known);
+    }
+
+    #[test]
+    fn every_part_of_a_key_counts() {
+        let one = trace("p1", 12);
+        assert_eq!(one, trace("p1", 12));
+        for other in [trace("p2", 12), trace("p1", 13), trace("p11", 2), trace("p1\0", 12)] {
+            assert!(one.id() != other.id() && one.root() != other.root(), "{other:?}");
+        }
+        let span = SpanId::hashed(&["delivery", "a", "b"]);
+        assert_eq!(span, SpanId::hashed(&["delivery", "a", "b"]));
+        for other in [&["delivery", "ab", ""][..], &["delivery", "a"], &["deliverya", "b"]] {
+            assert_ne!(span, SpanId::hashed(other), "{other:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_all_zero_means_nothing_and_is_never_said() {
+        assert_eq!(SpanId::of(0).to_string(), "0000000000000001");
+        assert_eq!(SpanId::of(u64::MAX).to_string(), "ffffffffffffffff");
+    }
+
+    #[test]
+    fn ratios() {
+        for (text, threshold) in
+            [("1", 0), ("1.0", 0), ("0", 1 << BITS), ("0.5", 1 << (BITS - 1)), ("0.25", 3 << (BITS - 2))]
+        {
+            assert_eq!(sample(text), Sample(threshold), "{text}");
+        }
+        for text in ["", "-0.1", "1.1", "NaN", "inf", "10%"] {
+            assert!(text.parse::<Sample>().is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn the_flag_says_whether_it_is_sampled() {
+        let of = |ratio: &str| (0..10_000).map(|serial| Trace::of_change("p", serial, sample(ratio))).collect::<Vec<_>>();
+        assert!(of("1").iter().all(Trace::is_sampled));
+        assert!(!of("0").iter().any(Trace::is_sampled));
+        let half = of("0.5");
+        let sampled = half.iter().filter(|trace| trace.is_sampled()).count();
+        assert!((4_700..5_300).contains(&sampled), "{sampled}");
+        for (one, other) in half.iter().zip(of("0.6")) {
+            assert!(!one.is_sampled() || other.is_sampled(), "who samples more samples those of whoever samples less");
+            assert!(one.parent_header(one.root()).ends_with(if one.is_sampled() { "-01" } else { "-00" }));
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn headers_are_as_the_specification_has_them(pipeline: String, serial: i64, span: u64, ratio in 0.0_f64..=1.0) {
+            let trace = Trace::of_change(&pipeline, serial, sample(&format!("{ratio}")));
+            let header = trace.parent_header(SpanId::of(span));
+            let parts: Vec<_> = header.split('-').collect();
+            prop_assert_eq!(parts.iter().map(|part| part.len()).collect::<Vec<_>>(), [2, 32, 16, 2]);
+            prop_assert!(parts.iter().all(|part| part.chars().all(|c| c.is_ascii_digit() || ('a'..='f').contains(&c))));
+            prop_assert!(parts[1] != "0".repeat(32) && parts[2] != "0".repeat(16));
+            prop_assert_eq!(parts[0], "00");
+        }
+    }
+}

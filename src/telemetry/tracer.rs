@@ -1,0 +1,103 @@
+//! Where spans are handed over. Whoever has made one goes on at once: a queue that is full takes no more, and that is counted.
+
+use std::sync::Arc;
+
+use tokio::sync::mpsc;
+
+use super::metrics::{Metrics, SpanResult};
+use super::spans::{Sample, Span, Trace};
+
+/// Spans that may wait to be exported. Some 600 bytes each.
+const QUEUE: usize = 8 * 1024;
+
+/// Takes spans; cheap to clone. The default takes none, and makes nobody compute any.
+#[derive(Clone, Debug, Default)]
+pub struct Tracer(Option<Arc<On>>);
+
+#[derive(Debug)]
+struct On {
+    sample: Sample,
+    queue: mpsc::Sender<Span>,
+    metrics: Metrics,
+}
+
+impl Tracer {
+    /// One that takes spans of so many changes, and the other end of its queue.
+    #[must_use]
+    pub fn on(sample: Sample, metrics: Metrics) -> (Self, mpsc::Receiver<Span>) {
+        let (queue, spans) = mpsc::channel(QUEUE);
+        (Self(Some(Arc::new(On { sample, queue, metrics }))), spans)
+    }
+
+    /// The trace of a change, sampled or not; `None` when nothing is traced.
+    #[must_use]
+    pub fn trace(&self, pipeline: &str, serial: i64) -> Option<Trace> {
+        self.0.as_ref().map(|on| Trace::of_change(pipeline, serial, on.sample))
+    }
+
+    /// The same, if spans are wanted of it.
+    #[must_use]
+    pub fn sampled(&self, pipeline: &str, serial: i64) -> Option<Trace> {
+        self.trace(pipeline, serial).filter(Trace::is_sampled)
+    }
+
+    /// Takes a span, if there is room. Never waits.
+    pub fn take(&self, span: Span) {
+        if let Some(on) = self.0.as_ref().filter(|_| span.trace.is_sampled())
+            && on.queue.try_send(span).is_err()
+        {
+            on.metrics.spans(SpanResult::Dropped, 1);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use jiff::Timestamp;
+
+    use super::*;
+
+    fn span(trace: Trace) -> Span {
+        let (start, end) = (Timestamp::UNIX_EPOCH, Timestamp::UNIX_EPOCH);
+        let attributes = Vec::new();
+        Span { trace, id: trace.root(), parent: None, name: "change", is_call: false, start, end, attributes, error: None }
+    }
+
+    fn dropped(metrics: &Metrics) -> u64 {
+        let text = metrics.encode().unwrap();
+        let line = text.lines().find_map(|line| line.strip_prefix("pennant_spans_total{result=\"dropped\"} ")).unwrap();
+        line.parse().unwrap()
+    }
+
+    #[test]
+    fn a_full_queue_drops_what_comes_and_nobody_waits() {
+        let metrics = Metrics::new();
+        let (tracer, mut spans) = Tracer::on("1".parse().unwrap(), metrics.clone());
+        let trace = tracer.sampled("p", 1).unwrap();
+        for _ in 0..QUEUE + 3 {
+            tracer.take(span(trace));
+        }
+        assert_eq!(dropped(&metrics), 3);
+        assert!(spans.try_recv().is_ok());
+        tracer.take(span(trace));
+        assert_eq!((dropped(&metrics), spans.len()), (3, QUEUE));
+        drop(spans);
+        tracer.take(span(trace));
+        assert_eq!(dropped(&metrics), 4, "nobody exports any more");
+    }
+
+    #[test]
+    fn what_is_not_sampled_has_a_trace_and_no_spans() {
+        let metrics = Metrics::new();
+        let (tracer, mut spans) = Tracer::on("0".parse().unwrap(), metrics.clone());
+        assert!(tracer.sampled("p", 1).is_none());
+        tracer.take(span(tracer.trace("p", 1).unwrap()));
+        assert!(spans.try_recv().is_err());
+        assert_eq!(dropped(&metrics), 0);
+    }
+
+    #[test]
+    fn off_it_knows_of_no_trace() {
+        assert!(Tracer::default().trace("p", 1).is_none());
+    }
+}

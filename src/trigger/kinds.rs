@@ -1,0 +1,276 @@
+//! What an expression of `when` is about: which fields it reads, and of which kind each part is.
+//!
+//! In: a parsed expression, and the shape of the data. Out: the fields that it reads, or words on what is wrong with it. The engine
+//! itself finds a wrong name or type only in the part that a transition happens to reach.
+
+use std::collections::BTreeSet;
+
+use kube_cel::cel::common::ast::{CallExpr, ComprehensionExpr, Expr, LiteralValue, SelectExpr, operators};
+use kube_cel::cel::parser::Expression;
+use kube_cel::cel::{Context, Value as CelValue};
+use serde_json::Value;
+
+use super::nearest::nearest;
+
+/// Parts of an expression: names, values and calls.
+const MOST: usize = 64;
+/// Bytes of a pattern.
+const LONGEST_PATTERN: usize = 128;
+/// The functions that are known, with what comes of them.
+const FUNCTIONS: [(&str, Kind<'static>); 11] = [
+    ("size", Kind::Number),
+    ("contains", Kind::Bool),
+    ("startsWith", Kind::Bool),
+    ("endsWith", Kind::Bool),
+    ("matches", Kind::Bool),
+    ("lowerAscii", Kind::Text),
+    ("upperAscii", Kind::Text),
+    ("trim", Kind::Text),
+    ("string", Kind::Text),
+    ("int", Kind::Number),
+    ("double", Kind::Number),
+];
+
+/// What is known of an expression.
+pub(super) struct Checked {
+    /// The fields of the data that it reads.
+    pub fields: BTreeSet<String>,
+}
+
+/// What kind of value a part comes to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind<'a> {
+    Bool,
+    Text,
+    Number,
+    List,
+    /// An object of which all fields are known.
+    Fields(&'a Value),
+    /// One with any names, all of them texts.
+    Texts,
+    Any,
+}
+
+impl Kind<'_> {
+    fn word(self) -> &'static str {
+        match self {
+            Self::Bool => "something true or false",
+            Self::Text => "a text",
+            Self::Number => "a number",
+            Self::List => "a list",
+            Self::Fields(_) | Self::Texts => "an object",
+            Self::Any => "anything",
+        }
+    }
+
+    fn may_be_bool(self) -> bool {
+        matches!(self, Self::Bool | Self::Any)
+    }
+}
+
+/// Checks an expression; it must come to true or false.
+pub(super) fn check(expression: &Expression, shape: &Value) -> Result<Checked, String> {
+    let mut check = Check { shape, fields: BTreeSet::new(), variable: None, parts: 0 };
+    match check.kind(expression)? {
+        kind if kind.may_be_bool() => Ok(Checked { fields: check.fields }),
+        kind => Err(format!("is neither true nor false but {}", kind.word())),
+    }
+}
+
+struct Check<'a> {
+    shape: &'a Value,
+    fields: BTreeSet<String>,
+    /// What stands for the entries of a list, within a macro.
+    variable: Option<String>,
+    parts: usize,
+}
+
+impl<'a> Check<'a> {
+    fn kind(&mut self, expression: &Expression) -> Result<Kind<'a>, String> {
+        self.parts += 1;
+        if self.parts > MOST {
+            return Err(format!("has more than {MOST} parts"));
+        }
+        match &expression.expr {
+            Expr::Literal(literal) => Ok(match literal {
+                LiteralValue::Boolean(_) => Kind::Bool,
+                LiteralValue::String(_) => Kind::Text,
+                LiteralValue::Double(_) | LiteralValue::Int(_) | LiteralValue::UInt(_) => Kind::Number,
+                LiteralValue::Bytes(_) | LiteralValue::Null => Kind::Any,
+            }),
+            Expr::Ident(name) if self.variable.as_ref() == Some(name) => Ok(Kind::Any),
+            Expr::Ident(name) => {
+                let kind = field(self.shape, name).ok_or_else(|| unknown("there is no", name, self.shape))?;
+                self.fields.insert(name.clone());
+                Ok(kind)
+            }
+            Expr::Select(select) => self.select(select),
+            Expr::Call(call) => self.call(call),
+            Expr::List(list) => {
+                for element in &list.elements {
+                    self.kind(element)?;
+                }
+                Ok(Kind::List)
+            }
+            Expr::Comprehension(of) => self.comprehension(of),
+            Expr::Map(_) | Expr::Struct(_) | Expr::Unspecified => Err("an object cannot be written out here".to_owned()),
+        }
+    }
+
+    fn select(&mut self, SelectExpr { operand, field, test }: &SelectExpr) -> Result<Kind<'a>, String> {
+        let of = self.kind(operand)?;
+        let kind = below(of, field, operand)?;
+        Ok(if *test { Kind::Bool } else { kind })
+    }
+
+    fn call(&mut self, call: &CallExpr) -> Result<Kind<'a>, String> {
+        let name = call.func_name.as_str();
+        let mut kinds = Vec::new();
+        for part in call.target.iter().map(AsRef::as_ref).chain(&call.args) {
+            kinds.push(self.kind(part)?);
+        }
+        match (name, kinds.as_slice()) {
+            (operators::LOGICAL_AND | operators::LOGICAL_OR | operators::LOGICAL_NOT, kinds) => {
+                if kinds.iter().all(|kind| kind.may_be_bool()) {
+                    return Ok(Kind::Bool);
+                }
+                let stands = if name == operators::LOGICAL_NOT { "before" } else { "between" };
+                Err(format!("{} stands {stands} what is true or false", name.trim_matches('_')))
+            }
+            (operators::CONDITIONAL, [condition, one, other]) => {
+                if !condition.may_be_bool() {
+                    return Err("what stands before ? must be true or false".to_owned());
+                }
+                Ok(if one == other { *one } else { Kind::Any })
+            }
+            (operators::EQUALS | operators::NOT_EQUALS, [one, other]) => {
+                let plain = |kind| matches!(kind, Kind::Bool | Kind::Text | Kind::Number);
+                if plain(*one) && plain(*other) && one != other {
+                    return Err(format!("{} is never equal to {}", one.word(), other.word()));
+                }
+                Ok(Kind::Bool)
+            }
+            (
+                operators::LESS | operators::LESS_EQUALS | operators::GREATER | operators::GREATER_EQUALS | operators::IN,
+                _,
+            ) => Ok(Kind::Bool),
+            (operators::ADD, [Kind::Text, Kind::Text]) => Ok(Kind::Text),
+            (operators::ADD, _) => Ok(Kind::Any),
+            (operators::SUBSTRACT | operators::MULTIPLY | operators::DIVIDE | operators::MODULO | operators::NEGATE, _) => {
+                Ok(Kind::Number)
+            }
+            (operators::INDEX, [of, _]) => match (text(&call.args), call.args.first()) {
+                (Some(field), Some(operand)) => below(*of, field, operand),
+                _ if matches!(of, Kind::Texts) => Ok(Kind::Text),
+                _ => Ok(Kind::Any),
+            },
+            _ => function(call),
+        }
+    }
+
+    fn comprehension(&mut self, of: &ComprehensionExpr) -> Result<Kind<'a>, String> {
+        if matches!(of.accu_init.expr, Expr::List(_)) {
+            return Err("map() and filter() are not known here; all(), exists() and exists_one() are".to_owned());
+        }
+        if self.variable.is_some() {
+            return Err("all(), exists() and exists_one() cannot stand within another".to_owned());
+        }
+        if !matches!(of.iter_range.expr, Expr::List(_)) {
+            return Err(
+                "all(), exists() and exists_one() run over a list that is written out, such as ['a', 'b']".to_owned()
+            );
+        }
+        self.kind(&of.iter_range)?;
+        // What was written is beside the macro's own accumulator.
+        let Expr::Call(step) = &of.loop_step.expr else { return Err("it cannot be understood".to_owned()) };
+        let written = if step.func_name == operators::CONDITIONAL { step.args.first() } else { step.args.get(1) };
+        let Some(written) = written else { return Err("it cannot be understood".to_owned()) };
+        self.variable = Some(of.iter_var.clone());
+        let kind = self.kind(written);
+        self.variable = None;
+        // Entries of a list are of any kind, and one alone is asked for nothing.
+        if !kind?.may_be_bool() || matches!(written.expr, Expr::Ident(_)) {
+            return Err("what is asked of each entry is neither true nor false".to_owned());
+        }
+        Ok(Kind::Bool)
+    }
+}
+
+fn field<'a>(object: &'a Value, name: &str) -> Option<Kind<'a>> {
+    Some(match object.get(name)? {
+        Value::Bool(_) => Kind::Bool,
+        Value::Number(_) => Kind::Number,
+        Value::Array(_) => Kind::List,
+        Value::Object(_) if matches!(name, "labels" | "annotations") => Kind::Texts,
+        value @ Value::Object(_) => Kind::Fields(value),
+        Value::String(_) | Value::Null => Kind::Text,
+    })
+}
+
+/// What stands under a name in a value of this kind.
+fn below<'a>(kind: Kind<'a>, name: &str, operand: &Expression) -> Result<Kind<'a>, String> {
+    match kind {
+        Kind::Fields(object) => {
+            field(object, name).ok_or_else(|| unknown(&format!("{} has no", path(operand)), name, object))
+        }
+        Kind::Texts => Ok(Kind::Text),
+        Kind::Any => Ok(Kind::Any),
+        other => Err(format!("{} is {} and has no {name}", path(operand), other.word())),
+    }
+}
+
+fn unknown(there_is_no: &str, name: &str, object: &Value) -> String {
+    let known = object.as_object().into_iter().flat_map(|fields| fields.keys().map(String::as_str));
+    match nearest(name, known) {
+        Some(meant) => format!("{there_is_no} {name}; did you mean {meant}?"),
+        None => format!("{there_is_no} {name}"),
+    }
+}
+
+/// A part as people wrote it, as far as it is a name.
+fn path(expression: &Expression) -> String {
+    match &expression.expr {
+        Expr::Ident(name) => name.clone(),
+        Expr::Select(select) => format!("{}.{}", path(&select.operand), select.field),
+        _ => "it".to_owned(),
+    }
+}
+
+/// The last argument, if it is a text that is written out.
+fn text(args: &[Expression]) -> Option<&str> {
+    match args.last().map(|arg| &arg.expr) {
+        Some(Expr::Literal(LiteralValue::String(text))) => Some(text.inner()),
+        _ => None,
+    }
+}
+
+fn function<'a>(call: &CallExpr) -> Result<Kind<'a>, String> {
+    let name = call.func_name.as_str();
+    let Some((_, kind)) = FUNCTIONS.iter().find(|(known, _)| *known == name) else {
+        let name = if name.starts_with(|c: char| c.is_ascii_alphabetic()) { name } else { "with this name" };
+        return Err(match nearest(name, FUNCTIONS.iter().map(|(known, _)| *known)) {
+            Some(meant) => format!("there is no function {name}(); did you mean {meant}()?"),
+            None => format!("there is no function {name}()"),
+        });
+    };
+    if name == "matches" {
+        pattern(text(&call.args).filter(|pattern| pattern.len() <= LONGEST_PATTERN && !pattern.contains('{')))?;
+    }
+    Ok(*kind)
+}
+
+/// A pattern is tried here, and is short and without counts: those are what makes a small one large.
+fn pattern(pattern: Option<&str>) -> Result<(), String> {
+    let Some(pattern) = pattern else {
+        return Err(format!(
+            "matches() needs a pattern that is written out, of at most {LONGEST_PATTERN} bytes and without {{"
+        ));
+    };
+    let mut context = Context::default();
+    context.add_variable_from_value("pattern", pattern.to_owned());
+    let tried = kube_cel::cel::Program::compile("''.matches(pattern)").map(|program| program.execute(&context));
+    match tried {
+        Ok(Ok(CelValue::Bool(_))) => Ok(()),
+        _ => Err(format!("{pattern:?} is not a pattern")),
+    }
+}

@@ -1,0 +1,45 @@
+//! A rolling update under load: first the definitions, then one replica after the other; and back, with the definitions as they
+//! are, for whoever goes back does not take fields away.
+//!
+//! In: the program of the version before. Out: nothing; the load goes on meanwhile, nobody is killed, so the verdict allows for
+//! nothing: no change is missing, none is out of order, and none is sent twice.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::ResourceExt as _;
+use kube::api::{Api, Patch, PatchParams};
+
+use crate::crew::{Crew, NAMES};
+use crate::support::World;
+
+/// The load between two steps.
+const BETWEEN: Duration = Duration::from_secs(8);
+
+/// The definitions that a program brings.
+pub fn definitions(program: &Path) -> Vec<CustomResourceDefinition> {
+    let printed = Command::new(program).arg("crds").output().expect("the program runs");
+    assert!(printed.status.success(), "{} crds: {}", program.display(), printed.status);
+    let text = String::from_utf8(printed.stdout).expect("text");
+    serde_saphyr::from_multiple(&text).expect("definitions")
+}
+
+/// Upgrades all replicas and takes them back again.
+pub async fn there_and_back(world: &World, crew: &mut Crew, before: &Path, now: &Path) {
+    crew.pass(BETWEEN).await;
+    let api: Api<CustomResourceDefinition> = Api::all(world.client.clone());
+    for definition in definitions(now) {
+        let name = definition.name_any();
+        crew.note(format!("{name} is that of this version"));
+        api.patch(&name, &PatchParams::default(), &Patch::Merge(&definition)).await.expect("the definition is taken");
+    }
+    crew.pass(BETWEEN).await;
+    for program in [now, before, now] {
+        for replica in 0..NAMES.len() {
+            crew.replace(replica, PathBuf::from(program)).await;
+            crew.pass(BETWEEN).await;
+        }
+    }
+}

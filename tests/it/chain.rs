@@ -1,0 +1,233 @@
+//! From what objects say to the deliveries that come of it, through the pure rooms: however much is looked at at once, whenever
+//! either controller is killed, and whenever the dispatcher comes by, the same is told as one by one, or it says `coalesced`.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+use pennant::api::delivery::PipelineRef;
+use pennant::api::notification::Ordering;
+use pennant::api::pipeline::{Armed, Cursor, Dispatched};
+use pennant::api::{ChangeLog, DeliverySpec, PipelineSpec, Settled, Status, Time};
+use pennant::changelog::{Part, Verdict, append, compact, kept, open, prune, settle, settle_group, together};
+use pennant::dispatch::derive::{Of, Reached, Wants, derive};
+use pennant::dispatch::subjects::Subjects;
+use pennant::observe::Observation;
+use pennant::trigger::Triggers;
+use proptest::prelude::*;
+use serde_json::json;
+
+const TARGETS: [&str; 2] = ["target/dev/c/a", "target/dev/c/b"];
+const ENVIRONMENT: &str = "environment/dev";
+/// Longer than any clock and its slack.
+const REST: i64 = 120;
+
+#[derive(Clone, Debug)]
+enum Step {
+    /// An object says something.
+    Say(usize, Observation),
+    /// The pipeline controller looks, and writes.
+    Look,
+    /// It is killed: what it had not looked at is lost, but for what is so now.
+    ObserverDies,
+    /// The dispatcher passes.
+    Pass,
+    /// What it has in memory is persisted.
+    Persist,
+    /// It is killed.
+    DispatcherDies,
+    /// Seconds go by.
+    Wait(i64),
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    use Status::{Current, Failed, InProgress, NotFound};
+    let status = prop::sample::select(vec![Current, Current, InProgress, Failed, NotFound]);
+    let says = (status, 1..4_u8, prop::bool::weighted(0.3)).prop_map(|(status, revision, drifted)| Observation {
+        status,
+        revision: revision.to_string(),
+        attempted_revision: revision.to_string(),
+        drifted,
+        ..Observation::default()
+    });
+    let step = prop_oneof![
+        6 => (0..2_usize, says).prop_map(|(target, says)| Step::Say(target, says)),
+        4 => Just(Step::Look),
+        1 => Just(Step::ObserverDies),
+        4 => Just(Step::Pass),
+        2 => Just(Step::Persist),
+        1 => Just(Step::DispatcherDies),
+        3 => (1..40_i64).prop_map(Step::Wait),
+    ];
+    prop::collection::vec(step, 0..60)
+}
+
+/// The status of a pipeline, and who writes it.
+struct World {
+    settled: [Option<Settled>; 2],
+    environment: Option<Settled>,
+    log: ChangeLog,
+    persisted: Dispatched,
+    memory: Dispatched,
+    now: i64,
+    told: BTreeMap<(String, i64, String), DeliverySpec>,
+    order: Vec<(String, i64, String)>,
+    triggers: Triggers,
+    subjects: Subjects,
+    pipeline: PipelineRef,
+}
+
+impl World {
+    fn new() -> Self {
+        let spec: PipelineSpec = serde_json::from_value(json!({
+            "appRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"},
+            "environments": [{"name": "dev", "targets": [{"namespace": "a"}, {"namespace": "b"}]}],
+        }))
+        .unwrap();
+        let triggers = serde_json::from_value::<Vec<_>>(json!([
+            {"type": "Deployed"}, {"type": "Recovered"}, {"type": "Removed"}, {"type": "Failed", "for": "30s"},
+            {"type": "Drifted", "for": "10s"}, {"type": "DriftCorrected"}, {"type": "EnvironmentReady", "for": "20s"},
+        ]));
+        let pipeline = PipelineRef { namespace: "team".into(), name: "shop".into(), uid: "u".into() };
+        let log = open(at(0), None);
+        let cursor = Cursor { notification: "hook".into(), serial: log.first, uid: "n".into() };
+        let persisted = Dispatched { cursors: vec![cursor], ..Dispatched::default() };
+        Self {
+            settled: [None, None],
+            environment: None,
+            log,
+            memory: persisted.clone(),
+            persisted,
+            now: 0,
+            told: BTreeMap::new(),
+            order: Vec::new(),
+            triggers: Triggers::compile(&triggers.unwrap()).unwrap(),
+            subjects: Subjects::new(&spec, "c", &pipeline),
+            pipeline,
+        }
+    }
+
+    /// Takes these observations in and writes.
+    fn look(&mut self, said: &[(usize, Observation)]) {
+        let (now, since) = (at(self.now), 0);
+        for (target, obs) in said {
+            match settle(self.settled[*target].as_ref(), obs, "r", since) {
+                Verdict::Ignored => continue,
+                Verdict::Baseline(new) => self.settled[*target] = Some(new),
+                Verdict::Changed { from, to, settled } => {
+                    append(&mut self.log, TARGETS[*target], now, from, to);
+                    self.settled[*target] = Some(settled);
+                }
+            }
+            let parts = self.settled.iter().map(|settled| Part { settled: settled.as_ref(), seen: true });
+            match settle_group(self.environment.as_ref(), together(parts), "g", since) {
+                Verdict::Ignored => {}
+                Verdict::Baseline(new) => self.environment = Some(new),
+                Verdict::Changed { from, to, settled } => {
+                    append(&mut self.log, ENVIRONMENT, now, from, to);
+                    self.environment = Some(settled);
+                }
+            }
+        }
+        prune(&mut self.log, Some(&self.persisted));
+        let kept = kept(&self.log, Some(&self.persisted));
+        compact(&mut self.log, &kept);
+    }
+
+    /// The dispatcher passes; what it records is there for good.
+    fn pass(&mut self) {
+        let (labels, annotations, taken, based) = (Arc::default(), Arc::default(), HashMap::new(), HashMap::new());
+        let of = Of {
+            pipeline: &self.pipeline,
+            labels: &labels,
+            annotations: &annotations,
+            subjects: &self.subjects,
+            log: &self.log,
+            based: &based,
+        };
+        let armed: Vec<Armed> = self.memory.armed.clone();
+        let from = Reached { cursor: &self.memory.cursors[0], taken: &taken, armed: &armed, room: 1000 };
+        let derived = derive(&of, &from, |_| Wants::These(&self.triggers, Ordering::Target), at(self.now));
+        for delivery in derived.lanes.into_iter().flatten() {
+            let key = (delivery.lane.clone(), delivery.serial, delivery.type_.as_str().to_owned());
+            // A name is recorded once, by whoever comes first.
+            if !self.told.contains_key(&key) {
+                self.order.push(key.clone());
+                self.told.insert(key, delivery);
+            }
+        }
+        let cursor = &mut self.memory.cursors[0];
+        cursor.serial = cursor.serial.max(derived.reached);
+        self.memory.armed = derived.armed;
+    }
+
+    fn persist(&mut self) {
+        self.persisted = self.memory.clone();
+    }
+
+    /// What was told of a subject, in the order of its lane.
+    fn lane(&self, lane: &str) -> Vec<&DeliverySpec> {
+        let mut all: Vec<_> = self.told.values().filter(|d| d.lane == lane).collect();
+        all.sort_by_key(|d| (d.order, d.due, d.serial, d.type_));
+        all
+    }
+}
+
+fn at(second: i64) -> Time {
+    Time::from_second(1_763_711_200 + second).unwrap()
+}
+
+fn words(lane: &[&DeliverySpec]) -> Vec<String> {
+    lane.iter().map(|d| format!("{} {} {}", d.serial, d.type_.as_str(), d.to.revision)).collect()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(512))]
+
+    #[test]
+    fn the_same_is_told_as_one_by_one(steps in steps()) {
+        let (mut one, mut all) = (World::new(), World::new());
+        let mut said: Vec<(usize, Observation)> = Vec::new();
+        let end = [Step::Look, Step::Pass, Step::Wait(REST), Step::Pass, Step::Persist, Step::Pass];
+        for step in steps.into_iter().chain(end) {
+            match step {
+                Step::Say(target, obs) => said.push((target, obs)),
+                Step::Look => {
+                    all.look(&said);
+                    for one_of_them in said.drain(..) {
+                        one.look(&[one_of_them]);
+                        one.pass();
+                        one.persist();
+                    }
+                }
+                Step::ObserverDies => {
+                    let now = |target| said.iter().rfind(|(of, _)| *of == target).cloned();
+                    said = [now(0), now(1)].into_iter().flatten().collect();
+                }
+                Step::Pass => all.pass(),
+                Step::Persist => all.persist(),
+                Step::DispatcherDies => all.memory = all.persisted.clone(),
+                Step::Wait(seconds) => {
+                    all.now += seconds;
+                    // Whoever is always there sees each second.
+                    for _ in 0..seconds {
+                        one.now += 1;
+                        one.pass();
+                        one.persist();
+                    }
+                }
+            }
+        }
+        for lane in TARGETS.into_iter().chain([ENVIRONMENT]) {
+            let (want, got) = (one.lane(lane), all.lane(lane));
+            prop_assert!(want.iter().all(|d| !d.coalesced));
+            if got.iter().all(|d| !d.coalesced) && !all.log.changes.iter().any(|c| c.coalesced) {
+                prop_assert_eq!(words(&got), words(&want));
+            }
+            // What was made one after a pass that was forgotten may mean something anew; it says that it is coalesced.
+            let whole = |key: &&(String, i64, String)| key.0 == lane && !all.told[*key].coalesced;
+            let recorded: Vec<_> = all.order.iter().filter(whole).map(|(_, serial, type_)| (*serial, type_.as_str())).collect();
+            let sorted = got.iter().filter(|d| !d.coalesced).map(|d| (d.serial, d.type_.as_str()));
+            prop_assert_eq!(recorded, sorted.collect::<Vec<_>>(), "recorded in the order of the lane");
+        }
+    }
+}

@@ -1,0 +1,113 @@
+//! States that are reported only when they have held for a time.
+
+use std::time::{Duration, Instant};
+
+use pennant::api::{Notification, TransitionType};
+use serde_json::{Value, json};
+use tokio::time::sleep;
+
+use crate::support::{Oracle, Pennant, Receiver, World, eventually};
+
+/// Failures after a time, and what a fence needs.
+fn failed_for(time: &str) -> Value {
+    json!({"triggers": [{"type": "Failed", "for": time}, {"type": "Deployed"}]})
+}
+
+/// Pipeline `shop` with `dev/one` and `dev/two`, notification `hook`.
+async fn stage(ns: &str, time: &str) -> (World, Receiver, Pennant) {
+    let world = World::new(ns).await;
+    let receiver = Receiver::start();
+    for app in ["one", "two"] {
+        world.deploy(app, "1").await;
+    }
+    world.pipeline("shop", &["dev/one", "dev/two"]).await;
+    world.notification("hook", &receiver, failed_for(time)).await;
+    let pennant = Pennant::start(&world).await;
+    world.settled().await;
+    (world, receiver, pennant)
+}
+
+/// Waits until so many clocks are persisted.
+async fn armed(world: &World, count: usize) {
+    eventually(&format!("{count} clocks run"), async || {
+        let dispatched = world.get_pipeline("shop").await.status.unwrap_or_default().dispatched.unwrap_or_default();
+        if dispatched.armed.len() == count { Ok(()) } else { Err(format!("{:?}", dispatched.armed)) }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_state_is_reported_when_it_has_held_and_not_before() {
+    let (world, receiver, _pennant) = stage("clocks", "5s").await;
+    let began = Instant::now();
+    world.break_("one", "2", "no").await;
+    world.break_("two", "2", "no").await;
+    armed(&world, 2).await;
+    sleep(Duration::from_secs(4).saturating_sub(began.elapsed())).await;
+    world.ship("one", "3").await;
+    receiver.wait("/hook/one", 1).await;
+    let told = receiver.wait("/hook/two", 1).await;
+    assert!(told[0].at.duration_since(began) >= Duration::from_secs(5));
+    let delivery = world.delivery("Failed 2", |d| d.status.is_some()).await;
+    let (spec, due) = (&delivery.spec, delivery.spec.due.unwrap());
+    assert_eq!(due.duration_since(spec.time).as_secs(), 5);
+    assert!(spec.order > spec.serial, "behind what the other target did meanwhile");
+    armed(&world, 0).await;
+    world.fence("shop", &["hook"]).await;
+    let lanes = Oracle::new(&world, &receiver).lane("shop/hook/dev/one", &["Deployed 3"]);
+    lanes.lane("shop/hook/dev/two", &["Failed 2"]).check().await;
+}
+
+#[tokio::test]
+async fn a_clock_goes_on_after_a_kill() {
+    let (world, receiver, mut pennant) = stage("clocks-kill", "6s").await;
+    let began = Instant::now();
+    world.break_("one", "2", "no").await;
+    world.break_("two", "2", "no").await;
+    armed(&world, 2).await;
+    pennant.kill9();
+    // While nobody looks, one of them is mended.
+    world.ship("one", "3").await;
+    pennant.start_again().await;
+    receiver.wait("/hook/one", 1).await;
+    assert!(began.elapsed() < Duration::from_secs(6), "too slow for this test");
+    let told = receiver.wait("/hook/two", 1).await;
+    assert!(told[0].at.duration_since(began) >= Duration::from_secs(6));
+    world.fence("shop", &["hook"]).await;
+    let lanes = Oracle::new(&world, &receiver).lane("shop/hook/dev/one", &["Deployed 3"]);
+    lanes.lane("shop/hook/dev/two", &["Failed 2"]).check().await;
+}
+
+#[tokio::test]
+async fn an_edit_of_the_time_counts_for_clocks_that_run() {
+    let (world, receiver, mut pennant) = stage("clocks-edit", "1h").await;
+    world.break_("one", "2", "no").await;
+    armed(&world, 1).await;
+    world.fence("shop", &["hook"]).await;
+    assert!(receiver.to("/hook/one").is_empty());
+    let edit = async |spec: Value| world.patch::<Notification>("hook", json!({"spec": spec})).await;
+    edit(failed_for("1s")).await;
+    receiver.wait("/hook/one", 1).await;
+    armed(&world, 0).await;
+    // Nobody asks for it any more, and then again.
+    edit(failed_for("1h")).await;
+    world.ready("hook").await;
+    world.break_("two", "2", "no").await;
+    armed(&world, 1).await;
+    edit(json!({"triggers": [{"type": "Deployed"}]})).await;
+    armed(&world, 0).await;
+    edit(failed_for("1s")).await;
+    world.ready("hook").await;
+    // Without a time it is told at once.
+    edit(failed_for("1h")).await;
+    world.ready("hook").await;
+    world.break_("one", "3", "no").await;
+    armed(&world, 1).await;
+    pennant.restart().await;
+    edit(json!({"triggers": [{"type": "Failed"}, {"type": "Deployed"}]})).await;
+    receiver.wait("/hook/one", 2).await;
+    world.fence("shop", &["hook"]).await;
+    let told = world.delivery("Failed 3", |d| d.spec.type_ == TransitionType::Failed).await;
+    assert_eq!(told.spec.due, Some(told.spec.time));
+    Oracle::new(&world, &receiver).lane("shop/hook/dev/one", &["Failed 2", "Failed 3"]).check().await;
+}

@@ -1,0 +1,115 @@
+//! Targets on other clusters: real control planes beside the one that Pennant runs in, and ways to them on which things go
+//! wrong.
+
+mod kinds;
+mod reach;
+mod references;
+mod rights;
+
+use std::path::Path;
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::Secret;
+use pennant::api::pipeline::TargetStatus;
+use pennant::api::{Pipeline, Status};
+use serde_json::{Value, json};
+
+use crate::support::pennant::Options;
+use crate::support::wait::within;
+use crate::support::{Pennant, World, control_plane};
+
+/// What takes its time by promise: three probes that are not answered, or a watch that is begun again.
+const TAKES: Duration = Duration::from_secs(90);
+
+/// A namespace on the local cluster, and one of the same name on another.
+struct Stage {
+    local: World,
+    remote: World,
+}
+
+impl Stage {
+    /// With `web` at revision 1 on the other cluster.
+    async fn new(ns: &str) -> Self {
+        // Starting one blocks.
+        tokio::task::spawn_blocking(|| (control_plane::shared(), control_plane::remote())).await.expect("started");
+        Self::with(ns, World::on(control_plane::remote(), ns).await).await
+    }
+
+    async fn with(ns: &str, remote: World) -> Self {
+        remote.deploy("web", "1").await;
+        Self { local: World::new(ns).await, remote }
+    }
+
+    /// A Pennant that takes kubeconfigs with `http`, which lead through a proxy.
+    async fn pennant(&self) -> Pennant {
+        self.pennant_with(&["--allow-insecure-clusters"]).await
+    }
+
+    async fn pennant_with(&self, args: &[&str]) -> Pennant {
+        let args = args.iter().map(|arg| (*arg).to_owned()).collect();
+        Pennant::with(&self.local, Options { args, ..Options::of(&self.local) }).await
+    }
+
+    /// Puts a kubeconfig into a Secret, or another into the same.
+    async fn kubeconfig(&self, secret: &str, file: &Path) {
+        let text = std::fs::read_to_string(file).expect("a kubeconfig");
+        self.kubeconfig_text(secret, &text).await;
+    }
+
+    async fn kubeconfig_text(&self, secret: &str, text: &str) {
+        let data = json!({"kubeconfig": text});
+        match self.local.api::<Secret>().get_opt(secret).await.expect("answered") {
+            None => drop(self.local.secret(secret, data).await),
+            Some(_) => drop(self.local.patch::<Secret>(secret, json!({"stringData": data})).await),
+        }
+    }
+
+    /// A pipeline with one environment for each of these clusters, each with `web` as its target.
+    async fn pipeline(&self, name: &str, clusters: &[Value]) {
+        self.local.create::<Pipeline>(self.spec(name, clusters)).await;
+    }
+
+    fn spec(&self, name: &str, clusters: &[Value]) -> Value {
+        let target = |cluster: &Value| json!({"namespace": self.remote.ns, "clusterRef": cluster});
+        let environment = |(i, cluster)| json!({"name": format!("e{i}"), "targets": [target(cluster)]});
+        let environments: Vec<Value> = clusters.iter().enumerate().map(environment).collect();
+        let app = json!({"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"});
+        json!({"metadata": {"name": name}, "spec": {"appRef": app, "environments": environments}})
+    }
+
+    /// Waits until this holds of the target of environment `e0`, `e1`, …
+    async fn seen(
+        &self,
+        pipeline: &str,
+        environment: usize,
+        what: &str,
+        holds: impl Fn(&TargetStatus) -> bool,
+    ) -> TargetStatus {
+        within(TAKES, &format!("e{environment} of {pipeline}: {what}"), async || {
+            let status = self.local.get_pipeline(pipeline).await.status.unwrap_or_default();
+            let target = status.environments.get(environment).and_then(|e| e.targets.first()).cloned();
+            target.clone().filter(&holds).ok_or_else(|| format!("{target:?}"))
+        })
+        .await
+    }
+
+    async fn runs(&self, pipeline: &str, environment: usize, revision: &str) {
+        self.seen(pipeline, environment, &format!("runs {revision}"), |t| t.ready && t.revision == revision).await;
+    }
+
+    /// Waits until the target is `Unknown` for this reason; gives the message.
+    async fn unknown(&self, pipeline: &str, environment: usize, reason: &str) -> String {
+        let is = |t: &TargetStatus| t.status == Status::Unknown && t.reason == reason;
+        self.seen(pipeline, environment, reason, is).await.message
+    }
+}
+
+/// A reference to a Secret with a kubeconfig.
+fn secret(name: &str) -> Value {
+    json!({"kind": "Secret", "name": name})
+}
+
+/// A reference to a cluster object.
+fn object(api_version: &str, kind: &str, name: &str) -> Value {
+    json!({"apiVersion": api_version, "kind": kind, "name": name})
+}

@@ -1,0 +1,174 @@
+//! Whether a cluster can be reached, and by which way: a kubeconfig that changes, a server that stops, packets that are
+//! swallowed.
+
+use std::time::{Duration, Instant};
+
+use k8s_openapi::api::core::v1::Secret;
+use pennant::api::Pipeline;
+use serde_json::json;
+
+use super::{Stage, TAKES, secret};
+use crate::support::control_plane::{self, ControlPlane};
+use crate::support::proxy::Call;
+use crate::support::wait::within;
+use crate::support::{Fault, Oracle, Proxy, Receiver, World, eventually};
+
+#[tokio::test]
+async fn a_target_on_another_cluster_is_observed_and_nothing_is_written_there() {
+    let stage = Stage::new("clusters-observed").await;
+    let receiver = Receiver::start();
+    let proxy = Proxy::start(control_plane::remote(), "clusters-observed").await;
+    let writes = proxy.rule(|call| call.method != "GET", Fault::Refuse(403));
+    stage.kubeconfig("eu", &proxy.kubeconfig).await;
+    stage.local.pipeline("near", &["dev/fence"]).await;
+    stage.pipeline("shop", &[secret("eu")]).await;
+    let hook = json!({"template": {"inline": {"body": "{{pipeline.name}} {{target.cluster.name}} {{type}} {{revision}}",
+        "contentType": "text/plain"}}});
+    stage.local.notification("hook", &receiver, hook).await;
+    let pennant = stage.pennant().await;
+    stage.runs("shop", 0, "1").await;
+    stage.local.ready("hook").await;
+    stage.local.cursor("shop", "hook").await;
+
+    stage.remote.ship("web", "2").await;
+    stage.runs("shop", 0, "2").await;
+    receiver.wait("/hook/web", 1).await;
+    assert_eq!(receiver.to("/hook/web")[0].body, b"shop eu Deployed 2");
+    assert_eq!(proxy.hits(writes), 0, "only read");
+    let metrics = pennant.metrics().await;
+    assert_eq!(metrics[r#"pennant_clusters{state="reachable"}"#], 1.0);
+    assert!(metrics["pennant_objects_cached"] >= 2.0 && metrics["pennant_caches"] >= 2.0, "{metrics:?}");
+    assert!(metrics["pennant_observation_lag_seconds_count"] >= 1.0);
+}
+
+#[tokio::test]
+async fn another_kubeconfig_is_followed_at_once_and_the_old_connections_are_closed() {
+    let stage = Stage::new("clusters-rotated").await;
+    let old = Proxy::start(control_plane::remote(), "clusters-rotated-old").await;
+    let new = Proxy::start(control_plane::remote(), "clusters-rotated-new").await;
+    stage.kubeconfig("eu", &old.kubeconfig).await;
+    stage.pipeline("shop", &[secret("eu")]).await;
+    let _pennant = stage.pennant().await;
+    stage.runs("shop", 0, "1").await;
+    assert!(old.open() > 0 && new.open() == 0);
+
+    // The same kubeconfig again is no other: nothing is listed anew.
+    let lists = old.rule(|call| call.concerns("deployments") && !call.is_watch(), Fault::LoseRequest);
+    let watches = old.rule(Call::is_watch, Fault::LoseRequest);
+    stage.local.patch::<Secret>("eu", json!({"metadata": {"labels": {"edited": "yes"}}})).await;
+    stage.remote.ship("web", "2").await;
+    stage.runs("shop", 0, "2").await;
+    assert_eq!((old.hits(lists), old.hits(watches)), (0, 0));
+
+    stage.kubeconfig("eu", &new.kubeconfig).await;
+    eventually("the old connections are closed", async || match old.open() {
+        0 => Ok(()),
+        open => Err(format!("{open} are open")),
+    })
+    .await;
+    stage.remote.ship("web", "3").await;
+    stage.runs("shop", 0, "3").await;
+    assert!(new.open() > 0 && old.open() == 0);
+}
+
+#[tokio::test]
+async fn a_server_that_stops_is_offline_once_and_observed_when_it_is_back() {
+    let mut other = tokio::task::spawn_blocking(ControlPlane::start).await.unwrap().unwrap();
+    let remote = World::on(&other.kubeconfig, "clusters-stopped").await;
+    let stage = Stage::with("clusters-stopped", remote).await;
+    stage.kubeconfig("eu", &other.kubeconfig).await;
+    stage.pipeline("shop", &[secret("eu")]).await;
+    let pennant = stage.pennant_with(&["--cluster-grace", "5s"]).await;
+    stage.runs("shop", 0, "1").await;
+
+    other.kill_api_server();
+    let message = stage.unknown("shop", 0, "Unreachable").await;
+    assert_eq!(message, "cluster clusters-stopped.eu cannot be reached: the connection is refused");
+    let offline = || pennant.log().matches("has not answered for the grace period").count();
+    eventually("it is offline", async || if offline() == 1 { Ok(()) } else { Err(format!("{} times", offline())) }).await;
+    assert_eq!(pennant.metrics().await[r#"pennant_clusters{state="unreachable"}"#], 1.0);
+
+    other.start_api_server();
+    stage.runs("shop", 0, "1").await;
+    stage.remote.ship("web", "2").await;
+    stage.runs("shop", 0, "2").await;
+    assert_eq!(offline(), 1, "said once");
+    assert_eq!(pennant.metrics().await[r#"pennant_clusters{state="reachable"}"#], 1.0);
+}
+
+#[tokio::test]
+async fn swallowed_packets_are_noticed_and_nobody_else_waits() {
+    let stage = Stage::new("clusters-swallowed").await;
+    let proxy = Proxy::start(control_plane::remote(), "clusters-swallowed").await;
+    stage.kubeconfig("eu", &proxy.kubeconfig).await;
+    stage.kubeconfig("us", control_plane::remote()).await;
+    stage.pipeline("shop", &[secret("eu"), secret("us")]).await;
+    let _pennant = stage.pennant().await;
+    stage.runs("shop", 0, "1").await;
+    stage.runs("shop", 1, "1").await;
+
+    proxy.freeze();
+    let began = Instant::now();
+    stage.remote.ship("web", "2").await;
+    stage.runs("shop", 1, "2").await;
+    let took = began.elapsed();
+    assert!(took < Duration::from_secs(10), "the other cluster's target took {took:?}");
+    let message = stage.unknown("shop", 0, "Timeout").await;
+    assert_eq!(message, "cluster clusters-swallowed.eu does not answer in time");
+    let took = began.elapsed();
+    assert!(took < Duration::from_secs(50), "it took {took:?} to notice");
+
+    stage.remote.ship("web", "3").await;
+    stage.runs("shop", 1, "3").await;
+    proxy.heal();
+    stage.runs("shop", 0, "3").await;
+}
+
+#[tokio::test]
+async fn a_cluster_that_swallows_from_the_start_says_so() {
+    let stage = Stage::new("clusters-mute").await;
+    let receiver = Receiver::start();
+    let proxy = Proxy::start(control_plane::remote(), "clusters-mute").await;
+    proxy.freeze();
+    stage.kubeconfig("eu", &proxy.kubeconfig).await;
+    stage.local.deploy("web", "1").await;
+    stage.local.pipeline("near", &["dev/web"]).await;
+    stage.pipeline("shop", &[secret("eu")]).await;
+    stage.local.notification("hook", &receiver, json!({})).await;
+    let _pennant = stage.pennant().await;
+    stage.unknown("shop", 0, "Timeout").await;
+    stage.local.observed("near").await;
+    stage.local.ready("hook").await;
+    stage.local.ship("web", "2").await;
+    stage.local.fence("near", &["hook"]).await;
+    proxy.heal();
+    stage.runs("shop", 0, "1").await;
+    Oracle::new(&stage.local, &receiver).lane("near/hook/dev/web", &["Deployed 2"]).check().await;
+}
+
+#[tokio::test]
+async fn what_nobody_needs_any_more_is_let_go_and_a_stop_waits_for_nobody() {
+    let stage = Stage::new("clusters-ended").await;
+    let proxy = Proxy::start(control_plane::remote(), "clusters-ended").await;
+    let mute = Proxy::start(control_plane::remote(), "clusters-ended-mute").await;
+    mute.freeze();
+    stage.kubeconfig("eu", &proxy.kubeconfig).await;
+    stage.kubeconfig("us", &mute.kubeconfig).await;
+    stage.pipeline("shop", &[secret("eu")]).await;
+    stage.pipeline("far", &[secret("us")]).await;
+    let mut pennant = stage.pennant().await;
+    stage.runs("shop", 0, "1").await;
+    stage.unknown("far", 0, "Timeout").await;
+    stage.local.delete::<Pipeline>("shop").await;
+    within(TAKES, "its connections are closed", async || match proxy.open() {
+        0 => Ok(()),
+        open => Err(format!("{open} are open")),
+    })
+    .await;
+    assert_eq!(pennant.metrics().await[r#"pennant_clusters{state="reachable"}"#], 0.0);
+
+    let began = Instant::now();
+    pennant.stop().await;
+    let took = began.elapsed();
+    assert!(took < Duration::from_secs(10), "it took {took:?} to stop");
+}

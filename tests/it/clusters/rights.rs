@@ -1,0 +1,91 @@
+//! As whom a cluster is asked: a service account that may only read, one that may not, and one that is gone.
+
+use k8s_openapi::api::authentication::v1::{TokenRequest, TokenRequestSpec};
+use k8s_openapi::api::core::v1::ServiceAccount;
+use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding};
+use kube::api::{Api, DeleteParams, PostParams};
+use kube::config::Kubeconfig;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+
+use super::{Stage, secret};
+use crate::support::{control_plane, eventually};
+
+/// A kubeconfig for a new service account of this name in the other cluster's namespace.
+async fn account(stage: &Stage, name: &str) -> String {
+    let _: ServiceAccount = stage.remote.create(json!({"metadata": {"name": name}})).await;
+    let asked = TokenRequest { spec: Some(TokenRequestSpec::default()), ..TokenRequest::default() };
+    let api = stage.remote.api::<ServiceAccount>();
+    let answer = api.create_token_request(name, &PostParams::default(), &asked).await.expect("a token");
+    let mut file = Kubeconfig::read_from(control_plane::remote()).expect("a kubeconfig");
+    for user in file.auth_infos.iter_mut().filter_map(|named| named.auth_info.as_mut()) {
+        let token = answer.status.clone().and_then(|status| status.token).expect("answered");
+        *user = kube::config::AuthInfo { token: Some(token.into()), ..kube::config::AuthInfo::default() };
+    }
+    serde_json::to_string(&file).expect("JSON is YAML")
+}
+
+async fn create<K>(stage: &Stage, object: Value)
+where
+    K: kube::Resource<DynamicType = (), Scope = k8s_openapi::ClusterResourceScope>,
+    K: Clone + std::fmt::Debug + Serialize + DeserializeOwned,
+{
+    let object: K = serde_json::from_value(object).expect("an object");
+    Api::<K>::all(stage.remote.client.clone()).create(&PostParams::default(), &object).await.expect("created");
+}
+
+/// Lets the service account read Deployments, and nothing else.
+async fn allow(stage: &Stage, name: &str) {
+    let rules = json!([{"apiGroups": ["apps"], "resources": ["deployments"], "verbs": ["get", "list", "watch"]}]);
+    let named = json!({"name": format!("{}-{name}", stage.remote.ns)});
+    create::<ClusterRole>(stage, json!({"metadata": named, "rules": rules})).await;
+    let role = json!({"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": named["name"]});
+    let subject = json!({"kind": "ServiceAccount", "name": name, "namespace": stage.remote.ns});
+    create::<ClusterRoleBinding>(stage, json!({"metadata": named, "roleRef": role, "subjects": [subject]})).await;
+}
+
+#[tokio::test]
+async fn the_right_to_read_is_enough_and_a_token_that_is_revoked_is_noticed() {
+    let stage = Stage::new("clusters-token").await;
+    let token = account(&stage, "reader").await;
+    allow(&stage, "reader").await;
+    stage.kubeconfig_text("eu", &token).await;
+    stage.pipeline("shop", &[secret("eu")]).await;
+    let pennant = stage.pennant_with(&[]).await;
+    stage.runs("shop", 0, "1").await;
+    stage.remote.ship("web", "2").await;
+    stage.runs("shop", 0, "2").await;
+
+    let accounts = stage.remote.api::<ServiceAccount>();
+    accounts.delete("reader", &DeleteParams::default()).await.expect("deleted");
+    let message = stage.unknown("shop", 0, "Unauthorized").await;
+    assert_eq!(message, "cluster clusters-token.eu does not accept the credentials");
+    assert_eq!(pennant.metrics().await[r#"pennant_clusters{state="unauthorized"}"#], 1.0);
+
+    let token = account(&stage, "reader").await;
+    stage.kubeconfig_text("eu", &token).await;
+    stage.runs("shop", 0, "2").await;
+    let log = pennant.log();
+    let bearer: Value = serde_json::from_str(&token).unwrap();
+    let bearer = bearer["users"][0]["user"]["token"].as_str().unwrap();
+    assert!(!log.contains(bearer), "a token is logged");
+}
+
+#[tokio::test]
+async fn what_may_not_be_read_is_forbidden_until_it_may() {
+    let stage = Stage::new("clusters-forbidden").await;
+    let token = account(&stage, "stranger").await;
+    stage.kubeconfig_text("eu", &token).await;
+    stage.pipeline("shop", &[secret("eu")]).await;
+    let pennant = stage.pennant_with(&[]).await;
+    let message = stage.unknown("shop", 0, "Forbidden").await;
+    eventually("it is counted", async || match pennant.metrics().await[r#"pennant_clusters{state="forbidden"}"#] {
+        1.0 => Ok(()),
+        other => Err(other.to_string()),
+    })
+    .await;
+    assert!(message.starts_with("cluster clusters-forbidden.eu refuses: deployments.apps is forbidden"), "{message}");
+    allow(&stage, "stranger").await;
+    stage.runs("shop", 0, "1").await;
+}

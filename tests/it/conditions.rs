@@ -1,0 +1,98 @@
+//! Triggers with a condition: what holds is sent, what cannot be understood is said, what cannot be told is parked.
+
+use kube::ResourceExt as _;
+use kube::api::{Patch, PatchParams};
+use pennant::api::conditions::ConditionStatus;
+use pennant::api::{Delivery, Notification, Outcome, Pipeline};
+use serde_json::{Value, json};
+
+use crate::support::{Oracle, Pennant, Receiver, World};
+
+/// Deployments on a condition, and what a fence needs.
+fn deployed_when(condition: &str) -> Value {
+    json!({"triggers": [
+        {"type": "Deployed", "environments": ["dev"], "when": condition},
+        {"type": "Deployed", "environments": ["fence"]},
+    ]})
+}
+
+/// Pipeline `shop` with `dev/web`.
+async fn stage(ns: &str, notifications: &[(&str, &str)]) -> (World, Receiver, Pennant) {
+    let world = World::new(ns).await;
+    let receiver = Receiver::start();
+    world.deploy("web", "1").await;
+    world.pipeline("shop", &["dev/web"]).await;
+    for (name, condition) in notifications {
+        world.notification(name, &receiver, deployed_when(condition)).await;
+    }
+    let pennant = Pennant::start(&world).await;
+    world.observed("shop").await;
+    for (name, _) in notifications {
+        world.cursor("shop", name).await;
+    }
+    (world, receiver, pennant)
+}
+
+#[tokio::test]
+async fn only_what_holds_is_recorded() {
+    let (world, receiver, _pennant) = stage("conditions", &[("hook", r#"revision.startsWith("v")"#)]).await;
+    for tag in ["v2", "w3", "v4"] {
+        world.ship("web", tag).await;
+        world.observed_at("shop", tag, &["web"]).await;
+    }
+    world.fence("shop", &["hook"]).await;
+    Oracle::new(&world, &receiver).lane("shop/hook/dev/web", &["Deployed v2", "Deployed v4"]).check().await;
+}
+
+#[tokio::test]
+async fn one_that_cannot_be_understood_holds_back_only_itself() {
+    let all = [("broken", "revison == '2'"), ("hook", "revision == '2'")];
+    let (world, receiver, _pennant) = stage("conditions-broken", &all).await;
+    let ready = world.condition("broken", "Ready", |c| c.status == ConditionStatus::False).await;
+    assert_eq!(ready.reason, "InvalidExpression");
+    assert_eq!(ready.message, "spec.triggers[0].when: there is no revison; did you mean revision?");
+    assert_eq!(world.warning("broken", "InvalidExpression").await, ready.message);
+    world.ship("web", "2").await;
+    receiver.wait("/hook/web", 1).await;
+    world.fence("shop", &["hook"]).await;
+    assert!(receiver.to("/broken/web").is_empty());
+    // What has happened meanwhile is told when it is mended.
+    world.patch::<Notification>("broken", json!({"spec": deployed_when("revision == '2'")})).await;
+    receiver.wait("/broken/web", 1).await;
+    world.fence("shop", &["hook", "broken"]).await;
+    let lanes = Oracle::new(&world, &receiver).lane("shop/hook/dev/web", &["Deployed 2"]);
+    lanes.lane("shop/broken/dev/web", &["Deployed 2"]).check().await;
+}
+
+#[tokio::test]
+async fn one_that_cannot_be_told_is_parked_and_sent_only_on_request() {
+    let (world, receiver, mut pennant) = stage("conditions-parked", &[("hook", "pipeline.labels.team == 'red'")]).await;
+    let error = r#"there is no "team"; ask has() first"#;
+    let is_parked = |d: &Delivery| {
+        let status = d.status.clone().unwrap_or_default();
+        status.outcome == Some(Outcome::Parked) && status.reason.as_deref() == Some("ExpressionFailed")
+    };
+    world.ship("web", "2").await;
+    let parked = world.delivery("Deployed 2", is_parked).await;
+    let status = parked.status.clone().unwrap();
+    assert_eq!((parked.spec.error.as_deref(), status.error.as_deref(), status.attempts), (Some(error), Some(error), 0));
+    assert!(world.warning("hook", "DeliveryParked").await.contains(error));
+    // As if Pennant had died between recording and parking it.
+    pennant.kill9();
+    let pending = Patch::Merge(json!({"status": {"outcome": null, "settledTime": null, "reason": null, "error": null}}));
+    world.api::<Delivery>().patch_status(&parked.name_any(), &PatchParams::default(), &pending).await.unwrap();
+    pennant.start_again().await;
+    world.delivery("Deployed 2", is_parked).await;
+    // With the label it can be told.
+    world.patch::<Pipeline>("shop", json!({"metadata": {"labels": {"team": "red"}}})).await;
+    world.settled().await;
+    world.ship("web", "3").await;
+    receiver.wait("/hook/web", 1).await;
+    let annotation = json!({"metadata": {"annotations": {"pennant.dev/redeliver": "1"}}});
+    world.patch::<Delivery>(&parked.name_any(), annotation).await;
+    let requests = receiver.wait("/hook/web", 2).await;
+    assert_eq!(["3", "2"], [0, 1].map(|at| requests[at].json()["revision"].as_str().unwrap().to_owned()));
+    world.delivery("Deployed 2", |d| d.status.as_ref().is_some_and(|s| s.outcome == Some(Outcome::Delivered))).await;
+    world.fence("shop", &["hook"]).await;
+    assert_eq!(receiver.to("/hook/web").len(), 2);
+}

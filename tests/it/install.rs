@@ -1,0 +1,59 @@
+//! The installation: what the chart and the kustomize bases say is taken by a real API server, gives the rights that the program
+//! needs and no others, and comes and goes as Helm has it.
+
+use std::path::Path;
+use std::sync::OnceLock;
+
+use k8s_openapi::api::core::v1::Namespace;
+use kube::Client;
+use kube::api::{Api, PostParams};
+use serde_json::{Value, json};
+
+use crate::support::chart::{self, Release};
+use crate::support::control_plane::{self, ControlPlane};
+
+mod admitted;
+mod lifecycle;
+mod lives;
+mod rights;
+mod same;
+mod values;
+
+/// A control plane for whole installations, whose names nobody else uses.
+fn kubeconfig() -> &'static Path {
+    static PLANE: OnceLock<ControlPlane> = OnceLock::new();
+    &PLANE.get_or_init(|| ControlPlane::start().expect("a control plane")).kubeconfig
+}
+
+/// Makes namespaces that are not there.
+async fn namespaces(client: &Client, names: &[&str]) {
+    for name in names {
+        let namespace: Namespace = serde_json::from_value(json!({"metadata": {"name": name}})).expect("a namespace");
+        match Api::all(client.clone()).create(&PostParams::default(), &namespace).await {
+            Ok(_) => {}
+            Err(kube::Error::Api(status)) if status.is_already_exists() => {}
+            Err(error) => panic!("namespace {name} is refused: {error}"),
+        }
+    }
+}
+
+/// Makes all namespaces that a release has something in.
+async fn room(client: &Client, release: &Release) {
+    let homes = release.objects.iter().filter_map(|object| object["metadata"]["namespace"].as_str());
+    let names: Vec<_> = homes.chain([release.namespace.as_str()]).collect();
+    namespaces(client, &names).await;
+}
+
+/// The release of a value set of the chart, which is called like the set.
+fn of_set(name: &str) -> Release {
+    let values = chart::value_sets().remove(name).unwrap_or_else(|| panic!("there is no set {name}"));
+    render(name, &format!("own-{name}"), &values)
+}
+
+fn render(name: &str, namespace: &str, values: &Value) -> Release {
+    Release::render(name, namespace, values).unwrap_or_else(|why| panic!("{name} does not render: {why}"))
+}
+
+async fn client() -> Client {
+    control_plane::client(kubeconfig()).await
+}

@@ -1,0 +1,101 @@
+//! What each set of values renders is taken by a real API server, and Pods as it has them by one that takes only restricted ones.
+
+use std::path::PathBuf;
+use std::process::Command;
+
+use k8s_openapi::api::core::v1::{Namespace, Pod};
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::Client;
+use kube::api::{Api, Patch, PatchParams, PostParams};
+use serde_json::{Value, json};
+
+use super::{client, kubeconfig, namespaces, of_set, room};
+use crate::support::{chart, control_plane};
+
+const SETS: [&str; 6] = ["default", "everything", "isolated", "minimal", "namespaced", "secrets-listed"];
+
+/// The definitions of the Prometheus operator, as its own module has them.
+async fn monitoring(client: &Client) {
+    let module = "github.com/prometheus-operator/prometheus-operator";
+    let mut asked = Command::new("go");
+    asked.args(["mod", "download", "-json", module]).current_dir(chart::root().join("hack/tools/monitoring"));
+    let answer = chart::answer(asked.output().expect("go can be run")).unwrap_or_else(|why| panic!("{why}"));
+    let module: Value = serde_json::from_str(&answer).expect("JSON");
+    let folder = PathBuf::from(module["Dir"].as_str().expect("a folder")).join("example/prometheus-operator-crd");
+    for plural in ["servicemonitors", "prometheusrules"] {
+        let text = std::fs::read_to_string(folder.join(format!("monitoring.coreos.com_{plural}.yaml"))).expect("a file");
+        let crd: CustomResourceDefinition = serde_saphyr::from_str(&text).expect("a definition");
+        control_plane::install(client, &crd).await;
+    }
+}
+
+#[tokio::test]
+async fn what_each_set_of_values_renders_is_taken() {
+    let sets = chart::value_sets();
+    assert_eq!(sets.keys().collect::<Vec<_>>(), SETS.iter().collect::<Vec<_>>());
+    let client = client().await;
+    monitoring(&client).await;
+    for set in SETS {
+        let release = of_set(set);
+        room(&client, &release).await;
+        for dry in [true, false] {
+            let applied = release.apply(kubeconfig(), dry, |_| true).unwrap_or_else(|why| panic!("{set}: {why}"));
+            assert_eq!(applied.lines().count(), release.objects.len(), "{set}: {applied}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn pods_are_taken_where_only_restricted_ones_are() {
+    let client = client().await;
+    namespaces(&client, &["restricted"]).await;
+    let enforce = json!({"metadata": {"labels": {"pod-security.kubernetes.io/enforce": "restricted"}}});
+    let all: Api<Namespace> = Api::all(client.clone());
+    all.patch("restricted", &PatchParams::default(), &Patch::Merge(enforce)).await.unwrap();
+    let pods: Api<Pod> = Api::namespaced(client, "restricted");
+    let dry = PostParams { dry_run: true, ..PostParams::default() };
+    for set in SETS {
+        let release = of_set(set);
+        let pod = |spec: &Value| -> Pod {
+            serde_json::from_value(json!({"metadata": {"name": set}, "spec": spec})).expect("a Pod")
+        };
+        pods.create(&dry, &pod(release.pod())).await.unwrap_or_else(|why| panic!("{set}: {why}"));
+
+        // That is looked at: with a right more it is refused.
+        let mut loose = release.pod().clone();
+        loose["containers"][0]["securityContext"]["allowPrivilegeEscalation"] = true.into();
+        let refused = pods.create(&dry, &pod(&loose)).await.unwrap_err();
+        assert!(refused.to_string().contains("violates PodSecurity"), "{refused}");
+    }
+}
+
+#[test]
+fn a_container_says_how_it_is_looked_after() {
+    for set in SETS {
+        let release = of_set(set);
+        let pod = release.pod();
+        let container = &pod["containers"][0];
+        assert_eq!(container["securityContext"]["readOnlyRootFilesystem"], true, "{set}");
+        assert_eq!(container["startupProbe"]["httpGet"]["path"], "/healthz", "{set}");
+        assert_eq!(container["livenessProbe"]["httpGet"]["path"], "/healthz", "{set}");
+        assert_eq!(container["readinessProbe"]["httpGet"]["path"], "/readyz", "{set}");
+        // 25 s to end what has begun, 4 to give up the Leases.
+        assert!(pod["terminationGracePeriodSeconds"].as_u64() > Some(29), "{set}");
+        assert!(container["resources"]["requests"]["memory"].is_string(), "{set}");
+        let port = container["ports"][0]["containerPort"].as_u64().expect("a port");
+        assert!(release.args().iter().any(|arg| arg.ends_with(&format!(":{port}"))), "{set}: served where it is asked");
+        let names: Vec<_> = container["env"].as_array().unwrap().iter().map(|e| e["name"].as_str().unwrap()).collect();
+        assert!(names.contains(&"POD_NAME") && names.contains(&"POD_NAMESPACE"), "{set}: {names:?}");
+    }
+}
+
+#[test]
+fn a_namespaced_install_has_nothing_outside_of_namespaces_but_the_definitions() {
+    for (set, cluster_wide) in [("namespaced", false), ("isolated", false), ("default", true)] {
+        let release = of_set(set);
+        let outside = release.objects.iter().filter(|object| object["metadata"]["namespace"].is_null());
+        let kinds: Vec<_> = outside.map(|object| object["kind"].as_str().unwrap()).collect();
+        let rights = kinds.iter().filter(|kind| **kind != "CustomResourceDefinition").count();
+        assert_eq!((kinds.len() - rights, rights), (3, if cluster_wide { 2 } else { 0 }), "{set}: {kinds:?}");
+    }
+}

@@ -1,0 +1,160 @@
+//! Helm installs, upgrades and uninstalls for real: the definitions go with each upgrade, and what people have written stays.
+
+use std::path::{Path, PathBuf};
+
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::api::{Api, DeleteParams, ListParams, PostParams};
+use kube::{Client, ResourceExt as _};
+use pennant::api::Pipeline;
+use serde_json::Value;
+
+use super::namespaces;
+use crate::support::chart::{answer, helm, root, run};
+use crate::support::control_plane::{self, ControlPlane};
+use crate::support::world::{apps::Kind, pipeline};
+use crate::support::{World, eventually};
+
+const CRDS: [&str; 3] = ["deliveries.pennant.dev", "notifications.pennant.dev", "pipelines.pennant.dev"];
+const OWN: &str = "pennant-system";
+
+/// A cluster into which Helm installs.
+struct Stage {
+    plane: ControlPlane,
+    client: Client,
+}
+
+impl Stage {
+    /// One without any definition of ours.
+    async fn new() -> Self {
+        let plane = ControlPlane::start().expect("a control plane");
+        let client = control_plane::client(&plane.kubeconfig).await;
+        let stage = Self { plane, client };
+        for name in CRDS {
+            stage.crds().delete(name, &DeleteParams::default()).await.expect("deleted");
+        }
+        stage.no_definitions().await;
+        stage
+    }
+
+    fn crds(&self) -> Api<CustomResourceDefinition> {
+        Api::all(self.client.clone())
+    }
+
+    async fn no_definitions(&self) {
+        eventually("the definitions are gone", async || {
+            let all = self.crds().list(&ListParams::default()).await.map_err(|e| e.to_string())?;
+            let names: Vec<_> = all.iter().map(kube::ResourceExt::name_any).collect();
+            if names.is_empty() { Ok(()) } else { Err(format!("{names:?}")) }
+        })
+        .await;
+    }
+
+    async fn columns(&self) -> usize {
+        let crd = self.crds().get("pipelines.pennant.dev").await.expect("the definition");
+        crd.spec.versions[0].additional_printer_columns.as_ref().map_or(0, Vec::len)
+    }
+
+    fn helm(&self, args: &[&str]) -> Result<String, String> {
+        let kubeconfig = self.plane.kubeconfig.to_str().expect("UTF-8");
+        answer(run(helm(), &[args, &["--namespace", OWN, "--kubeconfig", kubeconfig][..]].concat(), ""))
+    }
+
+    fn must(&self, args: &[&str]) -> String {
+        self.helm(args).unwrap_or_else(|why| panic!("helm {args:?}: {why}"))
+    }
+
+    async fn deployment(&self) -> Option<Deployment> {
+        Api::namespaced(self.client.clone(), OWN).get_opt("pennant").await.expect("read")
+    }
+}
+
+/// The chart as an older version might have been: its definition of pipelines has one column, and it is of another version.
+fn older(name: &str) -> PathBuf {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+    let _ = std::fs::remove_dir_all(&folder);
+    copy(&root().join("charts/pennant"), &folder);
+    let file = folder.join("files/crds/pipelines.pennant.dev.yaml");
+    let mut crd: Value = serde_saphyr::from_str(&std::fs::read_to_string(&file).expect("a file")).expect("YAML");
+    crd["spec"]["versions"][0]["additionalPrinterColumns"].as_array_mut().expect("columns").truncate(1);
+    // JSON is YAML.
+    std::fs::write(&file, crd.to_string()).expect("written");
+    let file = folder.join("Chart.yaml");
+    let text = std::fs::read_to_string(&file)
+        .expect("a file")
+        .replace(concat!("ersion: ", env!("CARGO_PKG_VERSION")), "ersion: 0.0.1");
+    std::fs::write(&file, text).expect("written");
+    folder
+}
+
+fn copy(from: &Path, to: &Path) {
+    std::fs::create_dir_all(to).expect("a folder");
+    for entry in std::fs::read_dir(from).expect("a folder") {
+        let path = entry.expect("an entry").path();
+        let to = to.join(path.file_name().expect("a name"));
+        if path.is_dir() {
+            copy(&path, &to);
+        } else {
+            std::fs::copy(&path, &to).expect("copied");
+        }
+    }
+}
+
+#[tokio::test]
+async fn from_an_older_version_to_this_one_and_away() {
+    let stage = Stage::new().await;
+    let older = older("chart-of-old");
+    stage.must(&["install", "pennant", older.to_str().expect("UTF-8"), "--create-namespace"]);
+    assert_eq!(stage.columns().await, 1);
+    let image = |deployment: &Deployment| serde_json::to_value(deployment).unwrap()["spec"]["template"]["spec"].clone();
+    let before = stage.deployment().await.expect("deployed");
+    assert_eq!(image(&before)["containers"][0]["image"], "pennant:0.0.1");
+
+    let world = World::on(&stage.plane.kubeconfig, "team-a").await;
+    eventually("pipelines are served", async || {
+        let object = pipeline("team-a", "shop", Kind::Deployment, &["dev/web"]);
+        let object: Pipeline = serde_json::from_value(object).expect("a pipeline");
+        world.api::<Pipeline>().create(&PostParams::default(), &object).await.map(drop).map_err(|e| e.to_string())
+    })
+    .await;
+    let uid = world.get_pipeline("shop").await.uid();
+
+    stage.must(&["upgrade", "pennant", "charts/pennant", "--reset-then-reuse-values"]);
+    assert!(stage.columns().await > 1, "the definitions go with the upgrade");
+    let after = stage.deployment().await.expect("deployed");
+    assert_eq!(image(&after)["containers"][0]["image"], format!("pennant:{}", env!("CARGO_PKG_VERSION")));
+    assert_eq!((after.uid(), world.get_pipeline("shop").await.uid()), (before.uid(), uid.clone()));
+
+    // What people have written stays, and nothing of it waits for anybody.
+    stage.must(&["uninstall", "pennant"]);
+    assert!(stage.deployment().await.is_none());
+    let kept = world.get_pipeline("shop").await;
+    assert_eq!((kept.uid(), kept.finalizers().len()), (uid.clone(), 0));
+
+    // The next one goes on with it, and takes all away if it is told to.
+    stage.must(&["install", "pennant", "charts/pennant"]);
+    assert_eq!(world.get_pipeline("shop").await.uid(), uid);
+    stage.must(&["upgrade", "pennant", "charts/pennant", "--set", "crds.keep=false"]);
+    stage.must(&["uninstall", "pennant"]);
+    stage.no_definitions().await;
+}
+
+#[tokio::test]
+async fn definitions_that_are_there_are_taken_over_when_that_is_said() {
+    let stage = Stage::new().await;
+    namespaces(&stage.client, &[OWN]).await;
+    let folder = older("chart-of-hand").join("files/crds");
+    let (kubectl, kubeconfig) = (control_plane::kubectl(), stage.plane.kubeconfig.to_str().expect("UTF-8"));
+    let applied = ["--kubeconfig", kubeconfig, "apply", "--server-side", "-f", folder.to_str().expect("UTF-8")];
+    answer(run(&kubectl, &applied, "")).unwrap_or_else(|why| panic!("{why}"));
+    let refused = stage.helm(&["install", "pennant", "charts/pennant"]).expect_err("not its own");
+    assert!(refused.contains("invalid ownership metadata"), "{refused}");
+    stage.must(&["install", "pennant", "charts/pennant", "--take-ownership", "--force-conflicts"]);
+    assert!(stage.columns().await > 1 && stage.deployment().await.is_some());
+    // Whoever keeps them apart says so, and Helm leaves them alone.
+    stage.must(&["uninstall", "pennant"]);
+    stage.must(&["install", "pennant", "charts/pennant", "--set", "crds.install=false"]);
+    let manifest = stage.must(&["get", "manifest", "pennant"]);
+    assert!(manifest.contains("kind: Deployment") && !manifest.contains("CustomResourceDefinition"), "{manifest}");
+    assert_eq!(stage.crds().list(&ListParams::default()).await.expect("listed").items.len(), CRDS.len());
+}

@@ -1,0 +1,119 @@
+//! The program does its work under the rights of the chart: no call of it is refused, and one that may not be made is noticed.
+
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::ConfigMap;
+use serde_json::{Value, json};
+
+use super::{kubeconfig, render};
+use crate::support::pennant::Options;
+use crate::support::world::BODY;
+use crate::support::{Pennant, Proxy, Receiver, Reply, World, eventually};
+
+/// The release's namespace, and a team's.
+struct Stage {
+    own: World,
+    team: World,
+    receiver: Receiver,
+}
+
+impl Stage {
+    async fn new(name: &str) -> Self {
+        let own = World::on(kubeconfig(), &format!("{name}-own")).await;
+        let team = World::beside(name, &own).await;
+        let receiver = Receiver::start();
+        team.deploy("web", "1").await;
+        team.pipeline("shop", &["dev/web"]).await;
+        team.secret("token", json!({"key": "open sesame"})).await;
+        let auth = json!({"token": {"secretKeyRef": {"name": "token", "key": "key"}}});
+        team.create::<ConfigMap>(json!({"metadata": {"name": "texts"}, "data": {"body": BODY}})).await;
+        let from = json!({"name": "texts", "key": "body", "contentType": "application/json"});
+        let template = json!({"inline": null, "configMapKeyRef": from});
+        team.notification("hook", &receiver, json!({"endpoint": {"auth": auth}, "template": template})).await;
+        own.secret("hmac", json!({"key": "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"})).await;
+        let everywhere = json!({"notifications": [{
+            "name": "audit",
+            "triggers": [{"type": "Deployed"}],
+            "endpoint": {
+                "url": receiver.url("/audit/{{target.app.name}}"),
+                "auth": {"token": {"secretKeyRef": {"name": "hmac", "key": "key"}}},
+            },
+            "template": {"inline": {"body": BODY}},
+        }]});
+        let data = json!({"config.yaml": everywhere.to_string()});
+        own.create::<ConfigMap>(json!({"metadata": {"name": "pennant-config"}, "data": data})).await;
+        Self { own, team, receiver }
+    }
+
+    /// Pennant with the rights of these values, and what its API server refuses.
+    async fn under(&self, values: &Value, watch: &[&World]) -> (Pennant, Proxy) {
+        let release = render(&self.own.ns, &self.own.ns, values);
+        let account = release.as_its_account(kubeconfig()).await;
+        let proxy = Proxy::start(&account, &self.own.ns).await;
+        let watch = watch.iter().map(|world| world.ns.clone()).collect();
+        let options = Options { watch, kubeconfig: Some(proxy.kubeconfig.clone()), ..Options::of(&self.own) };
+        (Pennant::with(&self.own, options).await, proxy)
+    }
+
+    /// Something of all that it does: what is sent and given up, a Warning, a copy of the configuration, a hand-over.
+    async fn lives(&self, values: &Value, watch: &[&World]) {
+        let Self { own, team, receiver } = self;
+        receiver.script("/hook/web", [Reply::status(400)]);
+        let (mut pennant, proxy) = self.under(values, watch).await;
+        team.settled().await;
+        eventually("the cluster-wide notification has its cursor", async || {
+            let dispatched = team.get_pipeline("shop").await.status.and_then(|s| s.dispatched).unwrap_or_default();
+            let found = dispatched.cursors.iter().any(|cursor| cursor.notification == "audit");
+            found.then_some(()).ok_or_else(|| format!("{:?}", dispatched.cursors))
+        })
+        .await;
+        team.ship("web", "2").await;
+        receiver.wait("/hook/web", 1).await;
+        receiver.wait("/audit/web", 1).await;
+        team.warning("hook", "DeliveryParked").await;
+        pennant.restart().await;
+        team.ship("web", "3").await;
+        receiver.wait("/hook/web", 2).await;
+        receiver.wait("/audit/web", 2).await;
+        team.fence("shop", &["hook", "audit"]).await;
+        assert!(receiver.to("/hook/web").iter().all(|request| request.header("authorization") == "Bearer open sesame"));
+        eventually("the last good configuration is kept", async || {
+            let copy = own.api::<ConfigMap>().get_opt("pennant-config-last-good").await.map_err(|e| e.to_string())?;
+            copy.map(drop).ok_or_else(|| "there is none".to_owned())
+        })
+        .await;
+        for lease in ["pennant-pipeline", "pennant-dispatch"] {
+            own.api::<Lease>().get(lease).await.expect("the Lease");
+        }
+        pennant.stop().await;
+        assert_eq!(proxy.forbidden(), [""; 0]);
+    }
+}
+
+#[tokio::test]
+async fn everywhere_and_in_one_namespace() {
+    // One after the other, for the first follows all namespaces there are.
+    let stage = Stage::new("lives-cluster").await;
+    stage.lives(&json!({}), &[]).await;
+
+    let stage = Stage::new("lives-namespaced").await;
+    stage.lives(&json!({"watchNamespaces": [stage.team.ns]}), &[&stage.team]).await;
+
+    let stage = Stage::new("lives-listed").await;
+    let secrets = json!([
+        {"namespace": stage.team.ns, "names": ["token"]},
+        {"namespace": stage.own.ns, "names": ["hmac"]},
+    ]);
+    let texts = json!([{"namespace": stage.team.ns, "names": ["texts"]}]);
+    let rbac = json!({
+        "secrets": {"access": "listed", "listed": secrets},
+        "configMaps": {"access": "listed", "listed": texts},
+    });
+    stage.lives(&json!({"watchNamespaces": [stage.team.ns], "rbac": rbac}), &[&stage.team]).await;
+
+    // That a refusal is seen: with a right less there is one.
+    let stage = Stage::new("lives-without").await;
+    let values = json!({"watchNamespaces": [stage.team.ns], "rbac": {"secrets": {"access": "none"}}});
+    let (_pennant, proxy) = stage.under(&values, &[&stage.team]).await;
+    stage.team.condition("hook", "Ready", |c| c.reason == "SecretUnreadable").await;
+    assert!(proxy.forbidden().iter().any(|call| call.contains("/secrets")), "{:?}", proxy.forbidden());
+}

@@ -1,0 +1,223 @@
+//! The rights that the chart gives, asked of the API server: what the program does, and nothing that it does not.
+
+use std::collections::BTreeSet;
+
+use serde_json::Value;
+
+use super::{client, kubeconfig, of_set, room};
+
+/// Every call that the program makes, by what it is made on: `RESOURCE.GROUP: verbs`. Application objects are told apart by
+/// that nothing is done with them but that.
+const CALLS: [&str; 10] = [
+    "pipelines.pennant.dev: get list watch",
+    "pipelines/status.pennant.dev: patch",
+    "notifications.pennant.dev: get list watch",
+    "notifications/status.pennant.dev: patch",
+    "deliveries.pennant.dev: get list watch create delete",
+    "deliveries/status.pennant.dev: patch",
+    "events.events.k8s.io: create patch",
+    "leases.coordination.k8s.io: get list watch create update",
+    "secrets.: list watch",
+    "configmaps.: get list watch create patch",
+];
+const OTHERS: &str = "list watch";
+
+fn texts(value: &Value) -> Vec<&str> {
+    value.as_array().into_iter().flatten().filter_map(Value::as_str).collect()
+}
+
+#[test]
+fn no_right_is_given_that_is_not_used() {
+    for set in ["default", "everything", "isolated", "minimal", "namespaced", "secrets-listed"] {
+        let release = of_set(set);
+        assert!(!release.rules().is_empty());
+        for (namespace, rule) in release.rules() {
+            assert!(!rule.to_string().contains('*'), "{set}: {rule}");
+            assert!(rule.get("nonResourceURLs").is_none(), "{set}: {rule}");
+            for group in texts(&rule["apiGroups"]) {
+                for resource in texts(&rule["resources"]) {
+                    let known = CALLS.iter().find_map(|call| call.strip_prefix(&format!("{resource}.{group}: ")));
+                    let used: BTreeSet<_> = known.unwrap_or(OTHERS).split(' ').collect();
+                    let given: BTreeSet<_> = texts(&rule["verbs"]).into_iter().collect();
+                    assert!(given.is_subset(&used), "{set}: {rule}: more than {used:?}");
+                    // What is written of ConfigMaps and read of them one by one is the global configuration.
+                    let named = !texts(&rule["resourceNames"]).is_empty() && namespace == Some(release.namespace.as_str());
+                    let sensitive = resource == "configmaps" && !given.is_subset(&BTreeSet::from(["list", "watch"]));
+                    assert!(!sensitive || named, "{set}: {rule}");
+                }
+            }
+        }
+    }
+}
+
+/// What is allowed and what is refused to the account of a set of values.
+async fn holds(set: &str, allowed: &[&str], refused: &[&str]) {
+    let release = of_set(set);
+    room(&client().await, &release).await;
+    if release.of("ServiceAccount").next().is_none() {
+        // One that somebody else has made; it takes no object to be asked about.
+        assert_eq!(release.account(), "robot");
+    }
+    let account = release.grant(kubeconfig()).await;
+    for words in allowed {
+        assert!(account.may(words).await, "{set}: may not {words}");
+    }
+    for words in refused {
+        assert!(!account.may(words).await, "{set}: may {words}");
+    }
+}
+
+/// What nobody may do, however it is installed.
+const NEVER: [&str; 24] = [
+    "update pipelines.pennant.dev team-a",
+    "patch pipelines.pennant.dev team-a",
+    "create pipelines.pennant.dev team-a",
+    "delete pipelines.pennant.dev team-a",
+    "update pipelines.pennant.dev/status team-a",
+    "patch notifications.pennant.dev team-a",
+    "delete notifications.pennant.dev team-a",
+    "patch deliveries.pennant.dev team-a",
+    "deletecollection deliveries.pennant.dev team-a",
+    "get secrets team-a",
+    "create secrets team-a",
+    "update secrets team-a",
+    "patch configmaps team-a",
+    "update configmaps team-a",
+    "create pods team-a",
+    "list pods team-a",
+    "create pods/exec team-a",
+    "create serviceaccounts/token team-a",
+    "patch deployments.apps team-a",
+    "get deployments.apps team-a",
+    "list namespaces",
+    "list nodes",
+    "list customresourcedefinitions.apiextensions.k8s.io",
+    "bind clusterroles.rbac.authorization.k8s.io",
+];
+
+#[tokio::test]
+async fn in_the_whole_cluster() {
+    let own = "own-default";
+    let allowed = [
+        "list pipelines.pennant.dev",
+        "watch pipelines.pennant.dev",
+        "get pipelines.pennant.dev team-a shop",
+        "patch pipelines.pennant.dev/status team-a shop",
+        "patch notifications.pennant.dev/status team-a chat",
+        "create deliveries.pennant.dev team-a",
+        "delete deliveries.pennant.dev team-a shop-1",
+        "patch deliveries.pennant.dev/status team-a shop-1",
+        "create events.events.k8s.io team-a",
+        "patch events.events.k8s.io team-a",
+        "list secrets team-a",
+        "watch secrets team-a chat",
+        "list configmaps team-a",
+        "watch deployments.apps",
+        "list jobs.batch",
+        "list helmreleases.helm.toolkit.fluxcd.io",
+        "list gitopsclusters.gitops.weave.works",
+        &format!("create leases.coordination.k8s.io {own}"),
+        &format!("update leases.coordination.k8s.io {own} pennant-dispatch"),
+        &format!("get configmaps {own} pennant-config"),
+        &format!("create configmaps {own} pennant-config-last-good"),
+        &format!("patch configmaps {own} pennant-config-last-good"),
+    ];
+    let refused = [
+        &format!("update leases.coordination.k8s.io {own} somebody-else") as &str,
+        &format!("get leases.coordination.k8s.io {own} somebody-else"),
+        "create leases.coordination.k8s.io team-a",
+        &format!("get configmaps {own} another"),
+        &format!("patch configmaps {own} pennant-config"),
+        &format!("delete configmaps {own} pennant-config-last-good"),
+        &format!("create configmaps {own} another"),
+        "get configmaps team-a pennant-config",
+        "list ocirepositories.source.toolkit.fluxcd.io",
+    ];
+    holds("default", &allowed, &[&refused[..], &NEVER[..]].concat()).await;
+}
+
+#[tokio::test]
+async fn in_some_namespaces() {
+    let own = "own-namespaced";
+    let allowed = [
+        "list pipelines.pennant.dev team-a",
+        "watch pipelines.pennant.dev team-b",
+        "patch pipelines.pennant.dev/status team-b shop",
+        "list secrets team-a",
+        "list deployments.apps team-b",
+        "create events.events.k8s.io team-a",
+        // Of cluster-wide notifications.
+        &format!("list deliveries.pennant.dev {own}"),
+        &format!("create deliveries.pennant.dev {own}"),
+        &format!("list secrets {own}"),
+        &format!("create events.events.k8s.io {own}"),
+        &format!("update leases.coordination.k8s.io {own} pennant-pipeline"),
+    ];
+    let refused = [
+        "list pipelines.pennant.dev",
+        "list secrets",
+        "list configmaps",
+        "list deployments.apps",
+        "list secrets infra",
+        "list pipelines.pennant.dev infra",
+        "create deliveries.pennant.dev infra",
+        "list helmreleases.helm.toolkit.fluxcd.io team-a",
+        "create leases.coordination.k8s.io team-a",
+        &format!("list pipelines.pennant.dev {own}"),
+        &format!("list deployments.apps {own}"),
+    ];
+    holds("namespaced", &allowed, &[&refused[..], &NEVER[..]].concat()).await;
+}
+
+#[tokio::test]
+async fn to_the_secrets_that_are_listed() {
+    let allowed = [
+        "list secrets team-a chat",
+        "watch secrets team-a audit-hmac",
+        "list secrets team-b",
+        "list configmaps team-a texts",
+        "watch configmaps infra texts",
+        "list configmaps own-secrets-listed pennant-config",
+        "list pipelines.pennant.dev",
+    ];
+    let refused = [
+        "list secrets",
+        "list secrets team-a",
+        "list secrets team-a another",
+        "list secrets infra",
+        "list secrets own-secrets-listed",
+        "list configmaps team-a",
+        "list configmaps team-b",
+        "list configmaps own-secrets-listed",
+    ];
+    holds("secrets-listed", &allowed, &[&refused[..], &NEVER[..]].concat()).await;
+}
+
+#[tokio::test]
+async fn to_no_secrets_at_all() {
+    let allowed = ["list pipelines.pennant.dev", "list deployments.apps", "get configmaps own-minimal pennant-config"];
+    let refused = [
+        "list secrets team-a",
+        "list secrets own-minimal",
+        "list configmaps team-a",
+        "list kustomizations.kustomize.toolkit.fluxcd.io",
+    ];
+    holds("minimal", &allowed, &[&refused[..], &NEVER[..]].concat()).await;
+}
+
+#[tokio::test]
+async fn to_send_and_not_to_observe() {
+    let allowed = [
+        "list pipelines.pennant.dev team-a",
+        "create deliveries.pennant.dev team-a",
+        "update leases.coordination.k8s.io own-isolated pennant-dispatch",
+        "list secrets team-a",
+    ];
+    let refused = [
+        "list deployments.apps team-a",
+        "list clusters.cluster.x-k8s.io team-a",
+        "update leases.coordination.k8s.io own-isolated pennant-pipeline",
+        "list configmaps team-a",
+    ];
+    holds("isolated", &allowed, &[&refused[..], &NEVER[..]].concat()).await;
+}

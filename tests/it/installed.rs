@@ -1,0 +1,104 @@
+//! The custom resource definitions: with older ones nothing is done, with those of this version it goes on, and when they are
+//! taken away nothing stays behind.
+
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::ResourceExt;
+use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams};
+use pennant::api::{Delivery, Pipeline};
+use serde_json::json;
+
+use crate::support::control_plane::ControlPlane;
+use crate::support::pennant::Options;
+use crate::support::{Pennant, Receiver, World, eventually};
+
+fn definition(kind: &str) -> CustomResourceDefinition {
+    pennant::api::crds().into_iter().find(|crd| crd.spec.names.kind == kind).expect("one of ours")
+}
+
+/// As of a version that does not know a field.
+fn older(kind: &str, field: &str) -> CustomResourceDefinition {
+    let mut crd = definition(kind);
+    let schema = crd.spec.versions[0].schema.as_mut().and_then(|s| s.open_api_v3_schema.as_mut()).expect("a schema");
+    let status = schema.properties.as_mut().and_then(|p| p.get_mut("status")).expect("a status");
+    status.properties.as_mut().and_then(|p| p.remove(field)).expect("the field is there");
+    crd
+}
+
+async fn put(world: &World, crd: &CustomResourceDefinition) {
+    let api: Api<CustomResourceDefinition> = Api::all(world.client.clone());
+    let patch = Patch::Apply(crd);
+    api.patch(&crd.name_any(), &PatchParams::apply("test").force(), &patch).await.expect("applied");
+}
+
+#[tokio::test]
+async fn with_older_definitions_nothing_is_done_until_they_are_those_of_this_version() {
+    let plane = ControlPlane::start().expect("a control plane");
+    let world = World::on(&plane.kubeconfig, "installed-older").await;
+    let api: Api<CustomResourceDefinition> = Api::all(world.client.clone());
+    // What a field manager never owned it cannot take away: so it is made by the one that changes it.
+    api.delete("pipelines.pennant.dev", &DeleteParams::default()).await.expect("deleted");
+    eventually("the definition is gone", async || {
+        let gone = api.get_opt("pipelines.pennant.dev").await.expect("read").is_none();
+        if gone { Ok(()) } else { Err("it is there".to_owned()) }
+    })
+    .await;
+    put(&world, &older("Pipeline", "settled")).await;
+    let mut pennant = Pennant::begin(&world, Options::of(&world)).await;
+    pennant.wait_listening().await;
+    eventually("it says what is missing", async || {
+        let log = pennant.log();
+        if log.contains("missing: Pipeline.status.settled. Install them") { Ok(()) } else { Err(log) }
+    })
+    .await;
+    let waits = pennant.ready().await.expect_err("it is not ready");
+    assert!(waits.contains("definitions"), "{waits}");
+    let leases = world.api::<Lease>().list(&ListParams::default()).await.expect("listed").items;
+    assert!(leases.is_empty(), "{leases:?}");
+
+    put(&world, &definition("Pipeline")).await;
+    pennant.wait_ready().await;
+    let receiver = Receiver::start();
+    world.deploy("web", "1").await;
+    world.notification("hook", &receiver, json!({})).await;
+    world.pipeline("shop", &["dev/web"]).await;
+    world.settled().await;
+    world.ship("web", "2").await;
+    world.fence("shop", &["hook"]).await;
+    assert_eq!(receiver.to("/hook/web").len(), 1);
+    pennant.stop().await;
+}
+
+/// Nothing of ours has a finalizer, so whoever takes Pennant away, in whichever order, waits for nothing.
+#[tokio::test]
+async fn when_it_is_taken_away_nothing_stays_behind() {
+    let plane = ControlPlane::start().expect("a control plane");
+    let world = World::on(&plane.kubeconfig, "installed-removed").await;
+    let receiver = Receiver::start();
+    world.deploy("web", "1").await;
+    world.notification("hook", &receiver, json!({})).await;
+    world.pipeline("shop", &["dev/web"]).await;
+    let mut pennant = Pennant::start(&world).await;
+    world.settled().await;
+    world.ship("web", "2").await;
+    world.fence("shop", &["hook"]).await;
+    assert!(world.deliveries().await.len() >= 2);
+
+    let api: Api<CustomResourceDefinition> = Api::all(world.client.clone());
+    for crd in pennant::api::crds() {
+        api.delete(&crd.name_any(), &DeleteParams::default()).await.expect("deleted");
+    }
+    eventually("the definitions are gone with all that there was", async || {
+        let left = api.list(&ListParams::default()).await.expect("listed").items;
+        let left: Vec<_> = left.iter().filter(|crd| crd.spec.group == "pennant.dev").map(ResourceExt::name_any).collect();
+        if left.is_empty() { Ok(()) } else { Err(format!("{left:?}")) }
+    })
+    .await;
+    // Installed again while it runs, it begins anew: what is there now is the silent baseline.
+    for crd in pennant::api::crds() {
+        crate::support::control_plane::install(&world.client, &crd).await;
+    }
+    assert_eq!(world.api::<Pipeline>().list(&ListParams::default()).await.expect("listed").items.len(), 0);
+    assert_eq!(world.api::<Delivery>().list(&ListParams::default()).await.expect("listed").items.len(), 0);
+    pennant.stop().await;
+}

@@ -1,0 +1,66 @@
+//! What a backup brings back: a delivery without its status looks as if it had never been sent.
+
+use kube::ResourceExt as _;
+use kube::api::{Patch, PatchParams};
+use pennant::api::{Delivery, Outcome, Pipeline};
+use serde_json::{Value, json};
+
+use crate::support::{Pennant, Receiver, World};
+
+/// As a tool restores it that does not know of the status, or leaves it out.
+fn without_status(delivery: &Delivery) -> Value {
+    json!({"metadata": {"name": delivery.name_any(), "labels": delivery.labels()}, "spec": delivery.spec})
+}
+
+fn ended(outcome: Outcome) -> impl Fn(&Delivery) -> bool {
+    move |delivery| delivery.status.as_ref().and_then(|s| s.outcome) == Some(outcome)
+}
+
+#[tokio::test]
+async fn a_delivery_that_lost_its_status_is_sent_again_for_the_same_pipeline_and_canceled_for_another() {
+    let world = World::new("restored").await;
+    let receiver = Receiver::start();
+    world.deploy("web", "1").await;
+    world.pipeline("shop", &["dev/web"]).await;
+    world.notification("hook", &receiver, json!({})).await;
+    let mut pennant = Pennant::start(&world).await;
+    world.settled().await;
+    world.ship("web", "2").await;
+    let sent = world.delivery("Deployed 2", ended(Outcome::Delivered)).await;
+    world.fence("shop", &["hook"]).await;
+    assert_eq!(sent.labels().get("velero.io/exclude-from-backup").map(String::as_str), Some("true"));
+
+    pennant.stop().await;
+    world.delete::<Delivery>(&sent.name_any()).await;
+    world.create::<Delivery>(without_status(&sent)).await;
+    pennant.start_again().await;
+    let again = world.delivery("Deployed 2", ended(Outcome::Delivered)).await;
+    let ids = || receiver.to("/hook/web").iter().map(|request| request.id().to_owned()).collect::<Vec<_>>();
+    assert_eq!(ids().len(), 2, "it is sent once more");
+    assert_eq!(ids()[0], ids()[1], "and the receiver can tell");
+
+    // Everything is restored: the pipeline is another object of the same name.
+    pennant.stop().await;
+    world.delete::<Delivery>(&again.name_any()).await;
+    world.delete::<Pipeline>("shop").await;
+    world.pipeline("shop", &["dev/web"]).await;
+    world.create::<Delivery>(without_status(&sent)).await;
+    pennant.start_again().await;
+    let canceled = world.delivery("Deployed 2", ended(Outcome::Canceled)).await;
+    assert_eq!(canceled.status.unwrap().reason.as_deref(), Some("PipelineGone"));
+    world.settled().await;
+    world.fence("shop", &["hook"]).await;
+    assert_eq!(ids().len(), 2, "nothing more was sent of it");
+
+    // As the documentation says after a snapshot of etcd was restored.
+    pennant.stop().await;
+    let nothing = Patch::Merge(json!({"status": null}));
+    world.api::<Pipeline>().patch_status("shop", &PatchParams::default(), &nothing).await.expect("taken");
+    assert_eq!(world.get_pipeline("shop").await.status, None);
+    pennant.start_again().await;
+    world.settled().await;
+    let begun = world.get_pipeline("shop").await.status.unwrap_or_default().log.expect("a log");
+    assert!(begun.first > sent.spec.serial + 1000, "it begins at the present time: {begun:?}");
+    world.fence("shop", &["hook"]).await;
+    assert_eq!(ids().len(), 2, "in silence");
+}

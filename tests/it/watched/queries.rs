@@ -1,0 +1,136 @@
+//! What a `PromQL` query names: metrics with what their labels must be, and the labels that it groups or joins by.
+//!
+//! Not a parser: it takes the query to pieces and looks only at names, so it needs to know no function. Whether the query is one
+//! is what promtool says.
+
+use std::collections::BTreeSet;
+
+/// What every metric of ours begins with.
+const OURS: &str = "pennant_";
+/// Words that are followed by labels in parentheses.
+const BEFORE_LABELS: [&str; 6] = ["by", "without", "on", "ignoring", "group_left", "group_right"];
+/// Words that are neither functions nor labels.
+const KEYWORDS: [&str; 5] = ["and", "or", "unless", "bool", "offset"];
+
+/// How a label is compared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Op {
+    /// `=` or `!=`.
+    Is,
+    /// `=~` or `!~`.
+    Matches,
+}
+
+/// A metric, and what its labels must be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Selector {
+    pub name: String,
+    pub matchers: Vec<(String, Op, String)>,
+}
+
+/// What a query names.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Query {
+    pub selectors: Vec<Selector>,
+    /// Labels that it groups by, joins on, or asks the values of; and whatever else is a word of its own.
+    pub labels: BTreeSet<String>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Token {
+    Word(String),
+    Text(String),
+    Sign(char),
+}
+
+fn tokens(query: &str) -> Vec<Token> {
+    let mut tokens = Vec::new();
+    let mut rest = query.chars().peekable();
+    while let Some(c) = rest.next() {
+        match c {
+            '"' => {
+                let mut text = String::new();
+                while let Some(c) = rest.next().filter(|c| *c != '"') {
+                    text.push(if c == '\\' { rest.next().unwrap_or(c) } else { c });
+                }
+                tokens.push(Token::Text(text));
+            }
+            // How far back; there are no subqueries with names in them.
+            '[' => while rest.next().is_some_and(|c| c != ']') {},
+            // A variable of the dashboard, or a number with its unit.
+            '$' | '0'..='9' => while rest.next_if(|c| c.is_alphanumeric() || "_.".contains(*c)).is_some() {},
+            c if c.is_alphabetic() || c == '_' => {
+                let mut word = String::from(c);
+                while let Some(c) = rest.next_if(|c| c.is_alphanumeric() || "_:".contains(*c)) {
+                    word.push(c);
+                }
+                tokens.push(Token::Word(word));
+            }
+            c if c.is_whitespace() => {}
+            c => tokens.push(Token::Sign(c)),
+        }
+    }
+    tokens
+}
+
+type Tokens = std::iter::Peekable<std::vec::IntoIter<Token>>;
+
+impl Query {
+    /// Of a query, in which variables of a dashboard may stand.
+    pub fn parse(query: &str) -> Self {
+        let mut found = Self::default();
+        let mut rest: Tokens = tokens(query).into_iter().peekable();
+        while let Some(token) = rest.next() {
+            let Token::Word(word) = token else {
+                assert_ne!(token, Token::Sign('{'), "a selector has a name: {query}");
+                continue;
+            };
+            if word.starts_with(OURS) {
+                let braced = rest.next_if_eq(&Token::Sign('{')).is_some();
+                let inner = |rest: &mut Tokens| rest.by_ref().take_while(|token| *token != Token::Sign('}')).collect();
+                let matchers = if braced { matchers(inner(&mut rest)) } else { Vec::new() };
+                found.selectors.push(Selector { name: word, matchers });
+            } else if BEFORE_LABELS.contains(&word.as_str()) {
+                let inner = rest.by_ref().take_while(|token| *token != Token::Sign(')'));
+                found
+                    .labels
+                    .extend(inner.filter_map(|token| if let Token::Word(label) = token { Some(label) } else { None }));
+            } else if rest.peek() != Some(&Token::Sign('(')) && !is_function(rest.peek(), &word) {
+                found.labels.insert(word);
+            }
+        }
+        found
+    }
+}
+
+/// `sum by (…)` has its labels before its parenthesis.
+fn is_function(next: Option<&Token>, word: &str) -> bool {
+    let labels = matches!(next, Some(Token::Word(next)) if BEFORE_LABELS.contains(&next.as_str()));
+    labels || KEYWORDS.contains(&word)
+}
+
+fn matchers(tokens: Vec<Token>) -> Vec<(String, Op, String)> {
+    let one = |tokens: &[Token]| match tokens {
+        [Token::Word(label), signs @ .., Token::Text(value)] => {
+            let op = if signs.contains(&Token::Sign('~')) { Op::Matches } else { Op::Is };
+            (label.clone(), op, value.clone())
+        }
+        other => panic!("LABEL OPERATOR \"VALUE\": {other:?}"),
+    };
+    tokens.split(|token| *token == Token::Sign(',')).filter(|part| !part.is_empty()).map(one).collect()
+}
+
+#[test]
+fn names_are_found_wherever_they_stand() {
+    let query = r#"histogram_quantile(0.99, sum by (le) (rate(pennant_a_bucket{namespace="$ns", x=~"a|b"}[$__rate_interval])))
+        unless on (namespace) max(pennant_b offset 15m) > 1e3 and pennant_c{y!="}"} == bool 0"#;
+    let found = Query::parse(query);
+    let matchers = |all: &[(&str, Op, &str)]| all.iter().map(|(l, o, v)| ((*l).to_owned(), *o, (*v).to_owned())).collect();
+    let selector = |name: &str, all: &[_]| Selector { name: name.to_owned(), matchers: matchers(all) };
+    let a = selector("pennant_a_bucket", &[("namespace", Op::Is, "$ns"), ("x", Op::Matches, "a|b")]);
+    assert_eq!(found.selectors, [a, selector("pennant_b", &[]), selector("pennant_c", &[("y", Op::Is, "}")])]);
+    assert_eq!(found.labels, ["le", "namespace"].map(str::to_owned).into());
+    let asked = Query::parse("label_values(pennant_build_info, namespace)");
+    assert_eq!((asked.selectors.len(), asked.labels), (1, ["namespace".to_owned()].into()));
+    assert_eq!(Query::parse("sum(penant_x)").labels, ["penant_x".to_owned()].into(), "a wrong name is a strange label");
+}

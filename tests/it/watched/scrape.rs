@@ -1,0 +1,89 @@
+//! What `/metrics` says, and what is recorded of it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
+use std::path::Path;
+
+type Labels = BTreeMap<String, String>;
+
+/// One scrape.
+#[derive(Clone, Debug, Default)]
+pub struct Scrape {
+    /// Family and type.
+    kinds: Vec<(String, String)>,
+    /// By name.
+    pub series: BTreeMap<String, Vec<(Labels, f64)>>,
+}
+
+impl Scrape {
+    /// Of `OpenMetrics` text.
+    pub fn parse(text: &str) -> Self {
+        let mut scrape = Self::default();
+        for line in text.lines() {
+            if let Some((family, kind)) = line.strip_prefix("# TYPE ").and_then(|rest| rest.split_once(' ')) {
+                scrape.kinds.push((family.to_owned(), kind.to_owned()));
+            } else if !line.starts_with('#') {
+                let (series, value) = line.rsplit_once(' ').expect("SERIES VALUE");
+                let (name, labels) = series.split_once('{').unwrap_or((series, "}"));
+                let pairs = labels.trim_end_matches('}').split_terminator("\",").map(|pair| pair.trim_end_matches('"'));
+                let pairs = pairs.filter_map(|pair| pair.split_once("=\"")).map(|(k, v)| (k.to_owned(), v.to_owned()));
+                let entry = (pairs.collect(), value.parse().expect("a number"));
+                scrape.series.entry(name.to_owned()).or_default().push(entry);
+            }
+        }
+        scrape
+    }
+
+    /// Each metric as people ask for it: name, type, labels.
+    pub fn families(&self) -> BTreeSet<(String, String, BTreeSet<String>)> {
+        let of = |(family, kind): &(String, String)| {
+            let (name, sample) = match kind.as_str() {
+                "counter" => (format!("{family}_total"), format!("{family}_total")),
+                "info" => (format!("{family}_info"), format!("{family}_info")),
+                "histogram" => (family.clone(), format!("{family}_count")),
+                _ => (family.clone(), family.clone()),
+            };
+            let series = self.series.get(&sample).unwrap_or_else(|| panic!("{sample} has series in this run"));
+            (name, kind.clone(), values(series).into_keys().map(str::to_owned).collect())
+        };
+        self.kinds.iter().map(of).collect()
+    }
+}
+
+/// The labels of series, and which values they have.
+pub fn values(series: &[(Labels, f64)]) -> BTreeMap<&str, BTreeSet<&str>> {
+    let mut found = BTreeMap::<_, BTreeSet<_>>::new();
+    for (label, value) in series.iter().flat_map(|(labels, _)| labels) {
+        found.entry(label.as_str()).or_default().insert(value.as_str());
+    }
+    found
+}
+
+/// Scrapes of one run, one line a series: `SERIES VALUE…`. `PENNANT_RECORD` writes them down, for `make rules` to evaluate queries
+/// with; otherwise what is written down must have the same series.
+pub fn recorded(at: &Path, scrapes: &[Scrape]) {
+    let mut lines = BTreeMap::<String, Vec<f64>>::new();
+    for (name, series) in scrapes.iter().flat_map(|scrape| &scrape.series) {
+        for (labels, value) in series {
+            let labels: Vec<_> = labels.iter().map(|(label, value)| format!("{label}=\"{value}\"")).collect();
+            lines.entry(format!("{name}{{{}}}", labels.join(","))).or_default().push(*value);
+        }
+    }
+    if std::env::var_os("PENNANT_RECORD").is_some() {
+        let mut text = String::new();
+        for (series, values) in &lines {
+            let values: Vec<_> = values.iter().map(f64::to_string).collect();
+            writeln!(text, "{series} {}", values.join(" ")).expect("a string takes all");
+        }
+        return std::fs::write(at, text).expect("written");
+    }
+    let text = std::fs::read_to_string(at).expect("it was recorded: PENNANT_RECORD=1 cargo test --test it watched");
+    let known: BTreeSet<_> = text.lines().filter_map(|line| Some(line.rsplit_once("} ")?.0)).filter(|s| stays(s)).collect();
+    let now: BTreeSet<_> = lines.keys().map(|series| series.trim_end_matches('}')).filter(|s| stays(s)).collect();
+    assert_eq!(known, now, "record it anew: PENNANT_RECORD=1 cargo test --test it watched");
+}
+
+/// All but the version, which is another with each release.
+fn stays(series: &str) -> bool {
+    !series.starts_with("pennant_build_info")
+}

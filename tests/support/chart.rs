@@ -1,0 +1,230 @@
+//! The chart, as Helm renders it, and the rights that it gives.
+//!
+//! In: values. Out: the objects of a release ([`Release`]), put into a real API server as `kubectl apply` does
+//! ([`Release::apply`]), and a kubeconfig that may do what the chart's `ServiceAccount` may, and nothing else
+//! ([`Release::as_its_account`]).
+
+use std::collections::BTreeMap;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::sync::OnceLock;
+
+use k8s_openapi::api::authentication::v1::{TokenRequest, TokenRequestSpec};
+use k8s_openapi::api::authorization::v1::{ResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec};
+use k8s_openapi::api::core::v1::ServiceAccount;
+use kube::Client;
+use kube::api::{Api, PostParams};
+use kube::config::{AuthInfo, Kubeconfig};
+use serde_json::{Value, json};
+
+use super::control_plane;
+use super::wait::eventually;
+
+/// Kinds that say who may do what.
+const RIGHTS: [&str; 5] = ["ServiceAccount", "Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding"];
+
+/// The repository.
+pub fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// The program that renders; built once on a machine, in minutes, which its script says.
+pub fn helm() -> &'static Path {
+    static HELM: OnceLock<PathBuf> = OnceLock::new();
+    HELM.get_or_init(|| {
+        let script = root().join("hack/tool.sh");
+        let built = Command::new("bash").arg(script).arg("helm").stderr(Stdio::inherit()).output().expect("bash");
+        assert!(built.status.success(), "helm does not build; it says why above");
+        String::from_utf8(built.stdout).expect("a path").trim().into()
+    })
+}
+
+/// Runs a program with something on stdin.
+pub fn run(program: &Path, args: &[&str], stdin: &str) -> Output {
+    let mut command = Command::new(program);
+    command.args(args).current_dir(root()).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    // What this machine's user keeps for Helm is none of the tests' business.
+    command.env_remove("KUBECONFIG").env("HELM_CONFIG_HOME", env!("CARGO_TARGET_TMPDIR"));
+    let mut child = command.spawn().unwrap_or_else(|e| panic!("{} cannot be run: {e}", program.display()));
+    let mut pipe = child.stdin.take().expect("piped");
+    let text = stdin.to_owned();
+    let writing = std::thread::spawn(move || pipe.write_all(text.as_bytes()));
+    let output = child.wait_with_output().expect("it ends");
+    // Whoever does not read its stdin has ended before.
+    let _ = writing.join().expect("no panic");
+    output
+}
+
+/// What it printed; or what it complained about.
+pub fn answer(output: Output) -> Result<String, String> {
+    let text = |bytes| String::from_utf8(bytes).expect("UTF-8");
+    if output.status.success() { Ok(text(output.stdout)) } else { Err(text(output.stderr)) }
+}
+
+/// The documents of a YAML text.
+pub fn documents(text: &str) -> Vec<Value> {
+    let all: Vec<Value> = serde_saphyr::from_multiple(text).unwrap_or_else(|e| panic!("not YAML: {e}\n{text}"));
+    all.into_iter().filter(|document| !document.is_null()).collect()
+}
+
+/// The sets of values in `charts/pennant/ci`, by name.
+pub fn value_sets() -> BTreeMap<String, Value> {
+    let folder = std::fs::read_dir(root().join("charts/pennant/ci")).expect("the folder of value sets");
+    let files = folder.map(|entry| entry.expect("an entry").path());
+    let set = |path: PathBuf| {
+        let name = path.file_name()?.to_str()?.strip_suffix("-values.yaml")?.to_owned();
+        let values: Value = serde_saphyr::from_str(&std::fs::read_to_string(&path).ok()?).expect("values are YAML");
+        Some((name, values))
+    };
+    files.filter_map(set).collect()
+}
+
+/// What the chart renders.
+pub struct Release {
+    /// Its own namespace.
+    pub namespace: String,
+    /// All objects, hooks there are none.
+    pub objects: Vec<Value>,
+}
+
+impl Release {
+    /// Renders; or says what Helm complains about.
+    pub fn render(name: &str, namespace: &str, values: &Value) -> Result<Self, String> {
+        let args = ["template", name, "charts/pennant", "--namespace", namespace, "--values", "-"];
+        let text = answer(run(helm(), &args, &values.to_string()))?;
+        Ok(Self { namespace: namespace.to_owned(), objects: documents(&text) })
+    }
+
+    /// The objects of a kind.
+    pub fn of(&self, kind: &str) -> impl Iterator<Item = &Value> {
+        self.objects.iter().filter(move |object| object["kind"] == kind)
+    }
+
+    /// The Pods' specification.
+    pub fn pod(&self) -> &Value {
+        &self.of("Deployment").next().expect("a Deployment")["spec"]["template"]["spec"]
+    }
+
+    /// The arguments of the program.
+    pub fn args(&self) -> Vec<&str> {
+        let args = self.pod()["containers"][0]["args"].as_array().expect("a list");
+        args.iter().map(|arg| arg.as_str().expect("a text")).collect()
+    }
+
+    /// The name of the account that the Pods run under.
+    pub fn account(&self) -> &str {
+        self.pod()["serviceAccountName"].as_str().expect("a name")
+    }
+
+    /// The rules of all its `Role`s and `ClusterRole`s, each with the namespace in which it holds (`None`: everywhere).
+    pub fn rules(&self) -> Vec<(Option<&str>, &Value)> {
+        let roles = self.of("ClusterRole").chain(self.of("Role"));
+        let all = roles.flat_map(|role| {
+            let namespace = role["metadata"]["namespace"].as_str();
+            role["rules"].as_array().into_iter().flatten().map(move |rule| (namespace, rule))
+        });
+        all.collect()
+    }
+
+    /// Puts the objects that `which` takes into an API server, as `kubectl apply --server-side` does. `dry`: it only says
+    /// whether it would take them.
+    pub fn apply(&self, kubeconfig: &Path, dry: bool, which: impl Fn(&Value) -> bool) -> Result<String, String> {
+        let items: Vec<_> = self.objects.iter().filter(|object| which(object)).collect();
+        let list = json!({"apiVersion": "v1", "kind": "List", "items": items});
+        let kubeconfig = kubeconfig.to_str().expect("UTF-8");
+        let mut args = vec!["--kubeconfig", kubeconfig, "apply", "--server-side", "--force-conflicts", "-f", "-"];
+        args.extend(dry.then_some("--dry-run=server"));
+        answer(run(&control_plane::kubectl(), &args, &list.to_string()))
+    }
+
+    /// Puts what says who may do what into an API server, and waits until it holds there.
+    pub async fn grant(&self, kubeconfig: &Path) -> Account {
+        let applied = self.apply(kubeconfig, false, |object| RIGHTS.iter().any(|kind| object["kind"] == *kind));
+        applied.unwrap_or_else(|why| panic!("the rights are refused: {why}"));
+        let client = control_plane::client(kubeconfig).await;
+        let account = Account { client, namespace: self.namespace.clone(), name: self.account().to_owned() };
+        for (namespace, rule) in self.rules() {
+            let first = |field: &str| rule[field][0].as_str().unwrap_or_default().to_owned();
+            let (resource, subresource) = match first("resources").split_once('/') {
+                Some((resource, subresource)) => (resource.to_owned(), Some(subresource.to_owned())),
+                None => (first("resources"), None),
+            };
+            let ask = ResourceAttributes {
+                verb: Some(first("verbs")),
+                group: Some(first("apiGroups")),
+                resource: Some(resource),
+                subresource,
+                namespace: namespace.map(str::to_owned),
+                name: Some(first("resourceNames")).filter(|name| !name.is_empty()),
+                ..ResourceAttributes::default()
+            };
+            eventually(&format!("{ask:?} is allowed"), async || {
+                if account.asks(ask.clone()).await { Ok(()) } else { Err("it is not".to_owned()) }
+            })
+            .await;
+        }
+        account
+    }
+
+    /// The same, and a kubeconfig with a token of the account.
+    pub async fn as_its_account(&self, kubeconfig: &Path) -> PathBuf {
+        self.grant(kubeconfig).await.kubeconfig(kubeconfig, &self.namespace).await
+    }
+}
+
+/// A `ServiceAccount` in an API server.
+pub struct Account {
+    client: Client,
+    /// Its namespace.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+}
+
+impl Account {
+    /// Whether it may do something: `VERB RESOURCE[.GROUP][/SUBRESOURCE] [NAMESPACE [NAME]]`; without a namespace everywhere.
+    pub async fn may(&self, words: &str) -> bool {
+        let mut words = words.split(' ').map(str::to_owned);
+        let verb = words.next();
+        let what = words.next().expect("a resource");
+        let (what, subresource) = what.split_once('/').map_or((&*what, None), |(what, sub)| (what, Some(sub.to_owned())));
+        let (resource, group) = what.split_once('.').unwrap_or((what, ""));
+        let (resource, group) = (Some(resource.to_owned()), Some(group.to_owned()));
+        let (namespace, name) = (words.next(), words.next());
+        self.asks(ResourceAttributes { verb, group, resource, subresource, namespace, name, ..Default::default() }).await
+    }
+
+    async fn asks(&self, attributes: ResourceAttributes) -> bool {
+        let Self { namespace, name, .. } = self;
+        let of_namespace = format!("system:serviceaccounts:{namespace}");
+        let groups = vec!["system:serviceaccounts".to_owned(), of_namespace, "system:authenticated".to_owned()];
+        let spec = SubjectAccessReviewSpec {
+            user: Some(format!("system:serviceaccount:{namespace}:{name}")),
+            groups: Some(groups),
+            resource_attributes: Some(attributes),
+            ..SubjectAccessReviewSpec::default()
+        };
+        let review = SubjectAccessReview { spec, ..SubjectAccessReview::default() };
+        let api: Api<SubjectAccessReview> = Api::all(self.client.clone());
+        api.create(&PostParams::default(), &review).await.expect("reviewed").status.expect("an answer").allowed
+    }
+
+    /// A kubeconfig with a token of it, for the API server of another kubeconfig; `unique` is for its file.
+    pub async fn kubeconfig(&self, of: &Path, unique: &str) -> PathBuf {
+        let api: Api<ServiceAccount> = Api::namespaced(self.client.clone(), &self.namespace);
+        let asked = TokenRequest { spec: Some(TokenRequestSpec::default()), ..TokenRequest::default() };
+        let answer = api.create_token_request(&self.name, &PostParams::default(), &asked).await.expect("a token");
+        let token = answer.status.and_then(|status| status.token).expect("answered");
+        let mut file = Kubeconfig::read_from(of).expect("a kubeconfig");
+        for user in file.auth_infos.iter_mut().filter_map(|named| named.auth_info.as_mut()) {
+            *user = AuthInfo { token: Some(token.clone().into()), ..AuthInfo::default() };
+        }
+        let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("accounts");
+        std::fs::create_dir_all(&folder).expect("a folder for kubeconfigs");
+        let path = folder.join(unique);
+        // JSON is YAML.
+        std::fs::write(&path, serde_json::to_vec(&file).expect("JSON")).expect("written");
+        path
+    }
+}

@@ -1,0 +1,67 @@
+//! All behaviour tests under the rights of the chart, when `PENNANT_TEST_RIGHTS` says so: `cluster` or `namespaced`.
+//!
+//! In: a kubeconfig that may do all, or leads to where things go wrong. Out: another that leads there too, by a proxy, with a
+//! token of the chart's `ServiceAccount`; the arguments of the chart's Pods; and a failed test for each call that the API server refuses for want of a right.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use serde_json::{Value, json};
+
+use super::chart::Release;
+use super::proxy::Proxy;
+use super::world::World;
+
+/// The way of one Pennant to its API server.
+pub struct Under {
+    proxy: Proxy,
+    /// What the chart tells the program.
+    args: Vec<String>,
+}
+
+impl Under {
+    /// If the tests are to run so.
+    pub async fn rights(world: &World, watch: &[String], kubeconfig: &Path) -> Option<Self> {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let mode = std::env::var("PENNANT_TEST_RIGHTS").ok().filter(|mode| !mode.is_empty())?;
+        let watch: &[String] = match mode.as_str() {
+            "cluster" => &[],
+            "namespaced" => watch,
+            other => panic!("PENNANT_TEST_RIGHTS is cluster or namespaced, not {other}"),
+        };
+        let release = Release::render(&world.ns, &world.ns, &values(watch)).expect("the chart renders");
+        let account = release.grant(&world.kubeconfig).await;
+        let unique = format!("{}-{}", world.ns, COUNT.fetch_add(1, Ordering::Relaxed));
+        let way = account.kubeconfig(kubeconfig, &unique).await;
+        let args = release.args().into_iter().map(str::to_owned).collect();
+        Some(Self { proxy: Proxy::start(&way, &format!("{unique}-rights")).await, args })
+    }
+
+    /// The chart's command line, with what the test says in the place of what the chart says of the same.
+    pub fn args(&self, of_test: Vec<String>) -> Vec<String> {
+        let flag = |arg: &str| arg.split('=').next().unwrap_or_default().to_owned();
+        let said: BTreeSet<String> = of_test.iter().map(|arg| flag(arg)).collect();
+        let left = self.args.iter().filter(|arg| arg.starts_with("--") && !said.contains(&flag(arg)));
+        of_test.iter().chain(left).cloned().collect()
+    }
+
+    /// What Pennant is given.
+    pub fn kubeconfig(&self) -> PathBuf {
+        self.proxy.kubeconfig.clone()
+    }
+
+    /// Ends the test if something was refused.
+    pub fn check(&self) {
+        let forbidden = self.proxy.forbidden();
+        assert!(forbidden.is_empty(), "the chart gives no right to {forbidden:#?}");
+    }
+}
+
+/// As people would install it who follow what the tests follow.
+fn values(watch: &[String]) -> Value {
+    let kinds =
+        [("late.example.com", "widgets"), ("far.example.com", "gadgets"), ("source.toolkit.fluxcd.io", "gitrepositories")];
+    let extra: Vec<_> = kinds.iter().map(|(group, plural)| json!({"apiGroups": [group], "resources": [plural]})).collect();
+    json!({"watchNamespaces": watch, "observe": {"extra": extra}, "crds": {"install": false}})
+}
