@@ -111,7 +111,8 @@ impl Endless {
         let status = delivery.status.clone().unwrap_or_default();
         delivery.spec.notification == self.name
             && status.attempts >= attempts
-            && status.reason.as_deref() == Some(self.reason)
+            // On a machine that is busy with something else, the time is over before there is too much of it.
+            && status.reason.is_some_and(|reason| reason == self.reason || reason == "Timeout")
             && status.outcome.is_none()
     }
 }
@@ -186,8 +187,9 @@ async fn receivers_that_drip_end_at_the_timeout_and_delay_nobody_else() {
 
 #[tokio::test]
 async fn receivers_that_send_without_end_take_no_memory() {
-    /// In KiB; less than one of the floods sends in the five seconds that it has.
-    const MORE: u64 = 32 * 1024;
+    /// In KiB: what one flood sends in the time that it has; all of them send fourteen times as much. Half of it is in
+    /// use for certain: seven connections at once, with as much of a head as is read at most.
+    const MORE: u64 = 64 * 1024;
     const ATTEMPTS: i64 = 2;
     let _alone = heavy().await;
     let world = World::new("hostile-floods").await;
@@ -195,26 +197,31 @@ async fn receivers_that_send_without_end_take_no_memory() {
     world.deploy("web", "1").await;
     world.pipeline("shop", &["dev/web"]).await;
     world.notification("quick", &quick, json!({})).await;
+    let pennant = Pennant::start(&world).await;
+    world.settled().await;
+    // What a first request brings with it, such as the authorities that are trusted, is there before it is measured.
+    world.ship("web", "2").await;
+    quick.wait("/quick/web", 1).await;
+    let before = pennant.peak_memory();
+
     let mut running = Vec::new();
     for flood in FLOODS {
         let receiver = flood.run();
-        flood.notify(&world, &receiver, &quick, "5s").await;
+        flood.notify(&world, &receiver, &quick, "8s").await;
         running.push(receiver);
     }
-    let pennant = Pennant::start(&world).await;
     world.settled().await;
-    let before = pennant.peak_memory();
-
-    world.ship("web", "2").await;
+    world.ship("web", "3").await;
     for flood in FLOODS {
-        world.delivery("Deployed 2", |d| flood.failed(d, ATTEMPTS)).await;
+        world.delivery("Deployed 3", |d| flood.failed(d, ATTEMPTS)).await;
     }
     let after = pennant.peak_memory();
     assert!(after < before + MORE, "{before} KiB before, {after} KiB at most since");
     world.fence("shop", &["quick"]).await;
-    let mut oracle = Oracle::new(&world, &quick).with_attempts_unseen().lane("shop/quick/dev/web", &["Deployed 2"]);
+    let mut oracle =
+        Oracle::new(&world, &quick).with_attempts_unseen().lane("shop/quick/dev/web", &["Deployed 2", "Deployed 3"]);
     for flood in FLOODS {
-        oracle = oracle.lane(&format!("shop/{}/dev/web", flood.name), &["Deployed 2 [pending]"]);
+        oracle = oracle.lane(&format!("shop/{}/dev/web", flood.name), &["Deployed 3 [pending]"]);
     }
     oracle.check().await;
 }
