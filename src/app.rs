@@ -62,6 +62,16 @@ pub enum Controller {
     Dispatch,
 }
 
+impl Controller {
+    /// The Lease under which it acts.
+    const fn lease(self) -> metrics::Lease {
+        match self {
+            Self::Pipeline => metrics::Lease::Pipeline,
+            Self::Dispatch => metrics::Lease::Dispatch,
+        }
+    }
+}
+
 /// What `pennant run` was told.
 #[derive(Clone, Debug)]
 pub struct Options {
@@ -134,6 +144,9 @@ pub enum AppError {
     /// A part that must run has ended.
     #[error("{0} has ended, so the process ends: it starts anew from what is recorded")]
     Ended(String),
+    /// Older definitions were put beneath it.
+    #[error("the process ends, and waits at its next start: {0}")]
+    Misfit(String),
 }
 
 /// Runs until SIGTERM or SIGINT, or until a part that must run has ended.
@@ -159,6 +172,10 @@ pub async fn run(options: Options) -> Result<(), AppError> {
         }
         "serving health and metrics"
     });
+    for &controller in &options.controllers {
+        // Said from the start on: a process that waits for its definitions holds no Lease, and an alert must see that.
+        metrics.lease_held(controller.lease(), false);
+    }
     if let Some(name) = until_installed(&client, &mut signals).await {
         tracing::info!(signal = name, "stopping before anything was begun");
         stop.cancel();
@@ -180,15 +197,16 @@ pub async fn run(options: Options) -> Result<(), AppError> {
     let ended = tokio::select! {
         name = signals.next() => {
             tracing::info!(signal = name, "stopping: nothing new is begun, requests under way finish");
-            None
+            Ok(())
         }
-        name = first_ended(&mut parts) => Some(name),
+        name = first_ended(&mut parts) => Err(AppError::Ended(name)),
+        words = installed::misfit(&client) => Err(AppError::Misfit(words)),
     };
     stop.cancel();
     let drained = Instant::now() + STOP + RELEASE;
     future::join_all(parts.into_iter().map(Part::end)).await;
     exporting.end(drained).await;
-    ended.map_or(Ok(()), |name| Err(AppError::Ended(name)))
+    ended
 }
 
 /// Waits until the custom resource definitions fit, or a signal comes: its name.

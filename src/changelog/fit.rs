@@ -1,4 +1,5 @@
-//! Keeps a status within what one object may cost: words go first, then the steps between two states, never a subject.
+//! Keeps a status within what one object may cost: words go first, then the steps between two states, and a subject only if
+//! there is nobody to be told of it.
 
 use std::borrow::Cow;
 use std::collections::{BTreeSet, HashMap};
@@ -6,7 +7,7 @@ use std::io;
 
 use serde::Serialize;
 
-use crate::api::{ChangeLog, PipelineStatus};
+use crate::api::{Change, ChangeLog, PipelineStatus};
 
 use super::log::{kept, merge_two};
 
@@ -38,7 +39,8 @@ pub fn is_cut_of(shown: &str, full: &str) -> bool {
 }
 
 /// Brings a status below `limit` bytes of JSON: cuts all messages shorter and shorter, then makes one of two changes of a
-/// subject, oldest first. Returns its size, which is above `limit` only if that was not enough.
+/// subject, oldest first. Where nobody reads, the oldest goes then. Returns its size, which is above `limit` only if that was not
+/// enough.
 pub fn fit(status: &mut PipelineStatus, limit: usize) -> usize {
     let mut bytes = size(status);
     for max in STEPS {
@@ -57,6 +59,15 @@ pub fn fit(status: &mut PipelineStatus, limit: usize) -> usize {
     while bytes > limit {
         let Some(saved) = merge_one(log, &mut waiting, &kept) else { break };
         bytes = bytes.saturating_sub(saved);
+    }
+    if status.dispatched.as_ref().is_none_or(|dispatched| dispatched.cursors.is_empty()) {
+        // Nobody reads, and names that come and go would fill it for good.
+        let mut fits = |change: &Change| {
+            let goes = bytes > limit && !kept.contains(&change.serial);
+            bytes -= if goes { (size(change) + 1).min(bytes) } else { 0 };
+            !goes
+        };
+        log.changes.retain(&mut fits);
     }
     bytes
 }
@@ -188,6 +199,25 @@ mod tests {
         let again = status.clone();
         fit(&mut status, MAX_STATUS);
         assert_eq!(status, again, "fitting twice is fitting once");
+    }
+
+    #[test]
+    fn where_nobody_reads_the_oldest_goes_at_last() {
+        let mut status = failing(4000, 1);
+        status.environments.clear();
+        let serials = |status: &PipelineStatus| -> Vec<i64> {
+            status.log.as_ref().unwrap().changes.iter().map(|c| c.serial).collect()
+        };
+        let all = serials(&status);
+        let mut read = status.clone();
+        let cursor = crate::api::pipeline::Cursor { serial: all[0], ..Default::default() };
+        read.dispatched.get_or_insert_default().cursors.push(cursor);
+        assert!(fit(&mut read, MAX_STATUS) > MAX_STATUS, "somebody is to be told of each");
+        assert_eq!(serials(&read), all);
+        let bytes = fit(&mut status, MAX_STATUS);
+        assert!(bytes <= MAX_STATUS && bytes > MAX_STATUS - 1024, "{bytes}");
+        assert_eq!(bytes, serde_json::to_vec(&status).unwrap().len());
+        assert!(all.ends_with(&serials(&status)));
     }
 
     #[test]

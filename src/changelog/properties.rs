@@ -43,6 +43,7 @@ fn observation() -> impl Strategy<Value = Observation> {
             reason: String::new(),
             message,
             drifted,
+            drift_unknown: false,
             suspended,
         },
     )
@@ -83,7 +84,9 @@ impl Writer {
     /// Cuts the log down and reads it back, as the API server would.
     fn write(&mut self, limit: usize) -> usize {
         compact(&mut self.log, &BTreeSet::new());
-        let mut status = PipelineStatus { log: Some(self.log.clone()), ..PipelineStatus::default() };
+        let somebody = Dispatched { cursors: vec![Cursor::default()], ..Dispatched::default() };
+        let mut status =
+            PipelineStatus { log: Some(self.log.clone()), dispatched: Some(somebody), ..PipelineStatus::default() };
         let bytes = fit(&mut status, limit);
         let json = serde_json::to_string(&status).unwrap();
         assert_eq!(json.len(), bytes);

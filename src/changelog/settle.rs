@@ -42,10 +42,16 @@ pub fn settle(settled: Option<&Settled>, obs: &Observation, reader: &str, since:
         let (first, based) = settled.map_or((since, 0), |s| (s.since, since));
         return Verdict::Baseline(Settled { based, ..baseline(obs, reader, first) });
     };
-    if obs.suspended || !counts(old, obs) {
+    let drifted = drifted(old, obs);
+    let new = if obs.suspended {
         return Verdict::Ignored;
-    }
-    let new = successor(old, obs);
+    } else if counts(old, obs) {
+        successor(old, obs)
+    } else if drifted != old.drifted && !is_rollout(old, obs) {
+        Settled { drifted, ..old.clone() }
+    } else {
+        return Verdict::Ignored;
+    };
     Verdict::Changed {
         from: state(old, "", ""),
         to: state(&new, &obs.reason, cut(&obs.message, MAX_MESSAGE).as_ref()),
@@ -61,8 +67,19 @@ fn counts(old: &Settled, obs: &Observation) -> bool {
     match obs.status {
         Status::InProgress => old.status == Status::NotFound || tries_another,
         Status::Failed if old.status == Status::Failed => tries_another,
-        _ => obs.status != old.status || revision != old.revision || obs.drifted != old.drifted,
+        _ => obs.status != old.status || revision != old.revision,
     }
+}
+
+/// Whether it has drifted; where that cannot be told at present, as it was.
+fn drifted(old: &Settled, obs: &Observation) -> bool {
+    if obs.drift_unknown { old.drifted } else { obs.drifted }
+}
+
+/// Whether another revision is under way: what drifts then is what is being replaced, and is looked at when that is over. What is
+/// not ready for another reason, such as a resource that somebody has deleted, drifts as what is ready does.
+fn is_rollout(old: &Settled, obs: &Observation) -> bool {
+    old.status == Status::InProgress && obs.status == Status::InProgress
 }
 
 /// The revision that the status is about.
@@ -103,7 +120,7 @@ fn successor(old: &Settled, obs: &Observation) -> Settled {
         revision: about(obs).to_owned(),
         current,
         failed,
-        drifted: obs.drifted,
+        drifted: drifted(old, obs),
         reader: old.reader.clone(),
         since: old.since,
         based: old.based,
@@ -250,5 +267,42 @@ mod tests {
         obs.drifted = true;
         let Verdict::Changed { to, .. } = settle(Some(&before), &obs, "r", 0) else { panic!("drift counts") };
         assert!(to.drifted);
+    }
+
+    #[test]
+    fn drift_counts_whether_ready_or_not_but_for_a_rollout() {
+        use Status::{Current, Failed, InProgress, NotFound};
+        let drifting = |status, revision, attempted| Observation { drifted: true, ..obs(status, revision, attempted) };
+        let table = [
+            (old(Current, "v1", Some("v1"), false), drifting(InProgress, "v1", "v1"), true),
+            (old(Current, "v1", Some("v1"), false), drifting(InProgress, "v1", ""), true),
+            (old(Failed, "v2", Some("v1"), true), drifting(Failed, "v1", "v2"), true),
+            (old(Failed, "v2", Some("v1"), true), drifting(InProgress, "v1", "v2"), true),
+            (old(InProgress, "v2", Some("v1"), false), drifting(InProgress, "v1", "v2"), false),
+            (old(NotFound, "", None, false), drifting(NotFound, "", ""), true),
+        ];
+        for (before, obs, counts) in table {
+            let gone = Observation { drifted: false, ..obs.clone() };
+            for (before, obs) in [(before.clone(), obs), (Settled { drifted: true, ..before.clone() }, gone)] {
+                let Verdict::Changed { from, to, settled } = settle(Some(&before), &obs, "r", 0) else {
+                    assert!(!counts, "{before:?} {obs:?}");
+                    continue;
+                };
+                assert!(counts, "{before:?} {obs:?}");
+                assert_eq!(settled, Settled { drifted: obs.drifted, ..before.clone() }, "nothing else has changed");
+                assert_eq!((from.status, from.drifted), (to.status, !to.drifted));
+            }
+        }
+    }
+
+    #[test]
+    fn drift_of_which_nothing_is_known_is_as_it_was() {
+        for drifted in [false, true] {
+            let before = Settled { drifted, ..old(Status::Current, "v1", Some("v1"), false) };
+            let unknown = |revision| Observation { drift_unknown: true, ..obs(Status::Current, revision, revision) };
+            assert_eq!(settle(Some(&before), &unknown("v1"), "r", 0), Verdict::Ignored);
+            let Verdict::Changed { settled, .. } = settle(Some(&before), &unknown("v2"), "r", 0) else { panic!("it moved") };
+            assert_eq!(settled.drifted, drifted);
+        }
     }
 }

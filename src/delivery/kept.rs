@@ -174,27 +174,35 @@ impl Kept {
     pub fn overdue<'a>(&self, rules: impl Fn(&LaneKey) -> Rules<'a>, cap: usize, most: usize, now: Time) -> Overdue {
         let mut overdue = Overdue::default();
         let too_many = self.count.saturating_sub(cap);
-        let mut old = Vec::new();
+        let mut rest = Rest::default();
         for (key, rows) in &self.lanes {
-            rows.overdue(&rules(key), now, (most, too_many > 0), &mut overdue, &mut old);
+            rows.overdue(&rules(key), now, (most, too_many > 0), &mut overdue, &mut rest);
         }
         // By rule first; what is too much all the same goes by age, parked ones last.
-        let left = too_many.saturating_sub(overdue.count).min(old.len());
+        let left = too_many.saturating_sub(overdue.count);
+        overdue.count += left.min(rest.old.len() + rest.held);
         if left > 0 {
-            old.sort_unstable_by_key(|(parked, settled, _)| (*parked, *settled));
-            overdue.goes.extend(old.into_iter().take(left).map(|(.., surplus)| surplus));
-            overdue.count += left;
+            rest.old.sort_unstable_by_key(|(parked, settled, _)| (*parked, *settled));
+            overdue.goes.extend(rest.old.into_iter().take(left).map(|(.., surplus)| surplus));
         }
         overdue.goes.truncate(most);
         overdue
     }
 }
 
+/// Those that no rule takes away, and that may go if there are too many in all.
+#[derive(Default)]
+struct Rest {
+    old: Vec<Old>,
+    /// Such ones as cannot be taken away at present.
+    held: usize,
+}
+
 /// (whether it is parked, when it was settled, which).
 type Old = (bool, Time, Surplus);
 
 impl Rows {
-    fn overdue(&self, rules: &Rules<'_>, now: Time, (most, rest): (usize, bool), all: &mut Overdue, old: &mut Vec<Old>) {
+    fn overdue(&self, rules: &Rules<'_>, now: Time, (most, capped): (usize, bool), all: &mut Overdue, rest: &mut Rest) {
         let mut newer = 0;
         let mut themes = HashSet::new();
         for (place, row) in self.rows.iter().rev() {
@@ -213,17 +221,19 @@ impl Rows {
             let reason = match () {
                 () if age > rules.retain.max_age => Removal::MaxAge,
                 () if !parked && newer > rules.retain.per_lane => Removal::PerLane,
-                () if rest && !rules.resting => Removal::Cap,
+                () if capped => Removal::Cap,
                 () => continue,
             };
             let surplus = || Surplus { id: row.id.clone(), version: row.version, reason };
-            if reason == Removal::Cap {
-                old.push((parked, row.settled, surplus()));
-                continue;
-            }
-            all.count += 1;
-            if all.goes.len() < most && !rules.resting {
-                all.goes.push(surplus());
+            match reason {
+                Removal::Cap if rules.resting => rest.held += 1,
+                Removal::Cap => rest.old.push((parked, row.settled, surplus())),
+                _ => {
+                    all.count += 1;
+                    if all.goes.len() < most && !rules.resting {
+                        all.goes.push(surplus());
+                    }
+                }
             }
         }
     }
@@ -320,7 +330,7 @@ mod tests {
         assert_eq!(overdue(false, 1, 100), (8, 8), "one more by the cap");
         assert_eq!(overdue(false, 1, 3), (3, 8));
         assert_eq!(overdue(true, 99, 100), (0, 7), "where deletes fail they are counted, and others have their place");
-        assert_eq!(overdue(true, 1, 100), (0, 7));
+        assert_eq!(overdue(true, 1, 100), (0, 8), "and by the cap as well");
     }
 
     #[test]

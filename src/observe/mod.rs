@@ -45,6 +45,8 @@ pub struct Observation {
     pub message: String,
     /// Whether it runs something else than was declared.
     pub drifted: bool,
+    /// Whether that cannot be told at present: then what was known of it stands.
+    pub drift_unknown: bool,
     /// Suspended or paused: the previous state stands until it goes on. The other fields say what they would if it were not, so
     /// that a first sight has a baseline.
     pub suspended: bool,
@@ -74,6 +76,7 @@ pub fn observe(object: Option<&DynamicObject>, revision_path: Option<&RevisionPa
         reason: cut(verdict.reason, MAX_REASON),
         message: cut(verdict.message, MAX_MESSAGE),
         drifted: reading.drifted || kstatus::drifted(&view),
+        drift_unknown: reading.drift_unknown,
         suspended: reading.suspended,
     }
 }

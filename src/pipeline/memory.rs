@@ -33,6 +33,8 @@ pub(super) type Taken = HashMap<String, (Application, u64)>;
 /// A write that was sent.
 #[derive(Debug)]
 struct Attempt {
+    /// Serial of the log before it.
+    before: Option<i64>,
     /// Serial of the log in it.
     serial: i64,
     /// What was taken into it.
@@ -115,9 +117,14 @@ impl Memory {
         self.attempt.is_some()
     }
 
-    /// Notes that a write of a log up to `serial` is about to be sent.
-    pub fn sending(&mut self, serial: i64, taken: Taken) {
-        self.attempt = Some(Attempt { serial, taken });
+    /// Notes that a write of a log up to `serial` is about to be sent, which went up to `before`.
+    pub fn sending(&mut self, before: Option<i64>, serial: i64, taken: Taken) {
+        self.attempt = Some(Attempt { before, serial, taken });
+    }
+
+    /// Up to where the log went before the write whose fate is not known.
+    pub fn untold(&self) -> Option<i64> {
+        self.attempt.as_ref().and_then(|attempt| attempt.before)
     }
 
     /// Notes that the write was refused for certain.
@@ -240,13 +247,13 @@ mod tests {
         memory.declare(Some(1), &[target("a")], 3);
         assert_eq!(after(&memory, "a"), 3);
         for (serial, live, want) in [(7, Some(6), 3), (7, None, 3), (7, Some(7), 9)] {
-            memory.sending(serial, up_to("a", 9));
+            memory.sending(Some(serial - 1), serial, up_to("a", 9));
             assert!(memory.is_uncertain());
             memory.learn(object("1", live));
             assert!(!memory.is_uncertain());
             assert_eq!(after(&memory, "a"), want, "{serial} {live:?}");
         }
-        memory.sending(8, up_to("a", 12));
+        memory.sending(Some(7), 8, up_to("a", 12));
         memory.refused();
         assert_eq!((memory.is_uncertain(), after(&memory, "a")), (false, 9));
         memory.settle(up_to("a", 0));

@@ -116,7 +116,7 @@ impl World {
             return false;
         };
         let serial = |p: &Pipeline| p.status.as_ref().and_then(|s| s.log.as_ref()).map(|l| l.serial);
-        self.memory.sending(next.status.log.as_ref().unwrap().serial, taken(&observed));
+        self.memory.sending(None, next.status.log.as_ref().unwrap().serial, taken(&observed));
         // What the patch tests.
         let fresh = match serial(&base) {
             None => base.metadata.resource_version == self.server.metadata.resource_version,

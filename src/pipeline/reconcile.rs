@@ -61,7 +61,11 @@ pub(super) async fn reconcile(
         let live = memory.is_uncertain() || lossy;
         if live {
             match read(&api, &key.name).await? {
-                Some(live) => memory.learn(live),
+                Some(live) => {
+                    // What was recorded, though the answer was lost, is told of now.
+                    announce(ctx, memory.untold(), &live, memory);
+                    memory.learn(live);
+                }
                 None => return Ok(Action::await_change()),
             }
         }
@@ -90,7 +94,7 @@ pub(super) async fn reconcile(
             continue;
         }
         next.status.log.iter_mut().for_each(|log| log.epoch = epoch);
-        memory.sending(next.status.log.as_ref().map_or(i64::MIN, |l| l.serial), taken);
+        memory.sending(serial(&base), next.status.log.as_ref().map_or(i64::MIN, |l| l.serial), taken);
         let came = gathered.iter().flat_map(|g| &g.targets).filter_map(|(_, reading)| reading.came).min();
         match write(ctx, &api, &base, &next, memory, &mut turn).await? {
             None => {
@@ -146,8 +150,7 @@ async fn write(
     turn.note(answer.is_ok());
     let error = match answer {
         Ok(Ok(live)) => {
-            trace(ctx, base, &live);
-            tell(ctx, base, &live, memory);
+            announce(ctx, serial(base), &live, memory);
             memory.learn(live);
             ctx.metrics.api_write(ApiWrite::PipelineStatus, WriteResult::Ok);
             return Ok(None);
@@ -175,31 +178,29 @@ async fn write(
     }
 }
 
-/// Makes a span of each change that has just been recorded.
-fn trace(ctx: &Context, base: &Pipeline, live: &Pipeline) {
+/// Makes a span of each change that has just been recorded, and an Event. `before`: up to where the log went.
+fn announce(ctx: &Context, before: Option<i64>, live: &Pipeline, memory: &Memory) {
     let tracer = &ctx.options.tracer;
-    news(base, live).filter_map(|change| recorded(tracer, live, change, now())).for_each(|span| tracer.take(span));
-}
-
-/// Writes an Event for each change that has just been recorded.
-fn tell(ctx: &Context, base: &Pipeline, live: &Pipeline, memory: &Memory) {
-    for change in news(base, live) {
-        for told in told(change) {
-            if !memory.may_tell() {
-                tracing::debug!(pipeline = live.metadata.name, told.reason, "no Event: there were many about this pipeline");
-                return;
-            }
-            ctx.events.tell(live.object_ref(&()), told);
+    news(before, live).filter_map(|change| recorded(tracer, live, change, now())).for_each(|span| tracer.take(span));
+    for told in news(before, live).flat_map(told) {
+        if !memory.may_tell() {
+            tracing::debug!(pipeline = live.metadata.name, told.reason, "no Event: there were many about this pipeline");
+            return;
         }
+        ctx.events.tell(live.object_ref(&()), told);
     }
 }
 
-/// The changes that the one has and the other does not have yet. The first log of a pipeline is no news.
-fn news<'p>(base: &Pipeline, live: &'p Pipeline) -> impl Iterator<Item = &'p Change> {
-    let before = base.status.as_ref().and_then(|status| status.log.as_ref()).map(|log| log.serial);
+/// The changes that stand above this in its log. The first log of a pipeline is no news.
+fn news(before: Option<i64>, live: &Pipeline) -> impl Iterator<Item = &Change> {
     let log = live.status.as_ref().and_then(|status| status.log.as_ref());
     let changes = before.and(log).into_iter().flat_map(|log| &log.changes);
     changes.filter(move |change| Some(change.serial) > before)
+}
+
+/// Up to where the log of a pipeline goes.
+fn serial(pipeline: &Pipeline) -> Option<i64> {
+    pipeline.status.as_ref().and_then(|status| status.log.as_ref()).map(|log| log.serial)
 }
 
 /// The object as the API server has it now; `None` if it is gone.

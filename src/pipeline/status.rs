@@ -68,6 +68,8 @@ pub(super) fn next(base: Base<'_>, gathered: Result<&Gathered, &Refused>, now: T
     log.serial = log.serial.max(base.highest.unwrap_or(log.serial));
     match gathered {
         Err(refused) => {
+            // It was looked at, and this is what came of it.
+            status.observed_generation = base.generation;
             set_ready(&mut status, base.generation, ConditionStatus::False, refused.reason, &refused.message, now);
         }
         Ok(gathered) => {
@@ -311,8 +313,9 @@ mod tests {
         let known = Base { generation: Some(4), ..base(Some(&before)) };
         let status = next(known, Err(&refused), at(20)).unwrap().status;
         assert_eq!((ready(&status).reason.as_str(), ready(&status).observed_generation), ("DuplicateTarget", Some(4)));
-        let rest = PipelineStatus { conditions: before.conditions.clone(), ..status.clone() };
-        assert_eq!(rest, before);
+        assert_eq!(status.observed_generation, Some(4), "who waits for it is not left waiting");
+        let (conditions, observed_generation) = (before.conditions.clone(), before.observed_generation);
+        assert_eq!(PipelineStatus { conditions, observed_generation, ..status.clone() }, before);
         assert_eq!(next(Base { status: Some(&status), ..known }, Err(&refused), at(30)), None);
         assert!(next(base(None), Err(&refused), at(20)).unwrap().status.log.is_some());
     }

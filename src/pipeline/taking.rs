@@ -15,7 +15,7 @@ use crate::clusters::Reachability;
 use crate::observe::Observation;
 
 use super::status::Observed;
-use super::target::{Shown, Track, horizon, previous};
+use super::target::{Shown, Track, horizon, lasting, previous};
 
 /// What became of everything that was read.
 pub(super) struct Taken {
@@ -149,8 +149,11 @@ fn put(settled: &mut Option<Settled>, verdict: Verdict, subject: &str, log: &mut
 
 /// Names what makes the revisions of these targets comparable: which applications they are, and how they are read.
 fn readers(tracks: &[Track<'_>]) -> String {
-    let all: BTreeSet<_> =
-        tracks.iter().map(|t| (&t.target.app.api_version, &t.target.app.kind, &t.target.app.name, &t.reader)).collect();
+    let one = |t: &Track<'_>| {
+        let app = &t.target.app;
+        (app.api_version.clone(), app.kind.clone(), app.name.clone(), lasting(&t.reader).to_owned())
+    };
+    let all: BTreeSet<_> = tracks.iter().map(one).collect();
     let hash = all.into_iter().fold(Sha256::new(), |hash, one| hash.chain_update(format!("{one:?}\n")));
     format!("group/1/{}", &hex::encode(hash.finalize())[..16])
 }

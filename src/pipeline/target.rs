@@ -72,7 +72,10 @@ impl<'a> Track<'a> {
     /// Nothing is taken in yet. `before`: the target's status so far.
     pub fn new(target: &'a TargetInfo, before: Option<&'a TargetStatus>, reading: &'a Reading) -> Self {
         let mut settled = before.and_then(|b| b.settled.clone());
-        let reader = reader(target, reading, settled.as_ref());
+        let (reader, moved) = reader(target, reading, settled.as_ref());
+        if moved && let Some(settled) = settled.as_mut() {
+            settled.reader.clone_from(&reader);
+        }
         if before.is_some_and(|b| b.cluster_app_ref != application(target))
             && let Some(other) = settled.as_mut()
         {
@@ -134,7 +137,9 @@ impl<'a> Track<'a> {
         let same = self.before.filter(|b| b.cluster_app_ref == app);
         let mut shown = match &self.reading.now {
             Now::Known(obs) => match same {
-                Some(before) if obs.suspended && before.status != Status::Unknown => before.clone(),
+                // One that is being deleted goes on with that, suspended or not.
+                Some(before) if obs.suspended && ![before.status, obs.status].iter().any(|s| unsteady(*s)) => before.clone(),
+                Some(before) if obs.drift_unknown => TargetStatus { drifted: before.drifted, ..show(obs) },
                 _ => show(obs),
             },
             Now::Unknown { reason, message } => show(&Observation {
@@ -159,17 +164,34 @@ impl<'a> Track<'a> {
 
 /// Names the rules by which a target's object is read, and the cluster on which it is: a reference that leads to another has another
 /// object there. While it is not known where it leads, it is taken to lead where it did.
-fn reader(target: &TargetInfo, reading: &Reading, settled: Option<&Settled>) -> String {
+///
+/// A cluster may change all that it is known by, one thing after the other, so it is compared with what it was first and last:
+/// `RULES#FIRST~LAST`. Also whether it is the same under another name.
+fn reader(target: &TargetInfo, reading: &Reading, settled: Option<&Settled>) -> (String, bool) {
     let rules = observe::reader(&target.app.api_version, &target.app.kind, target.app.revision_path.as_deref());
     if target.cluster_ref.is_none() {
-        return rules;
+        return (rules, false);
     }
     let before = settled.and_then(|s| s.reader.split_once('#')).filter(|(before, _)| *before == rules);
+    let before = before.map(|(_, names)| (names, names.split_once('~').unwrap_or((names, names))));
     match (before, reading.cluster.as_str()) {
-        (Some((_, before)), now) if now.is_empty() || is_same_cluster(before, now) => format!("{rules}#{before}"),
-        (_, "") => rules,
-        (_, now) => format!("{rules}#{now}"),
+        (Some((names, (_, last))), now) if now.is_empty() || now == last => (format!("{rules}#{names}"), false),
+        (Some((_, (first, last))), now) if [first, last].iter().any(|known| is_same_cluster(known, now)) => {
+            (format!("{rules}#{first}~{now}"), true)
+        }
+        (_, "") => (rules, false),
+        (_, now) => (format!("{rules}#{now}"), false),
     }
+}
+
+/// The part of it that stays as long as the rules and the cluster are the same.
+pub(super) fn lasting(reader: &str) -> &str {
+    reader.split_once('~').map_or(reader, |(lasting, _)| lasting)
+}
+
+/// Whether it says nothing of how the object is when nobody interferes.
+const fn unsteady(status: Status) -> bool {
+    matches!(status, Status::Unknown | Status::Terminating)
 }
 
 /// An observation as people see it.
@@ -329,6 +351,8 @@ mod tests {
         let (target, before, mut log) = seen();
         let paused = Observation { suspended: true, ..obs(Status::InProgress, "2") };
         assert_eq!(status(take(&target, Some(&before), &known(&paused, &[]), &mut log, at(9))), before);
+        let goes = Observation { status: Status::Terminating, ..paused.clone() };
+        assert_eq!(status(take(&target, Some(&before), &known(&goes, &[]), &mut log, at(9))).status, Status::Terminating);
         let first = status(take(&target, None, &known(&paused, &[]), &mut log, at(9)));
         assert_eq!((first.status, first.settled.unwrap().status), (Status::InProgress, Status::InProgress));
         let unseen = TargetStatus { status: Status::Unknown, ..before };
@@ -363,16 +387,23 @@ mod tests {
             ..known(&obs(Status::Current, revision), &[])
         };
         let mut before = status(take(&target, None, &on("a.x", "1"), &mut log, at(1)));
-        // Another name of it, another authority, and not known yet where it leads.
-        for (cluster, revision, changes) in [("b.x", "1", 0), ("a.y", "2", 1), ("a.x", "3", 2)] {
+        // Another address, another authority, as it was first, and all that it was known by first is gone.
+        for (cluster, revision, changes) in
+            [("b.x", "1", 0), ("a.y", "2", 1), ("a.x", "3", 2), ("c.x", "4", 3), ("c.z", "5", 4)]
+        {
+            let reader = |status: &TargetStatus| status.settled.clone().unwrap().reader;
+            let lasts = lasting(&reader(&before)).to_owned();
             before = status(take(&target, Some(&before), &on(cluster, revision), &mut log, at(2)));
             assert_eq!(log.changes.len(), changes, "{cluster}");
+            assert_eq!(lasting(&reader(&before)), lasts);
+            let again = status(take(&target, Some(&before), &on(cluster, revision), &mut log, at(2)));
+            assert_eq!(again, before);
         }
         let blind = status(take(&target, Some(&before), &unknown(Reason::Unreachable), &mut log, at(3)));
-        assert_eq!(blind.settled, before.settled);
-        let gone = Reading { cluster: "c.z".into(), ..known(&crate::observe::observe(None, None), &[]) };
+        assert_eq!(blind.settled, before.settled, "not known yet where it leads");
+        let gone = Reading { cluster: "d.v".into(), ..known(&crate::observe::observe(None, None), &[]) };
         let after = status(take(&target, Some(&blind), &gone, &mut log, at(4)));
-        assert_eq!((log.changes.len(), after.settled.unwrap().status), (2, Status::NotFound), "and nothing was removed");
+        assert_eq!((log.changes.len(), after.settled.unwrap().status), (4, Status::NotFound), "and nothing was removed");
     }
 
     #[test]

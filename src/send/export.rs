@@ -32,7 +32,7 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// How often a batch is tried again.
 const AGAIN: usize = 2;
 /// That the collector does not take what it is sent is said no more often.
-const COMPLAIN: Duration = Duration::from_mins(1);
+const SILENCE: Duration = Duration::from_mins(1);
 
 /// Sends spans to a collector.
 pub struct Exporter {
@@ -41,7 +41,7 @@ pub struct Exporter {
     origin: Origin,
     spans: mpsc::Receiver<Span>,
     metrics: Metrics,
-    complained: Option<Instant>,
+    words: Words,
 }
 
 /// Why a batch was not taken. In words of our own: those of libraries name hosts and URLs.
@@ -93,7 +93,7 @@ impl Exporter {
             .pool_max_idle_per_host(1)
             .build()
             .map_err(|error| SendError::Client(error.into()))?;
-        Ok(Self { client, collector, origin: Origin::new(about), spans, metrics, complained: None })
+        Ok(Self { client, collector, origin: Origin::new(about), spans, metrics, words: Words::default() })
     }
 
     /// Runs until nobody makes spans any more, or until `closing` and all that came before that has been sent.
@@ -164,15 +164,67 @@ impl Exporter {
     }
 
     fn complain(&mut self, error: &NotTaken) {
-        if self.complained.is_none_or(|at| at.elapsed() >= COMPLAIN) {
-            self.complained = Some(Instant::now());
+        if self.words.failed(Instant::now()) {
             tracing::warn!(collector = %self.collector, %error, "the collector does not take spans; they are lost, and nothing else is");
         }
     }
 
     fn relieved(&mut self) {
-        if self.complained.take().is_some() {
+        if self.words.went_well(Instant::now()) {
             tracing::info!(collector = %self.collector, "the collector takes spans again");
         }
+    }
+}
+
+/// What is said about the collector, and when: one that takes every other batch is not told of each time. The metric has it.
+#[derive(Default)]
+struct Words {
+    last: Option<Instant>,
+    failing: bool,
+}
+
+impl Words {
+    /// Whether to say that it does not take spans.
+    fn failed(&mut self, now: Instant) -> bool {
+        self.failing = true;
+        self.may(now)
+    }
+
+    /// Whether to say that it takes spans again.
+    fn went_well(&mut self, now: Instant) -> bool {
+        let says = self.failing && self.may(now);
+        self.failing &= !says;
+        says
+    }
+
+    fn may(&mut self, now: Instant) -> bool {
+        let may = self.last.is_none_or(|last| now.duration_since(last) >= SILENCE);
+        if may {
+            self.last = Some(now);
+        }
+        may
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_collector_that_takes_every_other_batch_is_spoken_of_once_a_minute() {
+        let (begun, mut words) = (Instant::now(), Words::default());
+        let mut said = Vec::new();
+        for second in 0..180u64 {
+            let now = begun + Duration::from_secs(second);
+            let (what, says) = match second % 2 {
+                0 => ("fails", words.failed(now)),
+                _ => ("went well", words.went_well(now)),
+            };
+            said.extend(says.then_some((second, what)));
+        }
+        assert_eq!(said, [(0, "fails"), (60, "fails"), (120, "fails")]);
+        // Nothing is said of what goes well, but for once after it did not.
+        let later = |minutes| begun + Duration::from_mins(minutes);
+        assert_eq!([10, 20, 30].map(|minutes| words.went_well(later(minutes))), [true, false, false]);
     }
 }

@@ -53,6 +53,11 @@ async fn with_older_definitions_nothing_is_done_until_they_are_those_of_this_ver
     .await;
     let waits = pennant.ready().await.expect_err("it is not ready");
     assert!(waits.contains("definitions"), "{waits}");
+    // That nobody acts is there to be seen, and to wake somebody.
+    for lease in ["pennant-pipeline", "pennant-dispatch"] {
+        let series = format!("pennant_lease_held{{lease=\"{lease}\"}}");
+        assert_eq!(pennant.metrics().await.get(&series), Some(&0.0), "{series}");
+    }
     let leases = world.api::<Lease>().list(&ListParams::default()).await.expect("listed").items;
     assert!(leases.is_empty(), "{leases:?}");
 
@@ -66,7 +71,13 @@ async fn with_older_definitions_nothing_is_done_until_they_are_those_of_this_ver
     world.ship("web", "2").await;
     world.fence("shop", &["hook"]).await;
     assert_eq!(receiver.to("/hook/web").len(), 1);
-    pennant.stop().await;
+
+    // A roll-back puts older ones beneath it.
+    put(&world, &older("Pipeline", "settled")).await;
+    let status = pennant.ended().await;
+    assert!(!status.success(), "{status}");
+    let log = pennant.log();
+    assert!(log.contains("waits at its next start") && log.contains("Pipeline.status.settled"), "{log}");
 }
 
 /// Nothing of ours has a finalizer, so whoever takes Pennant away, in whichever order, waits for nothing.

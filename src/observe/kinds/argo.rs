@@ -4,7 +4,11 @@
 //!
 //! Three things are told apart: the operation, which carries a revision into the cluster; the health of what lives there; and
 //! the comparison of it with the source. An operation that runs or has failed goes before the health. What runs is the newest
-//! entry of the history: `sync.revision` is only what was compared. `OutOfSync` is drift and no failure.
+//! entry of the history: `sync.revision` is only what was compared. `OutOfSync` is drift and no failure; while the comparison is
+//! `Unknown` (the source cannot be read), nothing is known of drift.
+//!
+//! An operation may be asked for by a name, such as `HEAD` or a branch. What it tries is known once that was made a commit or a
+//! version of a chart.
 //!
 //! `Missing` is on its way (nothing was synced yet, or it will be made anew), and so is `Unknown` health, which never decides.
 //! `Suspended` health means that a rollout waits for somebody: the previous state stands until it goes on.
@@ -23,13 +27,14 @@ const SOURCES: usize = 16;
 
 fn read(view: &View<'_>) -> Reading {
     let running = running(view);
-    let drifted = view.text("/status/sync/status") == "OutOfSync";
+    let compared = view.text("/status/sync/status");
+    let with_drift = |reading: Reading| reading.drifted(compared == "OutOfSync").drift_unknown(compared == "Unknown");
     if let Some((verdict, tried)) = under_way(view).or_else(|| failed(view)) {
-        return Reading::named(verdict, &running, &tried).drifted(drifted);
+        return with_drift(Reading::named(verdict, &running, &tried));
     }
     let verdict = healthy(view);
     let suspended = verdict.reason == "Suspended";
-    Reading::named(verdict, &running, &running).drifted(drifted).suspended(suspended)
+    with_drift(Reading::named(verdict, &running, &running).suspended(suspended))
 }
 
 /// The revision that was synced last. Without a history (`revisionHistoryLimit: 0`), the last operation's, if it succeeded.
@@ -50,9 +55,10 @@ fn under_way(view: &View<'_>) -> Option<(Verdict, String)> {
     let begun = ["Running", "Terminating"].contains(&view.text("/status/operationState/phase")) && !dry_run(view);
     if begun {
         let message = view.text("/status/operationState/message");
-        return Some((Verdict::in_progress("Syncing", or(message, "an operation runs")), tried(view)));
+        return Some((Verdict::in_progress("Syncing", or(message, "an operation runs")), resolved(view, tried(view))));
     }
-    asked_for.map(|sync| (Verdict::in_progress("SyncRequested", "an operation was asked for"), revision(sync)))
+    let verdict = Verdict::in_progress("SyncRequested", "an operation was asked for");
+    asked_for.map(|sync| (verdict, resolved(view, revision(sync))))
 }
 
 /// The last operation if it has failed, and what it tried. That no longer counts when what lives is in sync with another
@@ -66,7 +72,17 @@ fn failed(view: &View<'_>) -> Option<(Verdict, String)> {
     let another = compared != tried && !compared.is_empty() && !tried.is_empty();
     let taken_back = another && view.text("/status/sync/status") == "Synced" && !looked_at_before(view);
     let message = view.text("/status/operationState/message");
-    (!taken_back).then(|| (Verdict::failed(&format!("Sync{phase}"), or(message, "the last operation has failed")), tried))
+    let verdict = Verdict::failed(&format!("Sync{phase}"), or(message, "the last operation has failed"));
+    (!taken_back).then(|| (verdict, resolved(view, tried)))
+}
+
+/// A revision that was asked for if it is one, and not a name of one: commits, what the comparison has found, and what came of an
+/// operation.
+fn resolved(view: &View<'_>, asked: String) -> String {
+    let is_hash = |one: &str| [40, 64].contains(&one.len()) && one.bytes().all(|b| b.is_ascii_hexdigit());
+    let known = ["/status/sync", "/status/operationState/syncResult"];
+    let is_known = known.iter().any(|pointer| view.at(pointer).map(revision).as_deref() == Some(&asked));
+    if is_known || asked.split(',').all(is_hash) { asked } else { String::new() }
 }
 
 /// What the health says.
@@ -132,6 +148,8 @@ fn or<'a>(text: &'a str, otherwise: &'a str) -> &'a str {
 mod tests {
     use super::super::super::testing::*;
 
+    const COMMIT: &str = "0123456789abcdef0123456789abcdef01234567";
+
     /// An Application that runs `a`, is healthy and in sync, with more of its status put over that.
     fn app(more: Value) -> Value {
         let base = json!({"health": {"status": "Healthy"}, "sync": {"status": "Synced", "revision": "a"},
@@ -154,6 +172,12 @@ mod tests {
 
     fn op(phase: &str, revision: &str) -> Value {
         json!({"operationState": operation(phase, revision)})
+    }
+
+    /// A sync to a branch that is not there, while what was compared is out of sync.
+    fn never_resolved() -> Value {
+        json!({"sync": out_of_sync(), "operationState": {"phase": "Error", "message": "words", "syncResult": null,
+            "operation": {"sync": {"revision": "no-such-branch"}}}})
     }
 
     fn asked(sync: &Value) -> Value {
@@ -183,7 +207,10 @@ mod tests {
             ("health of a later version", app(health("Sleepy")), InProgress, "a", "a"),
             ("syncs", app(op("Running", "b")), InProgress, "a", "b"),
             ("syncs while degraded", app(with(&health("Degraded"), op("Running", "b"))), InProgress, "a", "b"),
-            ("begins to sync", app(asked(&json!({"revision": "b"}))), InProgress, "a", "b"),
+            ("begins to sync", app(asked(&json!({"revision": COMMIT}))), InProgress, "a", COMMIT),
+            ("begins to sync a branch", app(asked(&json!({"revision": "main"}))), InProgress, "a", ""),
+            ("begins to sync as compared", app(asked(&json!({"revision": "a"}))), InProgress, "a", "a"),
+            ("fails before it is known what it is", app(never_resolved()), Failed, "a", ""),
             ("is told to end", app(op("Terminating", "b")), InProgress, "a", "b"),
             ("fails", app(with(&op("Failed", "b"), json!({"sync": out_of_sync()}))), Failed, "a", "b"),
             ("fails by error", app(op("Error", "a")), Failed, "a", "a"),
@@ -248,7 +275,8 @@ mod tests {
     fn an_operation_that_was_asked_for_is_on_its_way() {
         let mut application = object(APPLICATION, &json!({}), &app(json!({})));
         for (operation, want, tried) in [
-            (json!({"sync": {"revision": "b"}}), InProgress, "b"),
+            (json!({"sync": {"revision": COMMIT}}), InProgress, COMMIT),
+            (json!({"sync": {"revision": "HEAD"}}), InProgress, ""),
             (json!({"sync": {"revision": "b", "dryRun": true}}), Current, "a"),
             (json!({"initiatedBy": {"username": "me"}}), Current, "a"),
         ] {
@@ -262,7 +290,8 @@ mod tests {
         for (sync, want) in [("OutOfSync", true), ("Synced", false), ("Unknown", false)] {
             for more in [json!({}), health("Degraded"), json!({"operationState": operation("Running", "b")})] {
                 let status = with(&app(more), json!({"sync": {"status": sync, "revision": "b"}}));
-                assert_eq!(look(APPLICATION, json!({}), status).drifted, want, "{sync}");
+                let seen = look(APPLICATION, json!({}), status);
+                assert_eq!((seen.drifted, seen.drift_unknown), (want, sync == "Unknown"), "{sync}");
             }
         }
     }

@@ -77,12 +77,15 @@ pub(super) struct Reading {
     pub(super) suspended: bool,
     /// What the kind's own fields say of drift; conditions that do are looked at for every kind.
     pub(super) drifted: bool,
+    /// They do not say at present.
+    pub(super) drift_unknown: bool,
 }
 
 impl Reading {
     /// Of an object whose status names both revisions.
     fn named(verdict: Verdict, running: &str, tried: &str) -> Self {
-        Self { verdict, running: running.to_owned(), tried: tried.to_owned(), suspended: false, drifted: false }
+        let (running, tried) = (running.to_owned(), tried.to_owned());
+        Self { verdict, running, tried, suspended: false, drifted: false, drift_unknown: false }
     }
 
     /// Of an object whose status names no revision: what its spec declares is tried, and runs once it is `Current`.
@@ -97,6 +100,10 @@ impl Reading {
 
     fn drifted(self, drifted: bool) -> Self {
         Self { drifted, ..self }
+    }
+
+    fn drift_unknown(self, drift_unknown: bool) -> Self {
+        Self { drift_unknown, ..self }
     }
 }
 

@@ -96,7 +96,8 @@ async fn come_and_go(world: &World, west: &Remote, which: std::ops::Range<usize>
 async fn rest(pennant: &Pennant, limit: Option<Held>) -> Held {
     within(ENDED, "what was made for them is gone", async || {
         let held = Held::by(pennant).await;
-        let more = |limit: Held| held.tasks > limit.tasks || held.sockets > limit.sockets;
+        // A call that comes while all connections are taken opens one more, with a task; each of the 20 kinds would leave one.
+        let more = |limit: Held| held.tasks > limit.tasks + 2.0 || held.sockets > limit.sockets + 2;
         if held.caches > 0.0 || held.objects > 0.0 || limit.is_some_and(more) {
             Err(format!("{held:?}, {limit:?}"))
         } else {
