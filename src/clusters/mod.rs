@@ -189,7 +189,8 @@ pub enum Now {
 /// What is known of an object, and what it said since it was last asked about.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reading {
-    /// What it said after the given sequence number, oldest first: each differs from the one before in more than words.
+    /// What it said after the given sequence number, oldest first: each differs from the one before in more than words. A sequence
+    /// number is the time at which it was observed, in microseconds of Unix time, or one more than the one before.
     pub observations: Vec<(u64, Observation)>,
     /// What it says now.
     pub now: Now,

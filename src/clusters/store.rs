@@ -354,7 +354,9 @@ impl Store {
     }
 
     fn next(&mut self) -> u64 {
-        self.counter += 1;
+        // By the clock, for whoever takes it later wants to know when it was; the clock may be set back.
+        let clock = u64::try_from(crate::api::now().as_microsecond()).unwrap_or_default();
+        self.counter = clock.max(self.counter + 1);
         self.counter
     }
 }

@@ -54,14 +54,22 @@ pub(super) fn take_all(observed: &[Observed], known: &PipelineStatus, log: &mut 
         all.extend(track.observations().map(|(seq, obs)| (seq, index, obs)));
     }
     all.sort_by_key(|(seq, index, _)| (*seq, *index));
-    for (_, index, obs) in all {
-        if groups.tracks[index].settle(obs, log, now) {
-            groups.regroup(|of| of.contains(&index), log, now);
+    for (seq, index, obs) in all {
+        let at = seen_at(seq, log, now);
+        if groups.tracks[index].settle(obs, log, at) {
+            groups.regroup(|of| of.contains(&index), log, at);
         }
     }
     // Whatever else has changed: targets that came or went, or can be seen again.
     groups.regroup(|_| true, log, now);
     groups.end(now)
+}
+
+/// When this was observed: not when it is taken, which may be long after, for how long a state held is told from it. Never before
+/// what stands in the log, nor after now, whatever was done to the clock.
+fn seen_at(seq: u64, log: &ChangeLog, now: Time) -> Time {
+    let at = i64::try_from(seq / 1000).ok().and_then(|at| Time::from_millisecond(at).ok()).unwrap_or(now);
+    log.changes.last().map_or(at, |last| at.max(last.time)).min(now)
 }
 
 impl<'a> Groups<'a> {
@@ -238,12 +246,13 @@ mod tests {
         taken: usize,
         unseen: Vec<usize>,
         status: PipelineStatus,
+        looks: i64,
     }
 
     impl World {
         fn new() -> Self {
-            let mut world =
-                Self { targets: targets(), said: vec![], taken: 0, unseen: vec![], status: PipelineStatus::default() };
+            let status = PipelineStatus::default();
+            let mut world = Self { targets: targets(), said: vec![], taken: 0, unseen: vec![], status, looks: 0 };
             for index in 0..3 {
                 world.said.push((index, obs(Status::Current, "1")));
             }
@@ -258,12 +267,14 @@ mod tests {
 
         fn look(&mut self) {
             let reading = |index: usize| {
-                let all = (1..).zip(&self.said).filter(|(_, (of, _))| *of == index).map(|(seq, (_, o))| (seq, o.clone()));
+                // One in a second.
+                let all = (1..).map(|n| n * 1_000_000).zip(&self.said);
+                let all = all.filter(|(_, (of, _))| *of == index).map(|(seq, (_, o))| (seq, o.clone()));
                 let all: Vec<(u64, Observation)> = all.collect();
                 let (seq, last) = all.last().cloned().unwrap();
                 let unknown = Now::Unknown { reason: Reason::Unreachable, message: "away".into() };
                 let now = if self.unseen.contains(&index) { unknown } else { Now::Known(last) };
-                let taken = self.taken as u64;
+                let taken = self.taken as u64 * 1_000_000;
                 Reading {
                     observations: all.into_iter().filter(|(s, _)| *s > taken).collect(),
                     now,
@@ -275,15 +286,16 @@ mod tests {
             };
             let observed: Vec<Observed> = self.targets.iter().enumerate().map(|(i, t)| (t.clone(), reading(i))).collect();
             let mut log = self.status.log.take().unwrap_or_else(|| open(at(1), None));
-            let taken = take_all(&observed, &self.status, &mut log, at(2));
+            self.looks += 1;
+            let taken = take_all(&observed, &self.status, &mut log, at(1000 + self.looks));
             (self.status.environments, self.status.settled) = (taken.environments, taken.settled);
             self.status.log = Some(log);
             self.taken = self.said.len();
         }
 
-        fn told(&self) -> Vec<(String, State, State)> {
+        fn told(&self) -> Vec<(String, Time, State, State)> {
             let log = self.status.log.as_ref().unwrap();
-            log.changes.iter().map(|c| (c.subject.clone(), c.from.clone(), c.to.clone())).collect()
+            log.changes.iter().map(|c| (c.subject.clone(), c.time, c.from.clone(), c.to.clone())).collect()
         }
 
         /// Subject, status and revision of what was told since the last time.
