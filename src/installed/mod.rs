@@ -78,11 +78,13 @@ pub async fn fits(client: &Client) {
 /// Waits until definitions that did fit no longer do: says why. Where a kind is not there at all, nothing of it can be written
 /// either, so nothing is lost by waiting until it is back.
 pub async fn misfit(client: &Client) -> String {
-    let mut looks = Looks::new(client);
+    let (mut looks, mut doubt) = (Looks::new(client), false);
     loop {
         tokio::time::sleep(NOW_AND_THEN).await;
-        if let Found::Not(words) = looks.look().await {
-            return words;
+        match looks.look().await {
+            // One of several API servers may still publish what was there before an upgrade.
+            Found::Not(words) if doubt => return words,
+            found => doubt = matches!(found, Found::Not(_)),
         }
     }
 }
