@@ -1,7 +1,7 @@
 //! The effective notifications of a pipeline, with who wrote each field. Pure.
 //!
-//! In: the pipeline, and what may lie beneath its layers ([`Known`]). Out: for each notification and each group of targets with the
-//! same layers, what holds there ([`Explained`]).
+//! In: the pipeline, and what may lie beneath its layers ([`Known`]). Out: for each notification and each group of targets, environments
+//! and the pipeline with the same layers, what holds there ([`Explained`]).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,10 +10,11 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 
 use super::PreviewError;
+use crate::api::delivery::SubjectKind;
 use crate::api::refs::ObjectName;
-use crate::api::target::{TargetInfo, targets};
-use crate::api::{Notification, Pipeline};
-use crate::config::layers::{Folded, Layer, Source, Spot, fold, names, of_pipeline};
+use crate::api::target::{PIPELINE, TargetInfo, targets};
+use crate::api::{Notification, Pipeline, TransitionType};
+use crate::config::layers::{Folded, Layer, Source, Spot, fold, names, of_environment, of_pipeline, of_whole_pipeline};
 use crate::config::{Given, Global, Text, is_secret};
 use crate::manifests::{beneath, has_notification, understood};
 
@@ -26,6 +27,9 @@ pub struct Explained {
     pub notification: String,
     /// The targets.
     pub targets: Vec<String>,
+    /// What else it reports on, as a change names it: `environment/NAME` as a whole, and `pipeline`, for its clusters too.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub subjects: Vec<String>,
     /// What holds, with what may be a credential masked.
     pub spec: Map<String, Value>,
     /// By JSON Pointer into `spec`: who wrote it.
@@ -102,33 +106,43 @@ struct Whole<'a> {
 }
 
 impl Whole<'_> {
-    /// Targets with the same layers together.
+    /// Targets with the same layers together, and what else they are for.
     fn groups(&self, all: &[TargetInfo], target: Option<&str>) -> Vec<Explained> {
         let Self { pipeline, name, .. } = self;
         let namespace = pipeline.namespace().unwrap_or_default();
+        let spec = &pipeline.spec;
         let mut groups: Vec<Explained> = Vec::new();
-        let places =
-            pipeline.spec.environments.iter().enumerate().flat_map(|(e, env)| (0..env.targets.len()).map(move |t| (e, t)));
+        let places = spec.environments.iter().enumerate().flat_map(|(e, env)| (0..env.targets.len()).map(move |t| (e, t)));
         for ((e, t), info) in places.zip(all).filter(|(_, info)| target.is_none_or(|name| name == info.name)) {
             let spot = Spot { environment: e, index: t, target: &info.name };
-            let own = of_pipeline(&pipeline.spec, &namespace, name, spot);
-            let layers = [self.beneath.as_slice(), &own].concat();
-            if !has_notification(&layers) {
-                continue;
-            }
-            let one = self.explained(info, &layers);
-            match groups.iter_mut().find(|g| g.spec == one.spec && g.fields == one.fields && g.problem == one.problem) {
-                Some(group) => group.targets.extend(one.targets),
-                None => groups.push(one),
-            }
+            let one = self.explained(&of_pipeline(spec, &namespace, name, spot));
+            join(&mut groups, one.map(|one| Explained { targets: vec![info.name.clone()], ..one }));
         }
+        if target.is_some() {
+            return groups;
+        }
+        let about = |subject: String, kinds: &[SubjectKind], own: &[Layer]| {
+            let one = self.explained(own).filter(|one| one.reports_on(kinds))?;
+            Some(Explained { subjects: vec![subject], ..one })
+        };
+        for (e, environment) in spec.environments.iter().enumerate() {
+            let own = of_environment(spec, &namespace, name, e);
+            join(&mut groups, about(format!("environment/{}", environment.name), &[SubjectKind::Environment], &own));
+        }
+        let own: Vec<Layer> = of_whole_pipeline(spec, &namespace, name).into_iter().collect();
+        join(&mut groups, about(PIPELINE.to_owned(), &[SubjectKind::Pipeline, SubjectKind::Cluster], &own));
         groups
     }
 
-    fn explained(&self, info: &TargetInfo, layers: &[Layer]) -> Explained {
+    /// With these layers of the pipeline over what lies beneath; `None` if that makes no notification.
+    fn explained(&self, own: &[Layer]) -> Option<Explained> {
+        let layers = [self.beneath.as_slice(), own].concat();
+        if !has_notification(&layers) {
+            return None;
+        }
         let namespace = self.pipeline.namespace().unwrap_or_default();
         let given = Given { allow_http: self.known.allow_http, text: &|_| Text::Unknown };
-        let effective = understood(layers, &namespace, &given);
+        let effective = understood(&layers, &namespace, &given);
         let problem = effective.intake.err().or(effective.sending.err()).filter(|problem| !problem.is_unknown());
         let problem = problem.map(|p| Wrong { reason: p.reason().to_owned(), message: p.to_string() });
         let whole: Vec<_> = std::iter::once(Layer::built_in()).chain(layers.iter().cloned()).collect();
@@ -137,7 +151,8 @@ impl Whole<'_> {
         let fields = self.authors(&folded, &namespace);
         let mut spec = folded.value;
         mask(&mut spec);
-        Explained { notification: self.name.to_owned(), targets: vec![info.name.clone()], spec, fields, problem }
+        let (targets, subjects) = (Vec::new(), Vec::new());
+        Some(Explained { notification: self.name.to_owned(), targets, subjects, spec, fields, problem })
     }
 
     fn authors(&self, folded: &Folded, namespace: &str) -> BTreeMap<String, String> {
@@ -155,6 +170,18 @@ impl Whole<'_> {
     }
 }
 
+/// Puts one to those for which the same holds.
+fn join(groups: &mut Vec<Explained>, one: Option<Explained>) {
+    let Some(one) = one else { return };
+    match groups.iter_mut().find(|g| g.spec == one.spec && g.fields == one.fields && g.problem == one.problem) {
+        Some(group) => {
+            group.targets.extend(one.targets);
+            group.subjects.extend(one.subjects);
+        }
+        None => groups.push(one),
+    }
+}
+
 /// Masks literal values whose names say that they may be credentials. Others are references, which are not.
 fn mask(spec: &mut Map<String, Value>) {
     for (part, map) in [("endpoint", "headers"), ("template", "parameters")] {
@@ -168,10 +195,19 @@ fn mask(spec: &mut Map<String, Value>) {
 }
 
 impl Explained {
+    /// Whether a trigger is of a transition of such subjects.
+    fn reports_on(&self, kinds: &[SubjectKind]) -> bool {
+        let triggers = self.spec.get("triggers").and_then(Value::as_array);
+        let types = triggers.into_iter().flatten().filter_map(|trigger| trigger.get("type"));
+        let types = types.filter_map(|type_| serde_json::from_value::<TransitionType>(type_.clone()).ok());
+        types.into_iter().any(|type_| kinds.contains(&type_.subject()))
+    }
+
     /// As YAML, with who wrote it beside each field.
     #[must_use]
     pub fn text(&self) -> String {
-        let mut lines = vec![(format!("# {} for {}", self.notification, self.targets.join(", ")), None)];
+        let places = self.targets.iter().chain(&self.subjects).map(String::as_str).collect::<Vec<_>>();
+        let mut lines = vec![(format!("# {} for {}", self.notification, places.join(", ")), None)];
         if let Some(problem) = &self.problem {
             lines.push((format!("# {}: {}", problem.reason, problem.message), None));
         }
@@ -312,6 +348,37 @@ notifications:
         assert_eq!(deploys.fields["/delivery/retry/maxAge"], "ConfigMap pennant-system/pennant-config, defaults");
         assert_eq!(deploys.fields["/endpoint/url"], "Notification team-a/deploys");
         assert!(with(global, Some("elsewhere"), None).is_err());
+    }
+
+    #[test]
+    fn environments_and_the_pipeline_stand_with_what_holds_for_them() {
+        let global = "
+notifications:
+- name: deploys
+  triggers: [{type: EnvironmentReady}, {type: ClusterOffline}]
+- name: audit
+  triggers: [{type: EnvironmentReady}]
+  endpoint: {url: https://audit.example.com/in}
+  template: {builtin: cloudevents}
+";
+        let told = |target| -> Vec<_> {
+            let all = with(global, None, target).unwrap().into_iter();
+            all.map(|e| (e.notification.clone(), e.targets.len(), e.subjects.join(" "))).collect()
+        };
+        let line = |name: &str, targets, subjects: &str| (name.to_owned(), targets, subjects.to_owned());
+        assert_eq!(
+            told(None),
+            [
+                line("audit", 3, "environment/dev environment/prod"),
+                // Its own triggers are over those beneath, and of targets alone.
+                line("deploys", 2, ""),
+                line("deploys", 1, ""),
+                line("own", 1, ""),
+            ]
+        );
+        assert_eq!(told(Some("dev/c/x")), [line("audit", 1, ""), line("deploys", 1, "")]);
+        let text = with(global, Some("audit"), None).unwrap()[0].text();
+        assert!(text.starts_with("# audit for dev/c/x, dev/c/y, prod/c/z, environment/dev, environment/prod\n"), "{text}");
     }
 
     #[test]
