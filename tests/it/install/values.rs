@@ -6,7 +6,7 @@ use std::process::Command;
 
 use serde_json::{Value, json};
 
-use super::{of_set, render};
+use super::{SETS, of_set, render};
 use crate::support::chart::{self, Release};
 
 /// What is refused, and a word of the complaint.
@@ -60,7 +60,7 @@ fn every_flag_of_the_program_has_a_value() {
     let flags = flags();
     assert!(flags.len() > 15, "{flags:?}");
     let mut said = BTreeSet::new();
-    for set in ["default", "everything", "isolated", "minimal", "namespaced", "secrets-listed"] {
+    for set in SETS {
         let release = of_set(set);
         said.extend(release.args().into_iter().filter_map(|arg| Some(arg.split('=').next()?.to_owned())));
     }
@@ -73,7 +73,7 @@ fn every_flag_of_the_program_has_a_value() {
 
 #[test]
 fn the_program_understands_its_arguments() {
-    for set in ["default", "everything", "isolated", "minimal", "namespaced", "secrets-listed"] {
+    for set in SETS {
         let started = |more: &[&str]| {
             let mut command = Command::new(env!("CARGO_BIN_EXE_pennant"));
             // Nowhere to go: it ends once it has understood what it was told.
