@@ -25,8 +25,8 @@ another one. Neither a name nor a namespace has a dot. Names of Roles and Cluste
 
 {{/* What selects the Pods; never changes. */}}
 {{- define "pennant.selector" -}}
-app.kubernetes.io/name: {{ include "pennant.name" . }}
-app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/name: {{ include "pennant.name" . | quote }}
+app.kubernetes.io/instance: {{ .Release.Name | quote }}
 {{- end }}
 
 {{- define "pennant.labels" -}}
