@@ -92,12 +92,12 @@ patches:
   - patch: |
       apiVersion: rbac.authorization.k8s.io/v1
       kind: ClusterRole
-      metadata: {name: pennant}
+      metadata: {name: pennant.$namespace}
       \$patch: delete
   - patch: |
       apiVersion: rbac.authorization.k8s.io/v1
       kind: ClusterRoleBinding
-      metadata: {name: pennant}
+      metadata: {name: pennant.$namespace}
       \$patch: delete
   - target: {kind: Deployment, name: pennant}
     patch: |

@@ -138,6 +138,12 @@ impl Candidacy {
         self.held
     }
 
+    /// The epoch of the Lease, whoever holds it; `None`: it is not known, or there is no Lease.
+    #[must_use]
+    pub fn epoch(&self) -> Option<i32> {
+        if let Known::There { seen, .. } = &self.known { Some(seen.epoch) } else { None }
+    }
+
     /// Whether it is known who holds it.
     #[must_use]
     pub fn decided(&self) -> bool {

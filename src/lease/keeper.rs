@@ -221,6 +221,9 @@ impl Keeper {
             }
         }
         self.metrics.lease_held(self.label, view.tenure.is_some());
+        if let Some(epoch) = self.state.epoch() {
+            self.metrics.lease_epoch(self.label, epoch);
+        }
     }
 }
 

@@ -106,6 +106,7 @@ struct Families {
     api_writes: Family<WriteLabels, Counter>,
     watch_errors: Family<WatchLabels, Counter>,
     leases: Family<LeaseLabels, Gauge>,
+    epochs: Family<LeaseLabels, Gauge>,
     clusters: Family<ClusterLabels, Gauge>,
     caches: Gauge,
     objects: Gauge,
@@ -138,6 +139,7 @@ impl Metrics {
             api_writes: Family::default(),
             watch_errors: Family::default(),
             leases: Family::default(),
+            epochs: Family::default(),
             clusters: Family::default(),
             caches: Gauge::default(),
             objects: Gauge::default(),
@@ -265,6 +267,12 @@ impl Metrics {
     /// Whether this replica holds a Lease.
     pub fn lease_held(&self, lease: Lease, held: bool) {
         self.families.leases.get_or_create(&LeaseLabels { lease }).set(i64::from(held));
+        drop(self.families.epochs.get_or_create(&LeaseLabels { lease }));
+    }
+
+    /// The epoch of a Lease, whoever holds it.
+    pub fn lease_epoch(&self, lease: Lease, epoch: i32) {
+        self.families.epochs.get_or_create(&LeaseLabels { lease }).set(i64::from(epoch));
     }
 
     /// How many tasks there are.
@@ -350,6 +358,7 @@ impl Families {
         r.register("config_valid", help, self.config_valid.clone());
         r.register("api_writes", "Writes to the API server, by kind and result", self.api_writes.clone());
         r.register("lease_held", "Whether this replica holds the Lease and acts", self.leases.clone());
+        r.register("lease_epoch", "The epoch of the Lease, which rises each time it is taken", self.epochs.clone());
         r.register("watch_errors", "Watches that broke and were begun again", self.watch_errors.clone());
         r.register("clusters", "Remote clusters that are followed, by how they are doing", self.clusters.clone());
         r.register("caches", "Watches of a kind of application objects on a cluster", self.caches.clone());

@@ -17,6 +17,7 @@ fn names_and_units_follow_the_conventions() {
     metrics.overdue(4);
     metrics.lease_held(Lease::Dispatch, true);
     metrics.lease_held(Lease::Pipeline, false);
+    metrics.lease_epoch(Lease::Dispatch, 7);
     metrics.api_write(ApiWrite::DeliveryCreate, WriteResult::Conflict);
     metrics.clone().watch_error(Watch::Secrets);
     metrics.cluster(None, Some(Cluster::Unknown));
@@ -46,6 +47,8 @@ fn names_and_units_follow_the_conventions() {
         "pennant_api_writes_total{kind=\"event\",result=\"ok\"} 0",
         "pennant_lease_held{lease=\"pennant-dispatch\"} 1",
         "pennant_lease_held{lease=\"pennant-pipeline\"} 0",
+        "pennant_lease_epoch{lease=\"pennant-dispatch\"} 7",
+        "pennant_lease_epoch{lease=\"pennant-pipeline\"} 0",
         "pennant_watch_errors_total{watch=\"secrets\"} 1",
         "pennant_clusters{state=\"reachable\"} 1",
         "pennant_clusters{state=\"unknown\"} 0",

@@ -19,6 +19,9 @@ mod rights;
 mod same;
 mod values;
 
+/// The value sets of the chart, `charts/pennant/ci/*-values.yaml`.
+const SETS: [&str; 7] = ["default", "everything", "isolated", "minimal", "namespaced", "observer", "secrets-listed"];
+
 /// A control plane for whole installations, whose names nobody else uses.
 fn kubeconfig() -> &'static Path {
     static PLANE: OnceLock<ControlPlane> = OnceLock::new();

@@ -28,6 +28,15 @@ async fn holds(pennant: &Pennant, lease: &str) -> bool {
     pennant.metrics().await[&format!("pennant_lease_held{{lease=\"{lease}\"}}")] > 0.0
 }
 
+/// Waits until a replica says this of a Lease, whoever holds it.
+async fn epoch(pennant: &Pennant, lease: &str, expected: i32) {
+    eventually(&format!("the epoch of {lease} is {expected}"), async || {
+        let epoch = pennant.metrics().await[&format!("pennant_lease_epoch{{lease=\"{lease}\"}}")];
+        if epoch == f64::from(expected) { Ok(()) } else { Err(format!("{epoch}")) }
+    })
+    .await;
+}
+
 /// Waits until a replica holds both.
 async fn acts(pennant: &Pennant, limit: Duration) {
     within(limit, "the replica acts", async || match (holds(pennant, DISPATCH).await, holds(pennant, PIPELINE).await) {
@@ -160,9 +169,14 @@ async fn one_that_is_restarted_under_its_name_goes_on_at_once_and_the_other_stay
     let receiver = Receiver::start();
     let (world, mut first, second) = two("replicas-restarted", &receiver).await;
     ship_all(&world, 1..=1).await;
+    let before = lease(&world, DISPATCH).await.lease_transitions.expect("an epoch");
     first.kill9();
     first.start_again().await;
     acts(&first, Duration::from_secs(30)).await;
+    // Nothing else tells of it: the same one acts as before.
+    for pennant in [&first, &second] {
+        epoch(pennant, DISPATCH, before + 1).await;
+    }
     ship_all(&world, 2..=2).await;
     judge(&world, &receiver, 2, 1).await;
     assert_eq!((second.writes().await, second.attempts().await), (0.0, 0.0));

@@ -197,7 +197,7 @@ async fn what_it_counts_has_names_and_labels_that_stay() {
     assert_eq!(after["pennant_deliveries_total{outcome=\"Delivered\"}"], 2.0);
 }
 
-const FAMILIES: [(&str, &str); 25] = [
+const FAMILIES: [(&str, &str); 26] = [
     ("pennant_api_writes", "counter"),
     ("pennant_attempts", "counter"),
     ("pennant_build", "info"),
@@ -210,6 +210,7 @@ const FAMILIES: [(&str, &str); 25] = [
     ("pennant_deliveries_overdue", "gauge"),
     ("pennant_deliveries_pending", "gauge"),
     ("pennant_deliveries_removed", "counter"),
+    ("pennant_lease_epoch", "gauge"),
     ("pennant_lease_held", "gauge"),
     ("pennant_lanes", "gauge"),
     ("pennant_notification_deliveries", "gauge"),

@@ -29,12 +29,12 @@
 - --deny-destination={{ . }}
 {{- end }}
 {{- if and .proxy.url (not .proxy.secretName) }}
-- --proxy={{ .proxy.url }}
+- {{ printf "--proxy=%s" .proxy.url | quote }}
 {{- end }}
 {{- end }}
 {{- with .Values.tracing }}
 {{- if .endpoint }}
-- --tracing-endpoint={{ .endpoint }}
+- {{ printf "--tracing-endpoint=%s" .endpoint | quote }}
 - --tracing-sample={{ .sample }}
 {{- end }}
 {{- end }}
@@ -64,9 +64,9 @@
 {{- end }}
 {{- end }}
 {{- if include "pennant.caBundle" . }}
-# Where certificates of authorities are: those of the image, and these.
+# Trusted beside those of the image, which SSL_CERT_FILE leads to.
 - name: SSL_CERT_DIR
-  value: /etc/ssl/certs:/etc/pennant/ca
+  value: /etc/pennant/ca
 {{- end }}
 {{- with .Values.extraEnv }}
 {{ toYaml . }}

@@ -15,10 +15,18 @@
 {{- end }}
 {{- end }}
 
+{{/*
+The same for what is not in the namespace of the release: with that namespace in it, for there may be a release of the same name in
+another one. Neither a name nor a namespace has a dot. Names of Roles and ClusterRoles may have some, and be as long as this gets.
+*/}}
+{{- define "pennant.elsewhere" -}}
+{{- printf "%s.%s" (include "pennant.fullname" .) .Release.Namespace }}
+{{- end }}
+
 {{/* What selects the Pods; never changes. */}}
 {{- define "pennant.selector" -}}
-app.kubernetes.io/name: {{ include "pennant.name" . }}
-app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/name: {{ include "pennant.name" . | quote }}
+app.kubernetes.io/instance: {{ .Release.Name | quote }}
 {{- end }}
 
 {{- define "pennant.labels" -}}

@@ -118,11 +118,11 @@ listed and watched by its name, so that resourceNames hold for these verbs, too.
 # The global configuration, and the last one that could be read. An apply of what is not there is a create with a name.
 - apiGroups: [""]
   resources: [configmaps]
-  resourceNames: [{{ .Values.config.name }}]
+  resourceNames: [{{ .Values.config.name | quote }}]
   verbs: [get, list, watch]
 - apiGroups: [""]
   resources: [configmaps]
-  resourceNames: [{{ .Values.config.name }}-last-good]
+  resourceNames: ["{{ .Values.config.name }}-last-good"]
   verbs: [get, create, patch]
 {{- end }}
 {{- end }}

@@ -1,5 +1,6 @@
 //! What each set of values renders is taken by a real API server, and Pods as it has them by one that takes only restricted ones.
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::process::Command;
 
@@ -9,10 +10,8 @@ use kube::Client;
 use kube::api::{Api, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 
-use super::{client, kubeconfig, namespaces, of_set, room};
+use super::{SETS, client, kubeconfig, namespaces, of_set, render, room};
 use crate::support::{chart, control_plane};
-
-const SETS: [&str; 6] = ["default", "everything", "isolated", "minimal", "namespaced", "secrets-listed"];
 
 /// The definitions of the Prometheus operator, as its own module has them.
 async fn monitoring(client: &Client) {
@@ -97,5 +96,21 @@ fn a_namespaced_install_has_nothing_outside_of_namespaces_but_the_definitions() 
         let kinds: Vec<_> = outside.map(|object| object["kind"].as_str().unwrap()).collect();
         let rights = kinds.iter().filter(|kind| **kind != "CustomResourceDefinition").count();
         assert_eq!((kinds.len() - rights, rights), (3, if cluster_wide { 2 } else { 0 }), "{set}: {kinds:?}");
+    }
+}
+
+#[test]
+fn two_releases_of_one_name_stand_side_by_side() {
+    for (set, mut values) in chart::value_sets() {
+        let mut seen = BTreeSet::new();
+        for namespace in ["here", "there"] {
+            for object in render("pennant", namespace, &values).objects {
+                let text = |path: &str| object.pointer(path).and_then(Value::as_str).unwrap_or("-").to_owned();
+                let name = ["/kind", "/metadata/namespace", "/metadata/name"].map(text);
+                assert!(seen.insert(name.clone()), "{set}: two releases have {name:?}");
+            }
+            // One of them brings the definitions.
+            values["crds"] = json!({"install": false});
+        }
     }
 }

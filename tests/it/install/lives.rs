@@ -2,6 +2,8 @@
 
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::ConfigMap;
+use kube::ResourceExt;
+use kube::api::ListParams;
 use serde_json::{Value, json};
 
 use super::{kubeconfig, render};
@@ -46,19 +48,22 @@ impl Stage {
 
     /// Pennant with the rights of these values, and what its API server refuses.
     async fn under(&self, values: &Value, watch: &[&World]) -> (Pennant, Proxy) {
-        let release = render(&self.own.ns, &self.own.ns, values);
-        let account = release.as_its_account(kubeconfig()).await;
-        let proxy = Proxy::start(&account, &self.own.ns).await;
-        let watch = watch.iter().map(|world| world.ns.clone()).collect();
-        let options = Options { watch, kubeconfig: Some(proxy.kubeconfig.clone()), ..Options::of(&self.own) };
-        (Pennant::with(&self.own, options).await, proxy)
+        Self::at(&self.own, Options::of(&self.own).controllers, values, watch).await
     }
 
-    /// Something of all that it does: what is sent and given up, a Warning, a copy of the configuration, a hand-over.
-    async fn lives(&self, values: &Value, watch: &[&World]) {
-        let Self { own, team, receiver } = self;
-        receiver.script("/hook/web", [Reply::status(400)]);
-        let (mut pennant, proxy) = self.under(values, watch).await;
+    /// The same, of these controllers and with a namespace of its own. All releases have one name.
+    async fn at(home: &World, controllers: &'static str, values: &Value, watch: &[&World]) -> (Pennant, Proxy) {
+        let release = render("pennant", &home.ns, values);
+        let account = release.as_its_account(kubeconfig()).await;
+        let proxy = Proxy::start(&account, &home.ns).await;
+        let watch = watch.iter().map(|world| world.ns.clone()).collect();
+        let options = Options { watch, controllers, kubeconfig: Some(proxy.kubeconfig.clone()), ..Options::of(home) };
+        (Pennant::with(home, options).await, proxy)
+    }
+
+    /// Both notifications have begun.
+    async fn begun(&self) {
+        let team = &self.team;
         team.settled().await;
         eventually("the cluster-wide notification has its cursor", async || {
             let dispatched = team.get_pipeline("shop").await.status.and_then(|s| s.dispatched).unwrap_or_default();
@@ -66,6 +71,35 @@ impl Stage {
             found.then_some(()).ok_or_else(|| format!("{:?}", dispatched.cursors))
         })
         .await;
+    }
+
+    /// The two controllers as two releases, each in a namespace of its own.
+    async fn lives_apart(&self) {
+        let Self { own, team, receiver } = self;
+        let beside = World::beside("lives-apart-observer", own).await;
+        let values = |controllers: &str| json!({"watchNamespaces": [team.ns], "controllers": [controllers]});
+        let (mut sender, of_sender) = Self::at(own, "dispatch", &values("dispatch"), &[team]).await;
+        let (mut observer, of_observer) = Self::at(&beside, "pipeline", &values("pipeline"), &[team]).await;
+        self.begun().await;
+        team.ship("web", "2").await;
+        team.fence("shop", &["hook", "audit"]).await;
+        receiver.wait("/hook/web", 1).await;
+        receiver.wait("/audit/web", 1).await;
+        for (home, lease) in [(own, "pennant-dispatch"), (&beside, "pennant-pipeline")] {
+            let all = home.api::<Lease>().list(&ListParams::default()).await.expect("listed");
+            assert_eq!(all.iter().map(ResourceExt::name_any).collect::<Vec<_>>(), [lease]);
+        }
+        observer.stop().await;
+        sender.stop().await;
+        assert_eq!([of_observer.forbidden(), of_sender.forbidden()].concat(), [""; 0]);
+    }
+
+    /// Something of all that it does: what is sent and given up, a Warning, a copy of the configuration, a hand-over.
+    async fn lives(&self, values: &Value, watch: &[&World]) {
+        let Self { own, team, receiver } = self;
+        receiver.script("/hook/web", [Reply::status(400)]);
+        let (mut pennant, proxy) = self.under(values, watch).await;
+        self.begun().await;
         team.ship("web", "2").await;
         receiver.wait("/hook/web", 1).await;
         receiver.wait("/audit/web", 1).await;
@@ -109,6 +143,8 @@ async fn everywhere_and_in_one_namespace() {
         "configMaps": {"access": "listed", "listed": texts},
     });
     stage.lives(&json!({"watchNamespaces": [stage.team.ns], "rbac": rbac}), &[&stage.team]).await;
+
+    Stage::new("lives-apart").await.lives_apart().await;
 
     // That a refusal is seen: with a right less there is one.
     let stage = Stage::new("lives-without").await;

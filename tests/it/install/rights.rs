@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use serde_json::Value;
 
-use super::{client, kubeconfig, of_set, room};
+use super::{SETS, client, kubeconfig, of_set, room};
 
 /// Every call that the program makes, by what it is made on: `RESOURCE.GROUP: verbs`. Application objects are told apart by
 /// that nothing is done with them but that.
@@ -28,7 +28,7 @@ fn texts(value: &Value) -> Vec<&str> {
 
 #[test]
 fn no_right_is_given_that_is_not_used() {
-    for set in ["default", "everything", "isolated", "minimal", "namespaced", "secrets-listed"] {
+    for set in SETS {
         let release = of_set(set);
         assert!(!release.rules().is_empty());
         for (namespace, rule) in release.rules() {
@@ -220,4 +220,30 @@ async fn to_send_and_not_to_observe() {
         "list configmaps team-a",
     ];
     holds("isolated", &allowed, &[&refused[..], &NEVER[..]].concat()).await;
+}
+
+#[tokio::test]
+async fn to_observe_and_not_to_send() {
+    let own = "own-observer";
+    let allowed = [
+        "list pipelines.pennant.dev",
+        "patch pipelines.pennant.dev/status team-a shop",
+        "list deployments.apps",
+        "list clusters.cluster.x-k8s.io",
+        "list secrets team-a",
+        "create events.events.k8s.io team-a",
+        &format!("update leases.coordination.k8s.io {own} pennant-pipeline"),
+    ];
+    let refused = [
+        "list notifications.pennant.dev team-a",
+        "patch notifications.pennant.dev/status team-a chat",
+        "list deliveries.pennant.dev team-a",
+        "create deliveries.pennant.dev team-a",
+        "patch deliveries.pennant.dev/status team-a shop-1",
+        "list configmaps team-a",
+        &format!("get configmaps {own} pennant-config"),
+        &format!("create configmaps {own} pennant-config-last-good"),
+        &format!("update leases.coordination.k8s.io {own} pennant-dispatch"),
+    ];
+    holds("observer", &allowed, &[&refused[..], &NEVER[..]].concat()).await;
 }

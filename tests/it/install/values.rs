@@ -6,7 +6,7 @@ use std::process::Command;
 
 use serde_json::{Value, json};
 
-use super::{of_set, render};
+use super::{SETS, of_set, render};
 use crate::support::chart::{self, Release};
 
 /// What is refused, and a word of the complaint.
@@ -25,6 +25,8 @@ fn a_value_that_cannot_be_right_is_refused() {
         (json!({"egress": {"denyDestinations": ["localhost"]}}), "denyDestinations"),
         (json!({"egress": {"proxy": {"url": "http://someone:sesame@proxy.example:3128"}}}), "url"),
         (json!({"egress": {"caBundle": {"content": "a key"}}}), "content"),
+        (json!({"config": {"name": "n".repeat(244)}}), "name"),
+        (json!({"fullnameOverride": "1st"}), "begins with a letter"),
         (json!({"image": {"digest": "sha256:1"}}), "digest"),
         (json!({"rbac": {"secrets": {"access": "some"}}}), "access"),
         (json!({"rbac": {"secrets": {"access": "listed"}}}), "listed"),
@@ -39,7 +41,73 @@ fn a_value_that_cannot_be_right_is_refused() {
         let complaint = Release::render("refused", "own", &values).err().unwrap_or_else(|| panic!("{values} is taken"));
         assert!(complaint.contains(word), "{values}: {complaint}");
     }
-    assert!(Release::render("taken", "own", &json!({"global": {"any": "thing"}, "watchNamespaces": long})).is_ok());
+    for (name, values) in [
+        ("taken", json!({"global": {"any": "thing"}, "watchNamespaces": long})),
+        ("taken", json!({"config": {"name": "n".repeat(243)}})),
+        // The name of a Service begins with a letter, and no other does.
+        ("1st", json!({"metrics": {"service": {"enabled": false}}})),
+        ("1st", json!({"fullnameOverride": "first"})),
+    ] {
+        Release::render(name, "own", &values).unwrap_or_else(|why| panic!("{name}: {values}: {why}"));
+    }
+    assert!(Release::render("1st", "own", &json!({})).is_err_and(|why| why.contains("fullnameOverride")));
+}
+
+/// YAML would take these words for something else, and these texts for other texts.
+#[test]
+fn a_text_stays_the_text_that_it_is() {
+    for word in ["123", "true", "null", "1e3"] {
+        let values = json!({
+            "config": {"name": word},
+            "priorityClassName": word,
+            "nameOverride": word,
+            "egress": {"caBundle": {"configMapName": word, "configMapKey": word}, "proxy": {"url": "http://a: b #c"}},
+            "tracing": {"endpoint": "http://a: b #c"},
+        });
+        let release = render("true", "own", &values);
+        let pod = release.pod();
+        assert_eq!(pod["priorityClassName"], word);
+        let source = &pod["volumes"][0]["configMap"];
+        assert_eq!((&source["name"], &source["items"][0]["key"]), (&word.into(), &word.into()));
+        let named: Vec<_> =
+            release.rules().into_iter().filter_map(|(_, rule)| rule["resourceNames"].as_array()).flatten().collect();
+        for name in [word.to_owned(), format!("{word}-last-good")] {
+            assert!(named.contains(&&Value::from(name.as_str())), "{name} is not in {named:?}");
+        }
+        for arg in [&format!("--config-map={word}"), "--proxy=http://a: b #c", "--tracing-endpoint=http://a: b #c"] {
+            assert!(release.args().contains(&arg), "{arg} is not in {:?}", release.args());
+        }
+        for object in &release.objects {
+            let labels = object["metadata"]["labels"].as_object().expect("labels");
+            assert!(labels.values().all(Value::is_string), "{labels:?}");
+            assert_eq!(
+                (&labels["app.kubernetes.io/name"], &labels["app.kubernetes.io/instance"]),
+                (&word.into(), &"true".into())
+            );
+        }
+    }
+    for text in ["  a: 1\n", "\n\n# late\na: 1\n", "a: 1", " \t# a\r\nb: 1\n"] {
+        let pem = format!("{text}-----BEGIN CERTIFICATE-----\n");
+        let values = json!({"config": {"text": text}, "egress": {"caBundle": {"content": pem, "configMapKey": "null"}}});
+        let release = render("texts", "own", &values);
+        let data: Vec<_> = release.of("ConfigMap").map(|map| map["data"].clone()).collect();
+        assert!(data.contains(&json!({"config.yaml": text})), "{text:?}: {data:?}");
+        assert!(data.contains(&json!({"null": pem})), "{text:?}: {data:?}");
+    }
+}
+
+#[test]
+fn what_may_go_out_is_dns_and_what_the_values_name() {
+    let release = of_set("everything");
+    let policy = release.of("NetworkPolicy").next().expect("a policy");
+    let rules = policy["spec"]["egress"].as_array().expect("rules").iter();
+    let ports: BTreeSet<_> = rules
+        .flat_map(|rule| rule["ports"].as_array().expect("ports"))
+        .map(|port| &port["port"])
+        .map(Value::to_string)
+        .collect();
+    // Receivers and API servers, the proxy, the collector.
+    assert_eq!(ports, ["53", "5353", "443", "6443", "3128", "4318"].map(str::to_owned).into());
 }
 
 /// What `--help` names.
@@ -60,7 +128,7 @@ fn every_flag_of_the_program_has_a_value() {
     let flags = flags();
     assert!(flags.len() > 15, "{flags:?}");
     let mut said = BTreeSet::new();
-    for set in ["default", "everything", "isolated", "minimal", "namespaced", "secrets-listed"] {
+    for set in SETS {
         let release = of_set(set);
         said.extend(release.args().into_iter().filter_map(|arg| Some(arg.split('=').next()?.to_owned())));
     }
@@ -73,7 +141,7 @@ fn every_flag_of_the_program_has_a_value() {
 
 #[test]
 fn the_program_understands_its_arguments() {
-    for set in ["default", "everything", "isolated", "minimal", "namespaced", "secrets-listed"] {
+    for set in SETS {
         let started = |more: &[&str]| {
             let mut command = Command::new(env!("CARGO_BIN_EXE_pennant"));
             // Nowhere to go: it ends once it has understood what it was told.
@@ -111,6 +179,28 @@ fn what_is_secret_is_not_in_the_arguments() {
     let env = release.pod()["containers"][0]["env"].as_array().unwrap();
     let proxy = env.iter().find(|variable| variable["name"] == "PENNANT_PROXY").unwrap();
     assert_eq!(proxy["valueFrom"]["secretKeyRef"], json!({"name": "pennant-proxy", "key": "url"}));
-    let value = |name: &str| env.iter().find(|variable| variable["name"] == name).map(|v| v["value"].clone());
-    assert_eq!(value("SSL_CERT_DIR"), Some(Value::from("/etc/ssl/certs:/etc/pennant/ca")));
+}
+
+/// The folder adds to what the image's own `SSL_CERT_FILE` leads to, so whoever sets that one trusts nobody else.
+#[test]
+fn authorities_are_added_to_those_of_the_image_or_put_in_their_place() {
+    let image = std::fs::read_to_string(chart::root().join("Dockerfile")).expect("the Dockerfile");
+    assert!(image.contains("SSL_CERT_FILE=/etc/ssl/certs/ca-certificates.crt SSL_CERT_DIR=/etc/pennant/ca\n"), "{image}");
+    let settings = |values: &Value| -> Vec<_> {
+        let release = render("authorities", "own", values);
+        let container = &release.pod()["containers"][0];
+        assert_eq!(container["volumeMounts"][0]["mountPath"], "/etc/pennant/ca");
+        let env = container["env"].as_array().expect("variables").iter();
+        let of_ours = env.filter(|variable| variable["name"].as_str().is_some_and(|name| name.starts_with("SSL_")));
+        of_ours
+            .map(|variable| format!("{}={}", variable["name"].as_str().unwrap(), variable["value"].as_str().unwrap()))
+            .collect()
+    };
+    let bundle = json!({"caBundle": {"configMapName": "authorities"}});
+    assert_eq!(settings(&json!({"egress": bundle})), ["SSL_CERT_DIR=/etc/pennant/ca"]);
+    let only = json!([{"name": "SSL_CERT_FILE", "value": "/etc/pennant/ca/bundle.pem"}]);
+    assert_eq!(
+        settings(&json!({"egress": bundle, "extraEnv": only})),
+        ["SSL_CERT_DIR=/etc/pennant/ca", "SSL_CERT_FILE=/etc/pennant/ca/bundle.pem"]
+    );
 }
