@@ -7,7 +7,8 @@ use pennant::api::conditions::ConditionStatus;
 use serde_json::{Value, json};
 
 use super::{Stage, object, secret};
-use crate::support::{World, control_plane};
+use crate::support::pennant::Options;
+use crate::support::{Pennant, World, control_plane};
 
 const GITOPS: &str = "gitops.weave.works/v1alpha1";
 const CAPI: &str = "cluster.x-k8s.io/v1beta1";
@@ -128,7 +129,9 @@ async fn objects_of_other_namespaces_unless_that_is_refused() {
     let there = json!({"kind": "GitopsCluster", "name": "eu", "namespace": infra.ns});
     stage.pipeline("shop", &[there]).await;
     {
-        let _pennant = stage.pennant_with(&[]).await;
+        // An installation in some namespaces has rights in those that it follows.
+        let watch = vec![stage.local.ns.clone(), infra.ns.clone()];
+        let _pennant = Pennant::with(&stage.local, Options { watch, ..Options::of(&stage.local) }).await;
         stage.runs("shop", 0, "1").await;
     }
     // Seen from a Secret, whose namespace the schema does not let be given.
