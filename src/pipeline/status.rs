@@ -315,7 +315,7 @@ mod tests {
         assert_eq!((ready(&status).reason.as_str(), ready(&status).observed_generation), ("DuplicateTarget", Some(4)));
         assert_eq!(status.observed_generation, Some(4), "who waits for it is not left waiting");
         let (conditions, observed_generation) = (before.conditions.clone(), before.observed_generation);
-        assert_eq!(PipelineStatus { conditions, observed_generation, ..status.clone() }, before);
+        assert_eq!(PipelineStatus { observed_generation, conditions, ..status.clone() }, before);
         assert_eq!(next(Base { status: Some(&status), ..known }, Err(&refused), at(30)), None);
         assert!(next(base(None), Err(&refused), at(20)).unwrap().status.log.is_some());
     }
