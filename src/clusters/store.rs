@@ -94,16 +94,18 @@ impl Store {
     }
 
     /// Says which cluster a reference leads to. If that is another than before, what its caches know is of no use: they are
-    /// empty again, and their objects have no past.
-    pub fn identify(&mut self, cluster: &ClusterRef, identity: &str) {
+    /// begun anew, and their objects have no past. The watches to begin; what the old ones still deliver is of the old cluster.
+    pub fn identify(
+        &mut self,
+        cluster: &ClusterRef,
+        identity: &str,
+        parent: &CancellationToken,
+    ) -> Vec<(CacheId, CancellationToken)> {
         let before = self.identities.insert(cluster.clone(), identity.to_owned());
         if before.is_none_or(|before| is_same_cluster(&before, identity)) {
-            return;
+            return Vec::new();
         }
-        for (_, cache) in self.caches.iter_mut().filter(|(key, _)| key.cluster.as_ref() == Some(cluster)) {
-            cache.objects.clear();
-            cache.phase = not_synced();
-        }
+        self.begin_anew(|key| key.cluster.as_ref() == Some(cluster), parent)
     }
 
     /// Nobody needs anything of this cluster any more.
@@ -125,8 +127,17 @@ impl Store {
 
     /// Begins all caches anew: what they know may be older than what another replica has seen and written. The watches to begin.
     pub fn renew(&mut self, parent: &CancellationToken) -> Vec<(CacheId, CancellationToken)> {
+        self.begin_anew(|_| true, parent)
+    }
+
+    /// Begins these caches anew, with nothing in them. The watches to begin.
+    fn begin_anew(
+        &mut self,
+        which: impl Fn(&CacheKey) -> bool,
+        parent: &CancellationToken,
+    ) -> Vec<(CacheId, CancellationToken)> {
         let mut started = Vec::new();
-        for (key, cache) in &mut self.caches {
+        for (key, cache) in self.caches.iter_mut().filter(|(key, _)| which(key)) {
             cache.stop.cancel();
             self.counter += 1;
             (cache.life, cache.stop) = (self.counter, parent.child_token());
@@ -544,6 +555,31 @@ mod tests {
         let reading = bench.store.read(&app("K", "ns", "a"), 0);
         assert!(matches!(reading.now, Now::Unknown { reason: Reason::KindNotFound, .. }));
         assert_eq!(reading.observations.len(), 2, "what was said before can still be taken");
+    }
+
+    #[test]
+    fn another_cluster_begins_anew_and_hears_nothing_of_the_old_one() {
+        let mut bench = Bench::new(Scope::All);
+        let id = bench.need("p", &[far("a")]).started.remove(0).0;
+        let cluster = id.key.cluster.clone().unwrap();
+        let parent = CancellationToken::new();
+        let identify = |bench: &mut Bench, identity: &str| bench.store.identify(&cluster, identity, &parent);
+        assert_eq!(identify(&mut bench, "one.x").len(), 0, "it was none before");
+        let name = ("ns".to_owned(), "a".to_owned());
+        bench.record(&id, "a", runs("1", ""));
+        bench.store.listed(&id, &[name.clone()].into(), true);
+        assert_eq!(identify(&mut bench, "two.x").len(), 0, "the same under another address");
+        assert!(bench.store.is_synced(&id));
+
+        let (again, stop) = identify(&mut bench, "three.y").remove(0);
+        assert!(!stop.is_cancelled() && again.key == id.key && again.life != id.life);
+        // The last page of the old cluster's list.
+        bench.record(&id, "a", runs("1", ""));
+        assert_eq!(bench.store.listed(&id, &[name].into(), true), []);
+        let reading = bench.store.read(&far("a"), 0);
+        assert!(matches!(reading.now, Now::Unknown { reason: Reason::CacheNotSynced, .. }), "{reading:?}");
+        assert_eq!((reading.observations.len(), bench.store.counts()), (0, (1, 0)));
+        assert_eq!(bench.store.listed(&again, &HashSet::new(), true), [pipeline("p")]);
     }
 
     fn far(name: &str) -> Application {
