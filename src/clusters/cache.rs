@@ -77,6 +77,13 @@ pub(super) struct Cache {
     pub idle: Option<u64>,
 }
 
+impl Cache {
+    /// Whether it is being filled for the first time.
+    pub fn is_filling(&self) -> bool {
+        matches!(&self.phase, Phase::Unknown(reason, _) if reason.is_filling())
+    }
+}
+
 /// One object.
 pub(super) struct Tracked {
     /// What it says now.

@@ -16,11 +16,11 @@ use kube::{Api, Client};
 use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, timeout};
 
-use super::Reason;
 use super::cache::{CacheId, ObjectName, Phase};
 use super::caches::Shared;
 use super::remote::Link;
 use super::trouble::Trouble;
+use super::{PipelineKey, Reason};
 use crate::api::refs::ClusterRef;
 use crate::observe::{RevisionPath, observe};
 use crate::telemetry::metrics::Watch;
@@ -38,6 +38,8 @@ const SLOW: Duration = Duration::from_secs(5);
 
 /// No more of one kind are taken in: a cluster may send pages without end.
 const MAX_OBJECTS: usize = 100_000;
+/// A kind of which there are more is not listed again before: so many are a burden to the cluster, too.
+const CROWDED: Duration = Duration::from_mins(5);
 
 /// A watch that stands for so long after its list lives.
 const LIVES: Duration = Duration::from_secs(5);
@@ -69,6 +71,16 @@ struct Round {
     failures: u32,
 }
 
+impl Round {
+    fn new() -> Self {
+        Self { listing: true, seen: HashSet::new(), listed: None, believed: false, lives: false, failures: 0 }
+    }
+
+    fn ended(&self, trouble: Trouble) -> Ended {
+        Ended { trouble, lived: self.lives }
+    }
+}
+
 /// The watch of one cache.
 pub(super) struct Feed {
     shared: Arc<Shared>,
@@ -79,6 +91,8 @@ pub(super) struct Feed {
     path: Option<RevisionPath>,
     /// To be told when the watch breaks.
     nudge: Option<Arc<Notify>>,
+    /// No more objects are taken in.
+    most: usize,
 }
 
 impl Feed {
@@ -86,7 +100,7 @@ impl Feed {
         let cluster = id.key.cluster.as_ref().map_or_else(|| shared.options.cluster_name.clone(), ClusterRef::full_name);
         // One that is no path is refused where the spec is planned.
         let path = id.key.revision_path.as_deref().and_then(|path| RevisionPath::parse(path).ok());
-        Self { shared, id, cluster, path, nudge }
+        Self { shared, id, cluster, path, nudge, most: MAX_OBJECTS }
     }
 
     /// Follows the kind until dropped, by whatever way leads to the cluster.
@@ -152,7 +166,7 @@ impl Feed {
             if ended.trouble.reason != Reason::KindNotFound {
                 self.nudge();
             }
-            tokio::time::sleep(delays.next().unwrap_or(DEADLINE)).await;
+            tokio::time::sleep(pause_after(&ended.trouble, delays.next().unwrap_or(DEADLINE))).await;
             self.shared.metrics.watch_restart();
         }
     }
@@ -180,8 +194,7 @@ impl Feed {
     /// a list is believed only when the watch after it lives.
     async fn follow(&self, events: impl Stream<Item = watcher::Result<Event<DynamicObject>>>, doubtful: bool) -> Ended {
         let mut events = std::pin::pin!(events);
-        let mut round =
-            Round { listing: true, seen: HashSet::new(), listed: None, believed: false, lives: false, failures: 0 };
+        let mut round = Round::new();
         loop {
             let limit = match round.listed {
                 _ if round.listing => DEADLINE,
@@ -197,7 +210,7 @@ impl Feed {
                         return ended;
                     }
                 }
-                Err(_) if round.listing => return Ended { trouble: Trouble::timeout(&self.cluster), lived: round.lives },
+                Err(_) if round.listing => return round.ended(Trouble::timeout(&self.cluster)),
                 Err(_) => {
                     round.lives = true;
                     if !round.believed {
@@ -215,7 +228,6 @@ impl Feed {
         round: &mut Round,
         doubtful: bool,
     ) -> Option<Ended> {
-        let ended = |trouble, round: &Round| Some(Ended { trouble, lived: round.lives });
         match next {
             Some(Ok(Event::Init)) => {
                 round.seen.clear();
@@ -250,21 +262,29 @@ impl Feed {
                 match Trouble::of_watch(&self.cluster, &error) {
                     // It lists anew by itself, which must come to an end, too.
                     None if round.lives || round.failures + 1 < FAILURES => round.failures += 1,
-                    None => return ended(Trouble::useless(&self.cluster), round),
+                    None => return Some(round.ended(Trouble::useless(&self.cluster))),
                     Some(trouble) if is_passing(&trouble) && round.listed.is_some() && round.failures + 1 < FAILURES => {
                         round.failures += 1;
                     }
-                    Some(trouble) => return ended(self.named(trouble), round),
+                    Some(trouble) => return Some(round.ended(self.named(trouble))),
                 }
             }
-            None => return ended(Trouble::useless(&self.cluster), round),
+            None => return Some(round.ended(Trouble::useless(&self.cluster))),
         }
-        if self.shared.store().len(&self.id) > MAX_OBJECTS {
-            self.shared.store().empty(&self.id);
-            let words = format!("cluster {} holds more than {MAX_OBJECTS} objects of the kind", self.cluster);
-            return Some(Ended { trouble: Trouble::new(Reason::Unreachable, words), lived: false });
+        self.give_up().await
+    }
+
+    /// Lets go of a kind of which there are too many objects.
+    async fn give_up(&self) -> Option<Ended> {
+        if self.shared.store().len(&self.id) <= self.most {
+            return None;
         }
-        None
+        let words = format!("cluster {} holds more than {} objects of the kind", self.cluster, self.most);
+        let trouble = Trouble::new(Reason::TooManyObjects, words);
+        let told = self.shared.store().empty(&self.id, trouble.reason, &trouble.message);
+        self.shared.count();
+        self.tell(&trouble, told).await;
+        Some(Ended { trouble, lived: false })
     }
 
     /// What was listed is all there is.
@@ -315,14 +335,23 @@ impl Feed {
 
     /// Tells what is wrong, unless that may pass by itself. Whether it was news.
     async fn report(&self, trouble: &Trouble, failing: Duration) -> bool {
-        let (changed, wake) = {
+        let told = {
             let mut store = self.shared.store();
-            if trouble.reason != Reason::KindNotFound && store.is_synced(&self.id) && failing < PATIENCE {
+            let soon = failing < PATIENCE;
+            if trouble.reason != Reason::KindNotFound && soon && store.is_synced(&self.id) {
                 return false;
             }
-            store.set_phase(&self.id, Phase::Unknown(trouble.reason, trouble.message.clone()))
+            // A cache that is filled anew is not synced, and others may have known its objects before: their state stands.
+            let waits = soon && is_passing(trouble) && store.is_filling(&self.id);
+            let reason = if waits { Reason::CacheSlow } else { trouble.reason };
+            store.set_phase(&self.id, Phase::Unknown(reason, trouble.message.clone()))
         };
-        if changed {
+        self.tell(trouble, told).await
+    }
+
+    /// Tells those who want to know of a trouble, if it is news. Whether it is.
+    async fn tell(&self, trouble: &Trouble, (is_news, wake): (bool, Vec<PipelineKey>)) -> bool {
+        if is_news {
             tracing::warn!(
                 reason = trouble.reason.as_str(),
                 kind = self.id.key.kind,
@@ -332,8 +361,13 @@ impl Feed {
             );
         }
         self.shared.wake(wake).await;
-        changed
+        is_news
     }
+}
+
+/// How long to wait until the kind is followed again, where it is so long after most troubles.
+fn pause_after(trouble: &Trouble, most: Duration) -> Duration {
+    if trouble.reason == Reason::TooManyObjects { CROWDED } else { most }
 }
 
 /// Whether the watch may get over it by itself.
@@ -351,7 +385,7 @@ mod tests {
 
     use super::*;
     use crate::api::refs::ClusterAppRef;
-    use crate::clusters::{Application, Now, Options, PipelineKey};
+    use crate::clusters::{Application, Now, Options};
     use crate::observe::Observation;
 
     type Events = Vec<watcher::Result<Event<DynamicObject>>>;
@@ -363,6 +397,19 @@ mod tests {
             "spec": {"template": {"spec": {"containers": [{"name": "main", "image": format!("example.com/web:{image}")}]}}},
         }))
         .unwrap()
+    }
+
+    fn list(objects: Vec<DynamicObject>) -> Events {
+        let middle = objects.into_iter().map(|o| Ok(Event::InitApply(o)));
+        std::iter::once(Ok(Event::Init)).chain(middle).chain([Ok(Event::InitDone)]).collect()
+    }
+
+    /// Why an object cannot be observed, if it cannot.
+    fn reason(feed: &Feed, name: &str) -> Option<Reason> {
+        match feed.shared.store().read(&app(name), 0).now {
+            Now::Known(_) => None,
+            Now::Unknown { reason, .. } => Some(reason),
+        }
     }
 
     fn app(name: &str) -> Application {
@@ -418,10 +465,6 @@ mod tests {
     #[tokio::test]
     async fn what_a_list_no_longer_holds_is_gone() {
         let (feed, mut receiver) = feed();
-        let list = |objects: Vec<DynamicObject>| -> Events {
-            let middle = objects.into_iter().map(|o| Ok(Event::InitApply(o)));
-            std::iter::once(Ok(Event::Init)).chain(middle).chain([Ok(Event::InitDone)]).collect()
-        };
         let mut events = list(vec![deployment("web", "1"), deployment("gone", "1")]);
         events.push(Err(watcher::Error::WatchError(Status::failure("old", "Expired").with_code(410).boxed())));
         events.extend(list(vec![deployment("web", "1")]));
@@ -483,33 +526,61 @@ mod tests {
     async fn trouble_is_told_once_and_patience_is_for_what_may_pass() {
         let (feed, mut receiver) = feed();
         let long = PATIENCE + Duration::from_secs(1);
-        let now = |feed: &Feed| feed.shared.store().read(&app("web"), 0).now;
-        let reason = |now: Now| match now {
-            Now::Known(_) => None,
-            Now::Unknown { reason, .. } => Some(reason),
-        };
         feed.report(&unreachable(), Duration::ZERO).await;
         feed.report(&unreachable(), Duration::ZERO).await;
-        assert_eq!((reason(now(&feed)), woken(&mut receiver)), (Some(Reason::Unreachable), 1));
+        // Who knows the object need not mind yet, who does not is told why.
+        assert_eq!((reason(&feed, "web"), woken(&mut receiver)), (Some(Reason::CacheSlow), 1));
+        let now = feed.shared.store().read(&app("web"), 0).now;
+        assert!(matches!(now, Now::Unknown { message, .. } if message == unreachable().message));
+        feed.report(&unreachable(), long).await;
+        feed.report(&unreachable(), Duration::ZERO).await;
+        assert_eq!((reason(&feed, "web"), woken(&mut receiver)), (Some(Reason::Unreachable), 1));
         follow(&feed, vec![Ok(Event::Init), Ok(Event::InitDone)]).await;
-        assert_eq!((reason(now(&feed)), woken(&mut receiver)), (None, 1));
+        assert_eq!((reason(&feed, "web"), woken(&mut receiver)), (None, 1));
         feed.report(&unreachable(), Duration::ZERO).await;
         feed.report(&trouble(Reason::Forbidden), Duration::ZERO).await;
-        assert_eq!((reason(now(&feed)), woken(&mut receiver)), (None, 0));
+        assert_eq!((reason(&feed, "web"), woken(&mut receiver)), (None, 0));
         feed.report(&unreachable(), long).await;
-        assert_eq!((reason(now(&feed)), woken(&mut receiver)), (Some(Reason::Unreachable), 1));
+        assert_eq!((reason(&feed, "web"), woken(&mut receiver)), (Some(Reason::Unreachable), 1));
         follow(&feed, vec![Ok(Event::Init), Ok(Event::InitDone)]).await;
         feed.report(&trouble(Reason::KindNotFound), Duration::ZERO).await;
-        assert_eq!((reason(now(&feed)), woken(&mut receiver)), (Some(Reason::KindNotFound), 2));
+        assert_eq!((reason(&feed, "web"), woken(&mut receiver)), (Some(Reason::KindNotFound), 2));
+    }
+
+    #[tokio::test]
+    async fn what_cannot_pass_by_itself_is_told_at_once_of_a_cache_that_is_being_filled() {
+        for reason in [Reason::Forbidden, Reason::Unauthorized, Reason::KindNotFound] {
+            let (feed, _woken) = feed();
+            feed.report(&trouble(reason), Duration::ZERO).await;
+            assert_eq!(super::tests::reason(&feed, "web"), Some(reason));
+        }
+    }
+
+    #[tokio::test]
+    async fn too_many_objects_are_let_go_and_that_is_no_removal() {
+        let (mut feed, mut receiver) = feed();
+        feed.most = 2;
+        let mut events = list(vec![deployment("web", "1")]);
+        events.extend(["a", "b"].map(|name| Ok(Event::Apply(deployment(name, "1")))));
+        let ended = follow(&feed, events).await;
+        assert_eq!((ended.trouble.reason, ended.lived), (Reason::TooManyObjects, false));
+        assert_eq!(ended.trouble.message, "cluster in-cluster holds more than 2 objects of the kind");
+        assert_eq!((reason(&feed, "web"), woken(&mut receiver)), (Some(Reason::TooManyObjects), 2));
+        assert_eq!(feed.shared.store().counts(), (1, 0));
+        let pauses = [&ended.trouble, &unreachable()].map(|after| pause_after(after, LIVES));
+        assert_eq!(pauses, [CROWDED, LIVES], "so many are not listed again at once");
+        // A list of too many is never believed, not even for a moment.
+        let all = || list(["a", "b", "web"].map(|name| deployment(name, "1")).into());
+        assert_eq!(follow(&feed, all()).await.trouble.reason, Reason::TooManyObjects);
+        assert_eq!((reason(&feed, "web"), woken(&mut receiver)), (Some(Reason::TooManyObjects), 0));
+        follow(&feed, list(vec![deployment("web", "1")])).await;
+        assert_eq!((reason(&feed, "web"), woken(&mut receiver)), (None, 1));
     }
 
     /// What is said of `web` once its feed has followed this link for a moment.
     async fn under(feed: &Feed, link: Link) -> Option<Reason> {
         let _ = timeout(Duration::from_millis(50), feed.under(link)).await;
-        match feed.shared.store().read(&app("web"), 0).now {
-            Now::Known(_) => None,
-            Now::Unknown { reason, .. } => Some(reason),
-        }
+        reason(feed, "web")
     }
 
     #[tokio::test]

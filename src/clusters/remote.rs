@@ -166,7 +166,7 @@ impl Post {
                         up = false;
                         self.down(trouble, true);
                     } else {
-                        let wake = self.shared.store().unfilled(&self.cluster, trouble.reason, &trouble.message);
+                        let wake = self.shared.store().unfilled(&self.cluster, &trouble.message);
                         self.shared.wake(wake).await;
                     }
                 }

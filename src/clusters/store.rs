@@ -118,11 +118,13 @@ impl Store {
         self.cache(id).map_or(0, |cache| cache.objects.len())
     }
 
-    /// Forgets all objects of a cache that has too many, before it is filled anew.
-    pub fn empty(&mut self, id: &CacheId) {
+    /// Forgets all objects of a cache, and says why: what is not known any more is not gone. Returns whether the reason is new, and
+    /// who wants to know.
+    pub fn empty(&mut self, id: &CacheId, reason: Reason, message: &str) -> (bool, Vec<PipelineKey>) {
         if let Some(cache) = self.caches.get_mut(&id.key).filter(|c| c.life == id.life) {
             cache.objects.clear();
         }
+        self.set_phase(id, Phase::Unknown(reason, message.to_owned()))
     }
 
     /// Begins all caches anew: what they know may be older than what another replica has seen and written. The watches to begin.
@@ -218,13 +220,11 @@ impl Store {
         concerned.flat_map(|(_, by)| by).cloned().collect::<HashSet<_>>().into_iter().collect()
     }
 
-    /// Says why the caches of this cluster that have not been filled yet are not. Returns who wants to know.
-    pub fn unfilled(&mut self, cluster: &ClusterRef, reason: Reason, message: &str) -> Vec<PipelineKey> {
-        let is_filling =
-            |cache: &Cache| matches!(cache.phase, Phase::Unknown(Reason::CacheNotSynced | Reason::CacheSlow, _));
-        let of = self.caches.iter().filter(|(key, cache)| key.cluster.as_ref() == Some(cluster) && is_filling(cache));
+    /// Says why the caches of this cluster that have not been filled yet are not; it may pass. Returns who wants to know.
+    pub fn unfilled(&mut self, cluster: &ClusterRef, message: &str) -> Vec<PipelineKey> {
+        let of = self.caches.iter().filter(|(key, cache)| key.cluster.as_ref() == Some(cluster) && cache.is_filling());
         let ids: Vec<CacheId> = of.map(|(key, cache)| CacheId { key: key.clone(), life: cache.life }).collect();
-        let phase = Phase::Unknown(reason, message.to_owned());
+        let phase = Phase::Unknown(Reason::CacheSlow, message.to_owned());
         ids.iter().flat_map(|id| self.set_phase(id, phase.clone()).1).collect::<HashSet<_>>().into_iter().collect()
     }
 
@@ -302,6 +302,11 @@ impl Store {
     /// Whether what the cache knows can be relied on.
     pub fn is_synced(&self, id: &CacheId) -> bool {
         self.cache(id).is_some_and(|c| c.phase == Phase::Synced)
+    }
+
+    /// Whether the cache is being filled for the first time.
+    pub fn is_filling(&self, id: &CacheId) -> bool {
+        self.cache(id).is_some_and(Cache::is_filling)
     }
 
     /// What is known of an object, and what it said after `after`.
@@ -558,6 +563,17 @@ mod tests {
     }
 
     #[test]
+    fn what_is_let_go_is_not_gone() {
+        let mut bench = Bench::new(Scope::All);
+        let id = bench.synced(Some(runs("1", "")));
+        assert_eq!(bench.store.empty(&id, Reason::TooManyObjects, "too many"), (true, vec![pipeline("p")]));
+        assert_eq!((bench.store.counts(), bench.store.is_synced(&id)), ((1, 0), false));
+        let now = bench.store.read(&app("K", "ns", "a"), 0).now;
+        assert!(matches!(now, Now::Unknown { reason: Reason::TooManyObjects, .. }), "{now:?}");
+        assert_eq!(bench.store.empty(&id, Reason::TooManyObjects, "too many"), (false, vec![]));
+    }
+
+    #[test]
     fn another_cluster_begins_anew_and_hears_nothing_of_the_old_one() {
         let mut bench = Bench::new(Scope::All);
         let id = bench.need("p", &[far("a")]).started.remove(0).0;
@@ -618,11 +634,15 @@ mod tests {
         assert_eq!(bench.store.slow(&id), [pipeline("p")]);
         assert_eq!(reason(&bench), Some(Reason::CacheSlow));
         assert_eq!(bench.store.slow(&id), [], "said once");
-        assert_eq!(bench.store.unfilled(&cluster, Reason::Timeout, "why"), [pipeline("p")]);
-        assert_eq!(reason(&bench), Some(Reason::Timeout));
+        assert_eq!(bench.store.unfilled(&cluster, "why"), [pipeline("p")]);
+        let now = bench.store.read(&far("a"), 0).now;
+        assert_eq!(now, Now::Unknown { reason: Reason::CacheSlow, message: "why".to_owned() }, "it may pass");
         assert_eq!(bench.store.slow(&id), [], "there is a better reason");
+        bench.store.set_phase(&id, Phase::Unknown(Reason::Timeout, "so long".to_owned()));
+        assert_eq!(bench.store.unfilled(&cluster, "why"), [], "it has not passed");
+        assert_eq!(reason(&bench), Some(Reason::Timeout));
         assert_eq!(bench.store.listed(&id, &HashSet::new(), false), [pipeline("p")]);
-        assert_eq!(bench.store.unfilled(&cluster, Reason::Timeout, "why"), [], "what was seen stands");
+        assert_eq!(bench.store.unfilled(&cluster, "why"), [], "what was seen stands");
         assert_eq!(bench.store.listed(&id, &HashSet::new(), false), []);
         assert_eq!(bench.store.listed(&id, &HashSet::new(), true), [pipeline("p")]);
         assert!(!bench.store.is_forbidden(&cluster));
