@@ -92,8 +92,18 @@ pub(super) struct Tracked {
     pub seq: u64,
     /// When it came to say what it says now.
     pub came: Instant,
+    /// Whether what it says now cannot be read: `current` is what it said last.
+    pub unreadable: bool,
     /// Only where somebody refers to it.
     pub ring: Option<Ring>,
+}
+
+impl Tracked {
+    /// Nothing has been seen of it yet.
+    pub fn unseen(wanted: bool) -> Self {
+        let ring = wanted.then(Ring::default);
+        Self { current: Observation::default(), seq: 0, came: Instant::now(), unreadable: false, ring }
+    }
 }
 
 /// The last different things that an object said.

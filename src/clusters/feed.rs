@@ -8,21 +8,22 @@ use std::time::Duration;
 
 use backon::{BackoffBuilder as _, ExponentialBuilder};
 use futures::{Stream, StreamExt as _};
-use kube::core::{DynamicObject, GroupVersionKind, TypeMeta};
+use kube::core::{GroupVersionKind, TypeMeta};
 use kube::discovery::Scope;
 use kube::runtime::WatchStreamExt as _;
 use kube::runtime::watcher::{self, Event, watcher};
-use kube::{Api, Client};
+use kube::{Api, Client, Resource as _};
 use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, timeout};
 
 use super::cache::{CacheId, ObjectName, Phase};
 use super::caches::Shared;
+use super::raw::Raw;
 use super::remote::Link;
 use super::trouble::Trouble;
 use super::{PipelineKey, Reason};
 use crate::api::refs::ClusterRef;
-use crate::observe::{RevisionPath, observe};
+use crate::observe::{Observation, RevisionPath, observe};
 use crate::telemetry::metrics::Watch;
 
 /// A single call, or the wait for the next object of a list, takes no longer.
@@ -40,6 +41,10 @@ const SLOW: Duration = Duration::from_secs(5);
 const MAX_OBJECTS: usize = 100_000;
 /// A kind of which there are more is not listed again before: so many are a burden to the cluster, too.
 const CROWDED: Duration = Duration::from_mins(5);
+/// Objects in a page of a list, of which the text is held as a whole. An API server takes objects of more than a megabyte.
+const PAGE: u32 = 50;
+/// A page that is longer than is read is asked for in so many parts.
+const PARTS: u32 = 10;
 
 /// A watch that stands for so long after its list lives.
 const LIVES: Duration = Duration::from_secs(5);
@@ -51,6 +56,8 @@ const MAX_NAME: usize = 253;
 #[derive(Debug, PartialEq, Eq)]
 struct Ended {
     trouble: Trouble,
+    /// Whether a page of the list was longer than is read.
+    too_large: bool,
     /// Whether it had listed everything before, and then been watched for a while: only that is a new beginning.
     lived: bool,
 }
@@ -77,7 +84,7 @@ impl Round {
     }
 
     fn ended(&self, trouble: Trouble) -> Ended {
-        Ended { trouble, lived: self.lives }
+        Ended { trouble, too_large: false, lived: self.lives }
     }
 }
 
@@ -152,11 +159,15 @@ impl Feed {
             .with_jitter();
         let mut delays = schedule.build();
         let mut failing: Option<Instant> = None;
+        let mut page = PAGE;
         loop {
-            let ended = match self.open(&client).await {
+            let ended = match self.open(&client, page).await {
                 Ok(events) => self.follow(events, failing.is_some_and(|since| since.elapsed() >= PATIENCE)).await,
-                Err(trouble) => Ended { trouble, lived: false },
+                Err(trouble) => Ended { trouble, too_large: false, lived: false },
             };
+            if ended.too_large {
+                page = (page / PARTS).max(1);
+            }
             if ended.lived {
                 delays = schedule.build();
                 failing = None;
@@ -171,8 +182,8 @@ impl Feed {
         }
     }
 
-    /// Finds out how the kind is served, and watches it.
-    async fn open(&self, client: &Client) -> Result<impl Stream<Item = watcher::Result<Event<DynamicObject>>>, Trouble> {
+    /// Finds out how the kind is served, and watches it, after a list in pages of so many objects.
+    async fn open(&self, client: &Client, page: u32) -> Result<impl Stream<Item = watcher::Result<Event<Raw>>>, Trouble> {
         let key = &self.id.key;
         let (group, version) = key.api_version.split_once('/').unwrap_or(("", &key.api_version));
         let gvk = GroupVersionKind::gvk(group, version, &key.kind);
@@ -187,12 +198,12 @@ impl Feed {
             Some(namespace) => Api::namespaced_with(client.clone(), namespace, &resource),
             None => Api::all_with(client.clone(), &resource),
         };
-        Ok(watcher(api, watcher::Config::default()).default_backoff())
+        Ok(watcher(api, watcher::Config::default().page_size(page)).default_backoff())
     }
 
     /// Takes in events until the watch cannot go on by itself. `doubtful`: it has not lived for long, however often it was listed, so
     /// a list is believed only when the watch after it lives.
-    async fn follow(&self, events: impl Stream<Item = watcher::Result<Event<DynamicObject>>>, doubtful: bool) -> Ended {
+    async fn follow(&self, events: impl Stream<Item = watcher::Result<Event<Raw>>>, doubtful: bool) -> Ended {
         let mut events = std::pin::pin!(events);
         let mut round = Round::new();
         loop {
@@ -222,12 +233,7 @@ impl Feed {
     }
 
     /// Takes in what the watch says next.
-    async fn take(
-        &self,
-        next: Option<watcher::Result<Event<DynamicObject>>>,
-        round: &mut Round,
-        doubtful: bool,
-    ) -> Option<Ended> {
+    async fn take(&self, next: Option<watcher::Result<Event<Raw>>>, round: &mut Round, doubtful: bool) -> Option<Ended> {
         match next {
             Some(Ok(Event::Init)) => {
                 round.seen.clear();
@@ -266,7 +272,10 @@ impl Feed {
                     Some(trouble) if is_passing(&trouble) && round.listed.is_some() && round.failures + 1 < FAILURES => {
                         round.failures += 1;
                     }
-                    Some(trouble) => return Some(round.ended(self.named(trouble))),
+                    Some(trouble) => {
+                        let too_large = Trouble::is_too_large(&error);
+                        return Some(Ended { too_large, ..round.ended(self.named(trouble)) });
+                    }
                 }
             }
             None => return Some(round.ended(Trouble::useless(&self.cluster))),
@@ -284,7 +293,7 @@ impl Feed {
         let told = self.shared.store().empty(&self.id, trouble.reason, &trouble.message);
         self.shared.count();
         self.tell(&trouble, told).await;
-        Some(Ended { trouble, lived: false })
+        Some(Ended { trouble, too_large: false, lived: false })
     }
 
     /// What was listed is all there is.
@@ -300,18 +309,27 @@ impl Feed {
     }
 
     /// Takes in what an object says, or that it is gone. Returns its name. Only here are objects read.
-    async fn record(&self, mut object: DynamicObject, exists: bool) -> Option<ObjectName> {
-        let name = (object.metadata.namespace.clone()?, object.metadata.name.clone()?);
+    async fn record(&self, object: Raw, exists: bool) -> Option<ObjectName> {
+        let name = (object.meta().namespace.clone()?, object.meta().name.clone()?);
         if name.0.len().max(name.1.len()) > MAX_NAME {
             return None;
         }
+        let seen = if exists { self.read(&object) } else { Some(observe(None, None)) };
+        let wake = match seen {
+            Some(obs) => self.shared.store().record(&self.id, name.clone(), obs),
+            None => self.shared.store().unreadable(&self.id, name.clone()),
+        };
+        self.shared.wake(wake).await;
+        Some(name)
+    }
+
+    /// What an object says; `None` if it does not parse.
+    fn read(&self, object: &Raw) -> Option<Observation> {
+        let mut object = object.parse()?;
         // In a list, the objects of built-in kinds do not say what they are.
         let key = &self.id.key;
         object.types = Some(TypeMeta { api_version: key.api_version.clone(), kind: key.kind.clone() });
-        let obs = observe(exists.then_some(&object), self.path.as_ref());
-        let wake = self.shared.store().record(&self.id, name.clone(), obs);
-        self.shared.wake(wake).await;
-        Some(name)
+        Some(observe(Some(&object), self.path.as_ref()))
     }
 
     /// Has the cluster asked whether it still answers.
@@ -365,9 +383,9 @@ impl Feed {
     }
 }
 
-/// How long to wait until the kind is followed again, where it is so long after most troubles.
-fn pause_after(trouble: &Trouble, most: Duration) -> Duration {
-    if trouble.reason == Reason::TooManyObjects { CROWDED } else { most }
+/// How long to wait until the kind is followed again; after most troubles it is as long as usual.
+fn pause_after(trouble: &Trouble, usual: Duration) -> Duration {
+    if trouble.reason == Reason::TooManyObjects { CROWDED } else { usual }
 }
 
 /// Whether the watch may get over it by itself.
@@ -377,6 +395,8 @@ fn is_passing(trouble: &Trouble) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Mutex;
+
     use futures::stream;
     use kube::core::Status;
     use serde_json::json;
@@ -385,21 +405,28 @@ mod tests {
 
     use super::*;
     use crate::api::refs::ClusterAppRef;
+    use crate::clusters::bound::TooLarge;
     use crate::clusters::{Application, Now, Options};
-    use crate::observe::Observation;
 
-    type Events = Vec<watcher::Result<Event<DynamicObject>>>;
+    type Events = Vec<watcher::Result<Event<Raw>>>;
 
-    fn deployment(name: &str, image: &str) -> DynamicObject {
-        serde_json::from_value(json!({
+    fn raw(object: &serde_json::Value) -> Raw {
+        serde_json::from_str(&object.to_string()).unwrap()
+    }
+
+    fn object(name: &str, image: &str) -> serde_json::Value {
+        json!({
             "apiVersion": "apps/v1", "kind": "Deployment",
             "metadata": {"name": name, "namespace": "apps", "generation": 1},
             "spec": {"template": {"spec": {"containers": [{"name": "main", "image": format!("example.com/web:{image}")}]}}},
-        }))
-        .unwrap()
+        })
     }
 
-    fn list(objects: Vec<DynamicObject>) -> Events {
+    fn deployment(name: &str, image: &str) -> Raw {
+        raw(&object(name, image))
+    }
+
+    fn list(objects: Vec<Raw>) -> Events {
         let middle = objects.into_iter().map(|o| Ok(Event::InitApply(o)));
         std::iter::once(Ok(Event::Init)).chain(middle).chain([Ok(Event::InitDone)]).collect()
     }
@@ -457,7 +484,7 @@ mod tests {
     async fn nothing_is_known_before_the_list_has_ended() {
         let (feed, mut receiver) = feed();
         let ended = follow(&feed, vec![Ok(Event::Init), Ok(Event::InitApply(deployment("web", "1")))]).await;
-        assert_eq!(ended, Ended { trouble: unreachable(), lived: false });
+        assert_eq!(ended, Ended { trouble: unreachable(), too_large: false, lived: false });
         assert!(matches!(feed.shared.store().read(&app("web"), 0).now, Now::Unknown { reason: Reason::CacheNotSynced, .. }));
         assert_eq!(woken(&mut receiver), 0);
     }
@@ -575,6 +602,89 @@ mod tests {
         assert_eq!((reason(&feed, "web"), woken(&mut receiver)), (Some(Reason::TooManyObjects), 0));
         follow(&feed, list(vec![deployment("web", "1")])).await;
         assert_eq!((reason(&feed, "web"), woken(&mut receiver)), (None, 1));
+    }
+
+    #[tokio::test]
+    async fn one_object_that_cannot_be_read_is_unknown_and_hides_no_other() {
+        let (feed, mut receiver) = feed();
+        let bad = raw(&json!({"metadata": {"name": "gone", "namespace": "apps", "labels": 5}}));
+        follow(&feed, list(vec![bad.clone(), deployment("web", "1")])).await;
+        assert_eq!([reason(&feed, "web"), reason(&feed, "gone")], [None, Some(Reason::Unreadable)]);
+        assert_eq!(woken(&mut receiver), 1);
+        let apply = |object: &Raw| vec![Ok(Event::Apply(object.clone()))];
+        for (events, unreadable, wakes) in [
+            (apply(&bad), true, 0),
+            (apply(&deployment("gone", "1")), false, 1),
+            (apply(&bad), true, 1),
+            (apply(&deployment("gone", "1")), false, 1),
+            (apply(&bad), true, 1),
+            (vec![Ok(Event::Delete(bad.clone()))], false, 1),
+        ] {
+            let mut round = Round::new();
+            (round.listing, round.believed) = (false, true);
+            for event in events {
+                feed.take(Some(event), &mut round, false).await;
+            }
+            assert_eq!((reason(&feed, "gone").is_some(), woken(&mut receiver)), (unreadable, wakes));
+        }
+        let said: Vec<_> =
+            feed.shared.store().read(&app("gone"), 0).observations.into_iter().map(|(_, o)| o.status).collect();
+        assert_eq!(said, [crate::api::Status::InProgress, crate::api::Status::NotFound], "nothing was made of it");
+        follow(&feed, list(vec![bad, deployment("web", "1")])).await;
+        follow(&feed, list(vec![deployment("web", "1")])).await;
+        let now = feed.shared.store().read(&app("gone"), 0).now;
+        assert!(matches!(now, Now::Known(Observation { status: crate::api::Status::NotFound, .. })), "{now:?}");
+    }
+
+    /// A cluster with so many Deployments, which sends no longer page than of so many. What was asked of it is noted.
+    fn cluster(objects: usize, most: usize) -> (Client, Arc<Mutex<Vec<String>>>) {
+        let asked = Arc::<Mutex<Vec<String>>>::default();
+        let noted = asked.clone();
+        let service = tower::service_fn(move |request: http::Request<kube::client::Body>| {
+            let query = request.uri().query().unwrap_or_default().to_owned();
+            let watches = query.contains("watch=true");
+            let body = match request.uri().path() {
+                "/apis/apps/v1/deployments" if watches => None,
+                "/apis/apps/v1/deployments" => {
+                    noted.lock().unwrap().push(query.clone());
+                    let of = |name| query.split('&').find_map(|pair| pair.strip_prefix(name)?.parse::<usize>().ok());
+                    let (limit, from) = (of("limit=").unwrap(), of("continue=").unwrap_or_default());
+                    let to = objects.min(from + limit);
+                    let items: Vec<_> = (from..to).map(|i| object(&format!("n{i}"), "1")).collect();
+                    let next = if to < objects { to.to_string() } else { String::new() };
+                    let list = json!({"metadata": {"resourceVersion": "1", "continue": next}, "items": items});
+                    Some((limit <= most).then_some(list))
+                }
+                _ => Some(Some(json!({"groupVersion": "apps/v1", "resources": [{"name": "deployments", "singularName": "",
+                    "namespaced": true, "kind": "Deployment", "verbs": ["list", "watch"]}]}))),
+            };
+            async move {
+                match body {
+                    Some(Some(body)) => Ok(http::Response::new(kube::client::Body::from(body.to_string().into_bytes()))),
+                    Some(None) => Err(tower::BoxError::from(TooLarge)),
+                    None => std::future::pending().await,
+                }
+            }
+        });
+        (Client::new(service, "default"), asked)
+    }
+
+    #[tokio::test]
+    async fn a_page_that_is_too_large_is_asked_for_in_smaller_ones() {
+        let (feed, _woken) = feed();
+        let (client, asked) = cluster(12, 5);
+        let synced = async {
+            while !feed.shared.store().is_synced(&feed.id) {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        };
+        tokio::select! {
+            never = feed.try_again_and_again(client) => match never {},
+            done = timeout(DEADLINE, synced) => done.unwrap(),
+        }
+        assert_eq!(feed.shared.store().counts(), (1, 12));
+        let limits: Vec<_> = asked.lock().unwrap().iter().map(|q| q.trim_start_matches('&').to_owned()).collect();
+        assert_eq!(limits, ["limit=50", "limit=5", "limit=5&continue=5", "limit=5&continue=10"]);
     }
 
     /// What is said of `web` once its feed has followed this link for a moment.

@@ -18,6 +18,7 @@ mod dial;
 mod feed;
 mod health;
 mod kubeconfig;
+mod raw;
 mod reference;
 mod remote;
 mod remotes;
@@ -146,6 +147,8 @@ pub enum Reason {
     Unreachable,
     /// There are more objects of the kind than are taken in.
     TooManyObjects,
+    /// The object is there, and does not parse.
+    Unreadable,
     /// Its namespace is not among those that are watched.
     NamespaceNotWatched,
 }
@@ -171,6 +174,7 @@ impl Reason {
             Self::Timeout => "Timeout",
             Self::Unreachable => "Unreachable",
             Self::TooManyObjects => "TooManyObjects",
+            Self::Unreadable => "Unreadable",
             Self::NamespaceNotWatched => "NamespaceNotWatched",
         }
     }

@@ -168,7 +168,9 @@ impl Store {
         cache.idle = None;
         if let Some(tracked) = cache.objects.get_mut(&name_of(object)) {
             let mut ring = Ring::default();
-            ring.push(tracked.seq, &tracked.current);
+            if tracked.seq > 0 {
+                ring.push(tracked.seq, &tracked.current);
+            }
             tracked.ring = Some(ring);
         }
     }
@@ -246,22 +248,28 @@ impl Store {
             cache.objects.remove(&name);
             return Vec::new();
         }
-        let ring = by.map(|_| Ring::default());
-        let tracked = cache.objects.entry(name).or_insert_with(|| Tracked {
-            current: Observation::default(),
-            seq: 0,
-            came: Instant::now(),
-            ring,
-        });
-        if tracked.seq > 0 && tracked.current == obs {
+        let tracked = cache.objects.entry(name).or_insert_with(|| Tracked::unseen(by.is_some()));
+        let was_unreadable = std::mem::take(&mut tracked.unreadable);
+        if tracked.seq == 0 || tracked.current != obs {
+            if let Some(ring) = tracked.ring.as_mut() {
+                ring.push(seq, &obs);
+            }
+            tracked.current = obs;
+            (tracked.seq, tracked.came) = (seq, Instant::now());
+        } else if !was_unreadable {
             return Vec::new();
         }
-        if let Some(ring) = tracked.ring.as_mut() {
-            ring.push(seq, &obs);
-        }
-        tracked.current = obs;
-        (tracked.seq, tracked.came) = (seq, Instant::now());
         if cache.phase == Phase::Synced { by.into_iter().flatten().cloned().collect() } else { Vec::new() }
+    }
+
+    /// An object is there, and cannot be read: what it said last is not what it says, and it is not gone. Returns who wants to
+    /// know.
+    pub fn unreadable(&mut self, id: &CacheId, name: ObjectName) -> Vec<PipelineKey> {
+        let by = self.wanted_by.get(&object_of(&id.key, &name));
+        let Some(cache) = self.caches.get_mut(&id.key).filter(|c| c.life == id.life) else { return Vec::new() };
+        let tracked = cache.objects.entry(name).or_insert_with(|| Tracked::unseen(by.is_some()));
+        let is_news = !std::mem::replace(&mut tracked.unreadable, true);
+        if is_news && cache.phase == Phase::Synced { by.into_iter().flatten().cloned().collect() } else { Vec::new() }
     }
 
     /// A list has ended: what it did not hold is gone, and the cache can be relied on. Returns who wants to know: with `all`,
@@ -327,6 +335,9 @@ impl Store {
         let ring = tracked.and_then(|t| t.ring.as_ref());
         let now = match &cache.phase {
             Phase::Unknown(reason, message) => unknown(*reason, message),
+            Phase::Synced if tracked.is_some_and(|t| t.unreadable) => {
+                unknown(Reason::Unreadable, "the object does not parse")
+            }
             Phase::Synced => Now::Known(tracked.map_or_else(|| observe(None, None), |t| t.current.clone())),
         };
         Reading {
@@ -571,6 +582,27 @@ mod tests {
         let now = bench.store.read(&app("K", "ns", "a"), 0).now;
         assert!(matches!(now, Now::Unknown { reason: Reason::TooManyObjects, .. }), "{now:?}");
         assert_eq!(bench.store.empty(&id, Reason::TooManyObjects, "too many"), (false, vec![]));
+    }
+
+    #[test]
+    fn an_object_that_cannot_be_read_is_there_and_what_it_said_stands() {
+        let mut bench = Bench::new(Scope::All);
+        let id = bench.synced(Some(runs("1", "")));
+        let name = |name: &str| ("ns".to_owned(), name.to_owned());
+        assert_eq!(bench.store.unreadable(&id, name("a")), [pipeline("p")]);
+        assert_eq!(bench.store.unreadable(&id, name("a")), []);
+        let read = |bench: &Bench, name| bench.store.read(&app("K", "ns", name), 0);
+        let unreadable = |reading: &Reading| matches!(reading.now, Now::Unknown { reason: Reason::Unreadable, .. });
+        assert!(unreadable(&read(&bench, "a")) && bench.said(0) == ["1"]);
+        assert_eq!(bench.record(&id, "a", runs("1", "")), [pipeline("p")], "the same as before, and it can be read again");
+        assert_eq!((read(&bench, "a").now, bench.said(0)), (Now::Known(runs("1", "")), vec!["1".to_owned()]));
+        // One that was never read, and is referred to later.
+        assert_eq!(bench.store.unreadable(&id, name("b")), []);
+        bench.need("q", &[app("K", "ns", "b")]);
+        let reading = read(&bench, "b");
+        assert!(unreadable(&reading) && reading.observations.is_empty() && reading.seq == 0, "{reading:?}");
+        assert_eq!(bench.store.listed(&id, &[name("a")].into(), false), [pipeline("q")]);
+        assert!(matches!(read(&bench, "b").now, Now::Known(Observation { status: Status::NotFound, .. })), "it is gone");
     }
 
     #[test]
