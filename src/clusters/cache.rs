@@ -77,6 +77,13 @@ pub(super) struct Cache {
     pub idle: Option<u64>,
 }
 
+impl Cache {
+    /// Whether it is being filled for the first time.
+    pub fn is_filling(&self) -> bool {
+        matches!(&self.phase, Phase::Unknown(reason, _) if reason.is_filling())
+    }
+}
+
 /// One object.
 pub(super) struct Tracked {
     /// What it says now.
@@ -85,8 +92,18 @@ pub(super) struct Tracked {
     pub seq: u64,
     /// When it came to say what it says now.
     pub came: Instant,
+    /// Whether what it says now cannot be read: `current` is what it said last.
+    pub unreadable: bool,
     /// Only where somebody refers to it.
     pub ring: Option<Ring>,
+}
+
+impl Tracked {
+    /// Nothing has been seen of it yet.
+    pub fn unseen(wanted: bool) -> Self {
+        let ring = wanted.then(Ring::default);
+        Self { current: Observation::default(), seq: 0, came: Instant::now(), unreadable: false, ring }
+    }
 }
 
 /// The last different things that an object said.

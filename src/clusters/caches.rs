@@ -38,10 +38,10 @@ pub struct Caches {
 }
 
 /// How a feed comes to its cluster.
-struct Way {
-    link: watch::Receiver<Link>,
+pub(super) struct Way {
+    pub link: watch::Receiver<Link>,
     /// To be told when a watch breaks; the local cluster is not probed.
-    nudge: Option<Arc<Notify>>,
+    pub nudge: Option<Arc<Notify>>,
 }
 
 /// What the registry and its watches share.
@@ -83,6 +83,27 @@ impl Shared {
     pub fn count(&self) {
         let (caches, objects) = self.store().counts();
         self.metrics.caches(caches, objects);
+    }
+
+    /// What ends all watches.
+    pub fn stop(&self) -> &CancellationToken {
+        &self.stop
+    }
+
+    /// Begins a watch.
+    pub fn begin(self: &Arc<Self>, id: CacheId, stop: CancellationToken, way: Way) {
+        tracing::debug!(
+            cluster = id.key.cluster.as_ref().map(ClusterRef::full_name),
+            api_version = id.key.api_version,
+            kind = id.key.kind,
+            "watch begins"
+        );
+        let remote = id.key.cluster.is_some();
+        let followed = Box::pin(Feed::new(self.clone(), id, way.nudge).run(way.link));
+        let feed = async move {
+            stop.run_until_cancelled(followed).await;
+        };
+        if remote { self.spawn_remote(feed) } else { self.spawn(feed) }
     }
 
     fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
@@ -154,18 +175,8 @@ impl Caches {
             self.shared.count();
         }
         for (id, stop) in watches {
-            tracing::debug!(
-                cluster = id.key.cluster.as_ref().map(ClusterRef::full_name),
-                api_version = id.key.api_version,
-                kind = id.key.kind,
-                "watch begins"
-            );
-            let (way, remote) = (self.way(id.key.cluster.as_ref()), id.key.cluster.is_some());
-            let followed = Box::pin(Feed::new(self.shared.clone(), id, way.nudge).run(way.link));
-            let feed = async move {
-                stop.run_until_cancelled(followed).await;
-            };
-            if remote { self.shared.spawn_remote(feed) } else { self.shared.spawn(feed) }
+            let way = self.way(id.key.cluster.as_ref());
+            self.shared.begin(id, stop, way);
         }
     }
 

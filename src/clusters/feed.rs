@@ -8,21 +8,22 @@ use std::time::Duration;
 
 use backon::{BackoffBuilder as _, ExponentialBuilder};
 use futures::{Stream, StreamExt as _};
-use kube::core::{DynamicObject, GroupVersionKind, TypeMeta};
+use kube::core::{GroupVersionKind, TypeMeta};
 use kube::discovery::Scope;
 use kube::runtime::WatchStreamExt as _;
 use kube::runtime::watcher::{self, Event, watcher};
-use kube::{Api, Client};
+use kube::{Api, Client, Resource as _};
 use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, timeout};
 
-use super::Reason;
 use super::cache::{CacheId, ObjectName, Phase};
 use super::caches::Shared;
+use super::raw::Raw;
 use super::remote::Link;
 use super::trouble::Trouble;
+use super::{PipelineKey, Reason};
 use crate::api::refs::ClusterRef;
-use crate::observe::{RevisionPath, observe};
+use crate::observe::{Observation, RevisionPath, observe};
 use crate::telemetry::metrics::Watch;
 
 /// A single call, or the wait for the next object of a list, takes no longer.
@@ -38,6 +39,12 @@ const SLOW: Duration = Duration::from_secs(5);
 
 /// No more of one kind are taken in: a cluster may send pages without end.
 const MAX_OBJECTS: usize = 100_000;
+/// A kind of which there are more is not listed again before: so many are a burden to the cluster, too.
+const CROWDED: Duration = Duration::from_mins(5);
+/// Objects in a page of a list, of which the text is held as a whole. An API server takes objects of more than a megabyte.
+const PAGE: u32 = 50;
+/// A page that is longer than is read is asked for in so many parts.
+const PARTS: u32 = 10;
 
 /// A watch that stands for so long after its list lives.
 const LIVES: Duration = Duration::from_secs(5);
@@ -49,6 +56,8 @@ const MAX_NAME: usize = 253;
 #[derive(Debug, PartialEq, Eq)]
 struct Ended {
     trouble: Trouble,
+    /// Whether a page of the list was longer than is read.
+    too_large: bool,
     /// Whether it had listed everything before, and then been watched for a while: only that is a new beginning.
     lived: bool,
 }
@@ -69,6 +78,16 @@ struct Round {
     failures: u32,
 }
 
+impl Round {
+    fn new() -> Self {
+        Self { listing: true, seen: HashSet::new(), listed: None, believed: false, lives: false, failures: 0 }
+    }
+
+    fn ended(&self, trouble: Trouble) -> Ended {
+        Ended { trouble, too_large: false, lived: self.lives }
+    }
+}
+
 /// The watch of one cache.
 pub(super) struct Feed {
     shared: Arc<Shared>,
@@ -79,6 +98,8 @@ pub(super) struct Feed {
     path: Option<RevisionPath>,
     /// To be told when the watch breaks.
     nudge: Option<Arc<Notify>>,
+    /// No more objects are taken in.
+    most: usize,
 }
 
 impl Feed {
@@ -86,7 +107,7 @@ impl Feed {
         let cluster = id.key.cluster.as_ref().map_or_else(|| shared.options.cluster_name.clone(), ClusterRef::full_name);
         // One that is no path is refused where the spec is planned.
         let path = id.key.revision_path.as_deref().and_then(|path| RevisionPath::parse(path).ok());
-        Self { shared, id, cluster, path, nudge }
+        Self { shared, id, cluster, path, nudge, most: MAX_OBJECTS }
     }
 
     /// Follows the kind until dropped, by whatever way leads to the cluster.
@@ -138,11 +159,15 @@ impl Feed {
             .with_jitter();
         let mut delays = schedule.build();
         let mut failing: Option<Instant> = None;
+        let mut page = PAGE;
         loop {
-            let ended = match self.open(&client).await {
+            let ended = match self.open(&client, page).await {
                 Ok(events) => self.follow(events, failing.is_some_and(|since| since.elapsed() >= PATIENCE)).await,
-                Err(trouble) => Ended { trouble, lived: false },
+                Err(trouble) => Ended { trouble, too_large: false, lived: false },
             };
+            if ended.too_large {
+                page = (page / PARTS).max(1);
+            }
             if ended.lived {
                 delays = schedule.build();
                 failing = None;
@@ -152,13 +177,13 @@ impl Feed {
             if ended.trouble.reason != Reason::KindNotFound {
                 self.nudge();
             }
-            tokio::time::sleep(delays.next().unwrap_or(DEADLINE)).await;
+            tokio::time::sleep(pause_after(&ended.trouble, delays.next().unwrap_or(DEADLINE))).await;
             self.shared.metrics.watch_restart();
         }
     }
 
-    /// Finds out how the kind is served, and watches it.
-    async fn open(&self, client: &Client) -> Result<impl Stream<Item = watcher::Result<Event<DynamicObject>>>, Trouble> {
+    /// Finds out how the kind is served, and watches it, after a list in pages of so many objects.
+    async fn open(&self, client: &Client, page: u32) -> Result<impl Stream<Item = watcher::Result<Event<Raw>>>, Trouble> {
         let key = &self.id.key;
         let (group, version) = key.api_version.split_once('/').unwrap_or(("", &key.api_version));
         let gvk = GroupVersionKind::gvk(group, version, &key.kind);
@@ -173,15 +198,14 @@ impl Feed {
             Some(namespace) => Api::namespaced_with(client.clone(), namespace, &resource),
             None => Api::all_with(client.clone(), &resource),
         };
-        Ok(watcher(api, watcher::Config::default()).default_backoff())
+        Ok(watcher(api, watcher::Config::default().page_size(page)).default_backoff())
     }
 
     /// Takes in events until the watch cannot go on by itself. `doubtful`: it has not lived for long, however often it was listed, so
     /// a list is believed only when the watch after it lives.
-    async fn follow(&self, events: impl Stream<Item = watcher::Result<Event<DynamicObject>>>, doubtful: bool) -> Ended {
+    async fn follow(&self, events: impl Stream<Item = watcher::Result<Event<Raw>>>, doubtful: bool) -> Ended {
         let mut events = std::pin::pin!(events);
-        let mut round =
-            Round { listing: true, seen: HashSet::new(), listed: None, believed: false, lives: false, failures: 0 };
+        let mut round = Round::new();
         loop {
             let limit = match round.listed {
                 _ if round.listing => DEADLINE,
@@ -197,7 +221,7 @@ impl Feed {
                         return ended;
                     }
                 }
-                Err(_) if round.listing => return Ended { trouble: Trouble::timeout(&self.cluster), lived: round.lives },
+                Err(_) if round.listing => return round.ended(Trouble::timeout(&self.cluster)),
                 Err(_) => {
                     round.lives = true;
                     if !round.believed {
@@ -209,13 +233,7 @@ impl Feed {
     }
 
     /// Takes in what the watch says next.
-    async fn take(
-        &self,
-        next: Option<watcher::Result<Event<DynamicObject>>>,
-        round: &mut Round,
-        doubtful: bool,
-    ) -> Option<Ended> {
-        let ended = |trouble, round: &Round| Some(Ended { trouble, lived: round.lives });
+    async fn take(&self, next: Option<watcher::Result<Event<Raw>>>, round: &mut Round, doubtful: bool) -> Option<Ended> {
         match next {
             Some(Ok(Event::Init)) => {
                 round.seen.clear();
@@ -250,21 +268,32 @@ impl Feed {
                 match Trouble::of_watch(&self.cluster, &error) {
                     // It lists anew by itself, which must come to an end, too.
                     None if round.lives || round.failures + 1 < FAILURES => round.failures += 1,
-                    None => return ended(Trouble::useless(&self.cluster), round),
+                    None => return Some(round.ended(Trouble::useless(&self.cluster))),
                     Some(trouble) if is_passing(&trouble) && round.listed.is_some() && round.failures + 1 < FAILURES => {
                         round.failures += 1;
                     }
-                    Some(trouble) => return ended(self.named(trouble), round),
+                    Some(trouble) => {
+                        let too_large = Trouble::is_too_large(&error);
+                        return Some(Ended { too_large, ..round.ended(self.named(trouble)) });
+                    }
                 }
             }
-            None => return ended(Trouble::useless(&self.cluster), round),
+            None => return Some(round.ended(Trouble::useless(&self.cluster))),
         }
-        if self.shared.store().len(&self.id) > MAX_OBJECTS {
-            self.shared.store().empty(&self.id);
-            let words = format!("cluster {} holds more than {MAX_OBJECTS} objects of the kind", self.cluster);
-            return Some(Ended { trouble: Trouble::new(Reason::Unreachable, words), lived: false });
+        self.give_up().await
+    }
+
+    /// Lets go of a kind of which there are too many objects.
+    async fn give_up(&self) -> Option<Ended> {
+        if self.shared.store().len(&self.id) <= self.most {
+            return None;
         }
-        None
+        let words = format!("cluster {} holds more than {} objects of the kind", self.cluster, self.most);
+        let trouble = Trouble::new(Reason::TooManyObjects, words);
+        let told = self.shared.store().empty(&self.id, trouble.reason, &trouble.message);
+        self.shared.count();
+        self.tell(&trouble, told).await;
+        Some(Ended { trouble, too_large: false, lived: false })
     }
 
     /// What was listed is all there is.
@@ -280,18 +309,27 @@ impl Feed {
     }
 
     /// Takes in what an object says, or that it is gone. Returns its name. Only here are objects read.
-    async fn record(&self, mut object: DynamicObject, exists: bool) -> Option<ObjectName> {
-        let name = (object.metadata.namespace.clone()?, object.metadata.name.clone()?);
+    async fn record(&self, object: Raw, exists: bool) -> Option<ObjectName> {
+        let name = (object.meta().namespace.clone()?, object.meta().name.clone()?);
         if name.0.len().max(name.1.len()) > MAX_NAME {
             return None;
         }
+        let seen = if exists { self.read(&object) } else { Some(observe(None, None)) };
+        let wake = match seen {
+            Some(obs) => self.shared.store().record(&self.id, name.clone(), obs),
+            None => self.shared.store().unreadable(&self.id, name.clone()),
+        };
+        self.shared.wake(wake).await;
+        Some(name)
+    }
+
+    /// What an object says; `None` if it does not parse.
+    fn read(&self, object: &Raw) -> Option<Observation> {
+        let mut object = object.parse()?;
         // In a list, the objects of built-in kinds do not say what they are.
         let key = &self.id.key;
         object.types = Some(TypeMeta { api_version: key.api_version.clone(), kind: key.kind.clone() });
-        let obs = observe(exists.then_some(&object), self.path.as_ref());
-        let wake = self.shared.store().record(&self.id, name.clone(), obs);
-        self.shared.wake(wake).await;
-        Some(name)
+        Some(observe(Some(&object), self.path.as_ref()))
     }
 
     /// Has the cluster asked whether it still answers.
@@ -315,14 +353,23 @@ impl Feed {
 
     /// Tells what is wrong, unless that may pass by itself. Whether it was news.
     async fn report(&self, trouble: &Trouble, failing: Duration) -> bool {
-        let (changed, wake) = {
+        let told = {
             let mut store = self.shared.store();
-            if trouble.reason != Reason::KindNotFound && store.is_synced(&self.id) && failing < PATIENCE {
+            let soon = failing < PATIENCE;
+            if trouble.reason != Reason::KindNotFound && soon && store.is_synced(&self.id) {
                 return false;
             }
-            store.set_phase(&self.id, Phase::Unknown(trouble.reason, trouble.message.clone()))
+            // A cache that is filled anew is not synced, and others may have known its objects before: their state stands.
+            let waits = soon && is_passing(trouble) && store.is_filling(&self.id);
+            let reason = if waits { Reason::CacheSlow } else { trouble.reason };
+            store.set_phase(&self.id, Phase::Unknown(reason, trouble.message.clone()))
         };
-        if changed {
+        self.tell(trouble, told).await
+    }
+
+    /// Tells those who want to know of a trouble, if it is news. Whether it is.
+    async fn tell(&self, trouble: &Trouble, (is_news, wake): (bool, Vec<PipelineKey>)) -> bool {
+        if is_news {
             tracing::warn!(
                 reason = trouble.reason.as_str(),
                 kind = self.id.key.kind,
@@ -332,8 +379,13 @@ impl Feed {
             );
         }
         self.shared.wake(wake).await;
-        changed
+        is_news
     }
+}
+
+/// How long to wait until the kind is followed again; after most troubles it is as long as usual.
+fn pause_after(trouble: &Trouble, usual: Duration) -> Duration {
+    if trouble.reason == Reason::TooManyObjects { CROWDED } else { usual }
 }
 
 /// Whether the watch may get over it by itself.
@@ -343,6 +395,8 @@ fn is_passing(trouble: &Trouble) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Mutex;
+
     use futures::stream;
     use kube::core::Status;
     use serde_json::json;
@@ -351,18 +405,38 @@ mod tests {
 
     use super::*;
     use crate::api::refs::ClusterAppRef;
-    use crate::clusters::{Application, Now, Options, PipelineKey};
-    use crate::observe::Observation;
+    use crate::clusters::bound::TooLarge;
+    use crate::clusters::{Application, Now, Options};
 
-    type Events = Vec<watcher::Result<Event<DynamicObject>>>;
+    type Events = Vec<watcher::Result<Event<Raw>>>;
 
-    fn deployment(name: &str, image: &str) -> DynamicObject {
-        serde_json::from_value(json!({
+    fn raw(object: &serde_json::Value) -> Raw {
+        serde_json::from_str(&object.to_string()).unwrap()
+    }
+
+    fn object(name: &str, image: &str) -> serde_json::Value {
+        json!({
             "apiVersion": "apps/v1", "kind": "Deployment",
             "metadata": {"name": name, "namespace": "apps", "generation": 1},
             "spec": {"template": {"spec": {"containers": [{"name": "main", "image": format!("example.com/web:{image}")}]}}},
-        }))
-        .unwrap()
+        })
+    }
+
+    fn deployment(name: &str, image: &str) -> Raw {
+        raw(&object(name, image))
+    }
+
+    fn list(objects: Vec<Raw>) -> Events {
+        let middle = objects.into_iter().map(|o| Ok(Event::InitApply(o)));
+        std::iter::once(Ok(Event::Init)).chain(middle).chain([Ok(Event::InitDone)]).collect()
+    }
+
+    /// Why an object cannot be observed, if it cannot.
+    fn reason(feed: &Feed, name: &str) -> Option<Reason> {
+        match feed.shared.store().read(&app(name), 0).now {
+            Now::Known(_) => None,
+            Now::Unknown { reason, .. } => Some(reason),
+        }
     }
 
     fn app(name: &str) -> Application {
@@ -410,7 +484,7 @@ mod tests {
     async fn nothing_is_known_before_the_list_has_ended() {
         let (feed, mut receiver) = feed();
         let ended = follow(&feed, vec![Ok(Event::Init), Ok(Event::InitApply(deployment("web", "1")))]).await;
-        assert_eq!(ended, Ended { trouble: unreachable(), lived: false });
+        assert_eq!(ended, Ended { trouble: unreachable(), too_large: false, lived: false });
         assert!(matches!(feed.shared.store().read(&app("web"), 0).now, Now::Unknown { reason: Reason::CacheNotSynced, .. }));
         assert_eq!(woken(&mut receiver), 0);
     }
@@ -418,10 +492,6 @@ mod tests {
     #[tokio::test]
     async fn what_a_list_no_longer_holds_is_gone() {
         let (feed, mut receiver) = feed();
-        let list = |objects: Vec<DynamicObject>| -> Events {
-            let middle = objects.into_iter().map(|o| Ok(Event::InitApply(o)));
-            std::iter::once(Ok(Event::Init)).chain(middle).chain([Ok(Event::InitDone)]).collect()
-        };
         let mut events = list(vec![deployment("web", "1"), deployment("gone", "1")]);
         events.push(Err(watcher::Error::WatchError(Status::failure("old", "Expired").with_code(410).boxed())));
         events.extend(list(vec![deployment("web", "1")]));
@@ -483,33 +553,144 @@ mod tests {
     async fn trouble_is_told_once_and_patience_is_for_what_may_pass() {
         let (feed, mut receiver) = feed();
         let long = PATIENCE + Duration::from_secs(1);
-        let now = |feed: &Feed| feed.shared.store().read(&app("web"), 0).now;
-        let reason = |now: Now| match now {
-            Now::Known(_) => None,
-            Now::Unknown { reason, .. } => Some(reason),
-        };
         feed.report(&unreachable(), Duration::ZERO).await;
         feed.report(&unreachable(), Duration::ZERO).await;
-        assert_eq!((reason(now(&feed)), woken(&mut receiver)), (Some(Reason::Unreachable), 1));
+        // Who knows the object need not mind yet, who does not is told why.
+        assert_eq!((reason(&feed, "web"), woken(&mut receiver)), (Some(Reason::CacheSlow), 1));
+        let now = feed.shared.store().read(&app("web"), 0).now;
+        assert!(matches!(now, Now::Unknown { message, .. } if message == unreachable().message));
+        feed.report(&unreachable(), long).await;
+        feed.report(&unreachable(), Duration::ZERO).await;
+        assert_eq!((reason(&feed, "web"), woken(&mut receiver)), (Some(Reason::Unreachable), 1));
         follow(&feed, vec![Ok(Event::Init), Ok(Event::InitDone)]).await;
-        assert_eq!((reason(now(&feed)), woken(&mut receiver)), (None, 1));
+        assert_eq!((reason(&feed, "web"), woken(&mut receiver)), (None, 1));
         feed.report(&unreachable(), Duration::ZERO).await;
         feed.report(&trouble(Reason::Forbidden), Duration::ZERO).await;
-        assert_eq!((reason(now(&feed)), woken(&mut receiver)), (None, 0));
+        assert_eq!((reason(&feed, "web"), woken(&mut receiver)), (None, 0));
         feed.report(&unreachable(), long).await;
-        assert_eq!((reason(now(&feed)), woken(&mut receiver)), (Some(Reason::Unreachable), 1));
+        assert_eq!((reason(&feed, "web"), woken(&mut receiver)), (Some(Reason::Unreachable), 1));
         follow(&feed, vec![Ok(Event::Init), Ok(Event::InitDone)]).await;
         feed.report(&trouble(Reason::KindNotFound), Duration::ZERO).await;
-        assert_eq!((reason(now(&feed)), woken(&mut receiver)), (Some(Reason::KindNotFound), 2));
+        assert_eq!((reason(&feed, "web"), woken(&mut receiver)), (Some(Reason::KindNotFound), 2));
+    }
+
+    #[tokio::test]
+    async fn what_cannot_pass_by_itself_is_told_at_once_of_a_cache_that_is_being_filled() {
+        for reason in [Reason::Forbidden, Reason::Unauthorized, Reason::KindNotFound] {
+            let (feed, _woken) = feed();
+            feed.report(&trouble(reason), Duration::ZERO).await;
+            assert_eq!(super::tests::reason(&feed, "web"), Some(reason));
+        }
+    }
+
+    #[tokio::test]
+    async fn too_many_objects_are_let_go_and_that_is_no_removal() {
+        let (mut feed, mut receiver) = feed();
+        feed.most = 2;
+        let mut events = list(vec![deployment("web", "1")]);
+        events.extend(["a", "b"].map(|name| Ok(Event::Apply(deployment(name, "1")))));
+        let ended = follow(&feed, events).await;
+        assert_eq!((ended.trouble.reason, ended.lived), (Reason::TooManyObjects, false));
+        assert_eq!(ended.trouble.message, "cluster in-cluster holds more than 2 objects of the kind");
+        assert_eq!((reason(&feed, "web"), woken(&mut receiver)), (Some(Reason::TooManyObjects), 2));
+        assert_eq!(feed.shared.store().counts(), (1, 0));
+        let pauses = [&ended.trouble, &unreachable()].map(|after| pause_after(after, LIVES));
+        assert_eq!(pauses, [CROWDED, LIVES], "so many are not listed again at once");
+        // A list of too many is never believed, not even for a moment.
+        let all = || list(["a", "b", "web"].map(|name| deployment(name, "1")).into());
+        assert_eq!(follow(&feed, all()).await.trouble.reason, Reason::TooManyObjects);
+        assert_eq!((reason(&feed, "web"), woken(&mut receiver)), (Some(Reason::TooManyObjects), 0));
+        follow(&feed, list(vec![deployment("web", "1")])).await;
+        assert_eq!((reason(&feed, "web"), woken(&mut receiver)), (None, 1));
+    }
+
+    #[tokio::test]
+    async fn one_object_that_cannot_be_read_is_unknown_and_hides_no_other() {
+        let (feed, mut receiver) = feed();
+        let bad = raw(&json!({"metadata": {"name": "gone", "namespace": "apps", "labels": 5}}));
+        follow(&feed, list(vec![bad.clone(), deployment("web", "1")])).await;
+        assert_eq!([reason(&feed, "web"), reason(&feed, "gone")], [None, Some(Reason::Unreadable)]);
+        assert_eq!(woken(&mut receiver), 1);
+        let apply = |object: &Raw| vec![Ok(Event::Apply(object.clone()))];
+        for (events, unreadable, wakes) in [
+            (apply(&bad), true, 0),
+            (apply(&deployment("gone", "1")), false, 1),
+            (apply(&bad), true, 1),
+            (apply(&deployment("gone", "1")), false, 1),
+            (apply(&bad), true, 1),
+            (vec![Ok(Event::Delete(bad.clone()))], false, 1),
+        ] {
+            let mut round = Round::new();
+            (round.listing, round.believed) = (false, true);
+            for event in events {
+                feed.take(Some(event), &mut round, false).await;
+            }
+            assert_eq!((reason(&feed, "gone").is_some(), woken(&mut receiver)), (unreadable, wakes));
+        }
+        let said: Vec<_> =
+            feed.shared.store().read(&app("gone"), 0).observations.into_iter().map(|(_, o)| o.status).collect();
+        assert_eq!(said, [crate::api::Status::InProgress, crate::api::Status::NotFound], "nothing was made of it");
+        follow(&feed, list(vec![bad, deployment("web", "1")])).await;
+        follow(&feed, list(vec![deployment("web", "1")])).await;
+        let now = feed.shared.store().read(&app("gone"), 0).now;
+        assert!(matches!(now, Now::Known(Observation { status: crate::api::Status::NotFound, .. })), "{now:?}");
+    }
+
+    /// A cluster with so many Deployments, which sends no longer page than of so many. What was asked of it is noted.
+    fn cluster(objects: usize, most: usize) -> (Client, Arc<Mutex<Vec<String>>>) {
+        let asked = Arc::<Mutex<Vec<String>>>::default();
+        let noted = asked.clone();
+        let service = tower::service_fn(move |request: http::Request<kube::client::Body>| {
+            let query = request.uri().query().unwrap_or_default().to_owned();
+            let watches = query.contains("watch=true");
+            let body = match request.uri().path() {
+                "/apis/apps/v1/deployments" if watches => None,
+                "/apis/apps/v1/deployments" => {
+                    noted.lock().unwrap().push(query.clone());
+                    let of = |name| query.split('&').find_map(|pair| pair.strip_prefix(name)?.parse::<usize>().ok());
+                    let (limit, from) = (of("limit=").unwrap(), of("continue=").unwrap_or_default());
+                    let to = objects.min(from + limit);
+                    let items: Vec<_> = (from..to).map(|i| object(&format!("n{i}"), "1")).collect();
+                    let next = if to < objects { to.to_string() } else { String::new() };
+                    let list = json!({"metadata": {"resourceVersion": "1", "continue": next}, "items": items});
+                    Some((limit <= most).then_some(list))
+                }
+                _ => Some(Some(json!({"groupVersion": "apps/v1", "resources": [{"name": "deployments", "singularName": "",
+                    "namespaced": true, "kind": "Deployment", "verbs": ["list", "watch"]}]}))),
+            };
+            async move {
+                match body {
+                    Some(Some(body)) => Ok(http::Response::new(kube::client::Body::from(body.to_string().into_bytes()))),
+                    Some(None) => Err(tower::BoxError::from(TooLarge)),
+                    None => std::future::pending().await,
+                }
+            }
+        });
+        (Client::new(service, "default"), asked)
+    }
+
+    #[tokio::test]
+    async fn a_page_that_is_too_large_is_asked_for_in_smaller_ones() {
+        let (feed, _woken) = feed();
+        let (client, asked) = cluster(12, 5);
+        let synced = async {
+            while !feed.shared.store().is_synced(&feed.id) {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        };
+        tokio::select! {
+            never = feed.try_again_and_again(client) => match never {},
+            done = timeout(DEADLINE, synced) => done.unwrap(),
+        }
+        assert_eq!(feed.shared.store().counts(), (1, 12));
+        let limits: Vec<_> = asked.lock().unwrap().iter().map(|q| q.trim_start_matches('&').to_owned()).collect();
+        assert_eq!(limits, ["limit=50", "limit=5", "limit=5&continue=5", "limit=5&continue=10"]);
     }
 
     /// What is said of `web` once its feed has followed this link for a moment.
     async fn under(feed: &Feed, link: Link) -> Option<Reason> {
         let _ = timeout(Duration::from_millis(50), feed.under(link)).await;
-        match feed.shared.store().read(&app("web"), 0).now {
-            Now::Known(_) => None,
-            Now::Unknown { reason, .. } => Some(reason),
-        }
+        reason(feed, "web")
     }
 
     #[tokio::test]

@@ -18,6 +18,7 @@ mod dial;
 mod feed;
 mod health;
 mod kubeconfig;
+mod raw;
 mod reference;
 mod remote;
 mod remotes;
@@ -125,7 +126,8 @@ impl Scope {
 pub enum Reason {
     /// Its cache is being filled for the first time.
     CacheNotSynced,
-    /// The same, and it takes long: whoever sees the object for the first time need not wait for it.
+    /// The same, and it takes long, or meets with trouble that may pass: whoever sees the object for the first time need not wait
+    /// for it.
     CacheSlow,
     /// The cluster does not know the kind, or not in namespaces.
     KindNotFound,
@@ -143,6 +145,10 @@ pub enum Reason {
     Timeout,
     /// No connection to the cluster comes about, or nothing of use comes out of it.
     Unreachable,
+    /// There are more objects of the kind than are taken in.
+    TooManyObjects,
+    /// The object is there, and does not parse.
+    Unreadable,
     /// Its namespace is not among those that are watched.
     NamespaceNotWatched,
 }
@@ -167,6 +173,8 @@ impl Reason {
             Self::Forbidden => "Forbidden",
             Self::Timeout => "Timeout",
             Self::Unreachable => "Unreachable",
+            Self::TooManyObjects => "TooManyObjects",
+            Self::Unreadable => "Unreadable",
             Self::NamespaceNotWatched => "NamespaceNotWatched",
         }
     }

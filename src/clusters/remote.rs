@@ -24,7 +24,7 @@ use tokio::time::{Instant, sleep_until, timeout};
 use tower::{BoxError, Layer as _, ServiceBuilder};
 
 use super::bound::Bounds;
-use super::caches::Shared;
+use super::caches::{Shared, Way};
 use super::deadline::Deadline;
 use super::dial;
 use super::health::Health;
@@ -138,8 +138,7 @@ impl Post {
         let mut up = true;
         // A probe was swallowed: watches over older connections may have been, too, though a new one works.
         let (mut doubt, mut opened) = (false, Instant::now());
-        self.shared.store().identify(&self.cluster, &checked.identity());
-        self.up(client.clone(), State::Unknown);
+        self.lead_to(&checked.identity(), client.clone());
         loop {
             let began = Instant::now();
             match probe(&client, &name).await {
@@ -167,7 +166,7 @@ impl Post {
                         up = false;
                         self.down(trouble, true);
                     } else {
-                        let wake = self.shared.store().unfilled(&self.cluster, trouble.reason, &trouble.message);
+                        let wake = self.shared.store().unfilled(&self.cluster, &trouble.message);
                         self.shared.wake(wake).await;
                     }
                 }
@@ -206,6 +205,20 @@ impl Post {
         let wake = self.shared.store().pipelines_of(&self.cluster);
         self.shared.wake(wake).await;
         self.told = now;
+    }
+
+    /// Has the caches use this client, of the cluster with this identity. If that is another than before, they begin anew.
+    fn lead_to(&mut self, identity: &str, client: Client) {
+        let shared = self.shared.clone();
+        // Under one lock: a cache that is made before it begins anew, and one that is made after it never sees the old way.
+        let mut store = shared.store();
+        let begun = store.identify(&self.cluster, identity, shared.stop());
+        self.up(client, State::Unknown);
+        drop(store);
+        for (id, stop) in begun {
+            let way = Way { link: self.link.subscribe(), nudge: Some(self.nudge.clone()) };
+            shared.begin(id, stop, way);
+        }
     }
 
     fn up(&mut self, client: Client, state: State) {

@@ -94,16 +94,18 @@ impl Store {
     }
 
     /// Says which cluster a reference leads to. If that is another than before, what its caches know is of no use: they are
-    /// empty again, and their objects have no past.
-    pub fn identify(&mut self, cluster: &ClusterRef, identity: &str) {
+    /// begun anew, and their objects have no past. The watches to begin; what the old ones still deliver is of the old cluster.
+    pub fn identify(
+        &mut self,
+        cluster: &ClusterRef,
+        identity: &str,
+        parent: &CancellationToken,
+    ) -> Vec<(CacheId, CancellationToken)> {
         let before = self.identities.insert(cluster.clone(), identity.to_owned());
         if before.is_none_or(|before| is_same_cluster(&before, identity)) {
-            return;
+            return Vec::new();
         }
-        for (_, cache) in self.caches.iter_mut().filter(|(key, _)| key.cluster.as_ref() == Some(cluster)) {
-            cache.objects.clear();
-            cache.phase = not_synced();
-        }
+        self.begin_anew(|key| key.cluster.as_ref() == Some(cluster), parent)
     }
 
     /// Nobody needs anything of this cluster any more.
@@ -116,17 +118,28 @@ impl Store {
         self.cache(id).map_or(0, |cache| cache.objects.len())
     }
 
-    /// Forgets all objects of a cache that has too many, before it is filled anew.
-    pub fn empty(&mut self, id: &CacheId) {
+    /// Forgets all objects of a cache, and says why: what is not known any more is not gone. Returns whether the reason is new, and
+    /// who wants to know.
+    pub fn empty(&mut self, id: &CacheId, reason: Reason, message: &str) -> (bool, Vec<PipelineKey>) {
         if let Some(cache) = self.caches.get_mut(&id.key).filter(|c| c.life == id.life) {
             cache.objects.clear();
         }
+        self.set_phase(id, Phase::Unknown(reason, message.to_owned()))
     }
 
     /// Begins all caches anew: what they know may be older than what another replica has seen and written. The watches to begin.
     pub fn renew(&mut self, parent: &CancellationToken) -> Vec<(CacheId, CancellationToken)> {
+        self.begin_anew(|_| true, parent)
+    }
+
+    /// Begins these caches anew, with nothing in them. The watches to begin.
+    fn begin_anew(
+        &mut self,
+        which: impl Fn(&CacheKey) -> bool,
+        parent: &CancellationToken,
+    ) -> Vec<(CacheId, CancellationToken)> {
         let mut started = Vec::new();
-        for (key, cache) in &mut self.caches {
+        for (key, cache) in self.caches.iter_mut().filter(|(key, _)| which(key)) {
             cache.stop.cancel();
             self.counter += 1;
             (cache.life, cache.stop) = (self.counter, parent.child_token());
@@ -155,7 +168,9 @@ impl Store {
         cache.idle = None;
         if let Some(tracked) = cache.objects.get_mut(&name_of(object)) {
             let mut ring = Ring::default();
-            ring.push(tracked.seq, &tracked.current);
+            if tracked.seq > 0 {
+                ring.push(tracked.seq, &tracked.current);
+            }
             tracked.ring = Some(ring);
         }
     }
@@ -207,13 +222,11 @@ impl Store {
         concerned.flat_map(|(_, by)| by).cloned().collect::<HashSet<_>>().into_iter().collect()
     }
 
-    /// Says why the caches of this cluster that have not been filled yet are not. Returns who wants to know.
-    pub fn unfilled(&mut self, cluster: &ClusterRef, reason: Reason, message: &str) -> Vec<PipelineKey> {
-        let is_filling =
-            |cache: &Cache| matches!(cache.phase, Phase::Unknown(Reason::CacheNotSynced | Reason::CacheSlow, _));
-        let of = self.caches.iter().filter(|(key, cache)| key.cluster.as_ref() == Some(cluster) && is_filling(cache));
+    /// Says why the caches of this cluster that have not been filled yet are not; it may pass. Returns who wants to know.
+    pub fn unfilled(&mut self, cluster: &ClusterRef, message: &str) -> Vec<PipelineKey> {
+        let of = self.caches.iter().filter(|(key, cache)| key.cluster.as_ref() == Some(cluster) && cache.is_filling());
         let ids: Vec<CacheId> = of.map(|(key, cache)| CacheId { key: key.clone(), life: cache.life }).collect();
-        let phase = Phase::Unknown(reason, message.to_owned());
+        let phase = Phase::Unknown(Reason::CacheSlow, message.to_owned());
         ids.iter().flat_map(|id| self.set_phase(id, phase.clone()).1).collect::<HashSet<_>>().into_iter().collect()
     }
 
@@ -235,22 +248,28 @@ impl Store {
             cache.objects.remove(&name);
             return Vec::new();
         }
-        let ring = by.map(|_| Ring::default());
-        let tracked = cache.objects.entry(name).or_insert_with(|| Tracked {
-            current: Observation::default(),
-            seq: 0,
-            came: Instant::now(),
-            ring,
-        });
-        if tracked.seq > 0 && tracked.current == obs {
+        let tracked = cache.objects.entry(name).or_insert_with(|| Tracked::unseen(by.is_some()));
+        let was_unreadable = std::mem::take(&mut tracked.unreadable);
+        if tracked.seq == 0 || tracked.current != obs {
+            if let Some(ring) = tracked.ring.as_mut() {
+                ring.push(seq, &obs);
+            }
+            tracked.current = obs;
+            (tracked.seq, tracked.came) = (seq, Instant::now());
+        } else if !was_unreadable {
             return Vec::new();
         }
-        if let Some(ring) = tracked.ring.as_mut() {
-            ring.push(seq, &obs);
-        }
-        tracked.current = obs;
-        (tracked.seq, tracked.came) = (seq, Instant::now());
         if cache.phase == Phase::Synced { by.into_iter().flatten().cloned().collect() } else { Vec::new() }
+    }
+
+    /// An object is there, and cannot be read: what it said last is not what it says, and it is not gone. Returns who wants to
+    /// know.
+    pub fn unreadable(&mut self, id: &CacheId, name: ObjectName) -> Vec<PipelineKey> {
+        let by = self.wanted_by.get(&object_of(&id.key, &name));
+        let Some(cache) = self.caches.get_mut(&id.key).filter(|c| c.life == id.life) else { return Vec::new() };
+        let tracked = cache.objects.entry(name).or_insert_with(|| Tracked::unseen(by.is_some()));
+        let is_news = !std::mem::replace(&mut tracked.unreadable, true);
+        if is_news && cache.phase == Phase::Synced { by.into_iter().flatten().cloned().collect() } else { Vec::new() }
     }
 
     /// A list has ended: what it did not hold is gone, and the cache can be relied on. Returns who wants to know: with `all`,
@@ -293,6 +312,11 @@ impl Store {
         self.cache(id).is_some_and(|c| c.phase == Phase::Synced)
     }
 
+    /// Whether the cache is being filled for the first time.
+    pub fn is_filling(&self, id: &CacheId) -> bool {
+        self.cache(id).is_some_and(Cache::is_filling)
+    }
+
     /// What is known of an object, and what it said after `after`.
     pub fn read(&self, object: &Application, after: u64) -> Reading {
         let unknown = |reason, message: &str| Now::Unknown { reason, message: message.to_owned() };
@@ -311,6 +335,9 @@ impl Store {
         let ring = tracked.and_then(|t| t.ring.as_ref());
         let now = match &cache.phase {
             Phase::Unknown(reason, message) => unknown(*reason, message),
+            Phase::Synced if tracked.is_some_and(|t| t.unreadable) => {
+                unknown(Reason::Unreadable, "the object does not parse")
+            }
             Phase::Synced => Now::Known(tracked.map_or_else(|| observe(None, None), |t| t.current.clone())),
         };
         Reading {
@@ -548,6 +575,63 @@ mod tests {
         assert_eq!(reading.observations.len(), 2, "what was said before can still be taken");
     }
 
+    #[test]
+    fn what_is_let_go_is_not_gone() {
+        let mut bench = Bench::new(Scope::All);
+        let id = bench.synced(Some(runs("1", "")));
+        assert_eq!(bench.store.empty(&id, Reason::TooManyObjects, "too many"), (true, vec![pipeline("p")]));
+        assert_eq!((bench.store.counts(), bench.store.is_synced(&id)), ((1, 0), false));
+        let now = bench.store.read(&app("K", "ns", "a"), 0).now;
+        assert!(matches!(now, Now::Unknown { reason: Reason::TooManyObjects, .. }), "{now:?}");
+        assert_eq!(bench.store.empty(&id, Reason::TooManyObjects, "too many"), (false, vec![]));
+    }
+
+    #[test]
+    fn an_object_that_cannot_be_read_is_there_and_what_it_said_stands() {
+        let mut bench = Bench::new(Scope::All);
+        let id = bench.synced(Some(runs("1", "")));
+        let name = |name: &str| ("ns".to_owned(), name.to_owned());
+        assert_eq!(bench.store.unreadable(&id, name("a")), [pipeline("p")]);
+        assert_eq!(bench.store.unreadable(&id, name("a")), []);
+        let read = |bench: &Bench, name| bench.store.read(&app("K", "ns", name), 0);
+        let unreadable = |reading: &Reading| matches!(reading.now, Now::Unknown { reason: Reason::Unreadable, .. });
+        assert!(unreadable(&read(&bench, "a")) && bench.said(0) == ["1"]);
+        assert_eq!(bench.record(&id, "a", runs("1", "")), [pipeline("p")], "the same as before, and it can be read again");
+        assert_eq!((read(&bench, "a").now, bench.said(0)), (Now::Known(runs("1", "")), vec!["1".to_owned()]));
+        // One that was never read, and is referred to later.
+        assert_eq!(bench.store.unreadable(&id, name("b")), []);
+        bench.need("q", &[app("K", "ns", "b")]);
+        let reading = read(&bench, "b");
+        assert!(unreadable(&reading) && reading.observations.is_empty() && reading.seq == 0, "{reading:?}");
+        assert_eq!(bench.store.listed(&id, &[name("a")].into(), false), [pipeline("q")]);
+        assert!(matches!(read(&bench, "b").now, Now::Known(Observation { status: Status::NotFound, .. })), "it is gone");
+    }
+
+    #[test]
+    fn another_cluster_begins_anew_and_hears_nothing_of_the_old_one() {
+        let mut bench = Bench::new(Scope::All);
+        let id = bench.need("p", &[far("a")]).started.remove(0).0;
+        let cluster = id.key.cluster.clone().unwrap();
+        let parent = CancellationToken::new();
+        let identify = |bench: &mut Bench, identity: &str| bench.store.identify(&cluster, identity, &parent);
+        assert_eq!(identify(&mut bench, "one.x").len(), 0, "it was none before");
+        let name = ("ns".to_owned(), "a".to_owned());
+        bench.record(&id, "a", runs("1", ""));
+        bench.store.listed(&id, &[name.clone()].into(), true);
+        assert_eq!(identify(&mut bench, "two.x").len(), 0, "the same under another address");
+        assert!(bench.store.is_synced(&id));
+
+        let (again, stop) = identify(&mut bench, "three.y").remove(0);
+        assert!(!stop.is_cancelled() && again.key == id.key && again.life != id.life);
+        // The last page of the old cluster's list.
+        bench.record(&id, "a", runs("1", ""));
+        assert_eq!(bench.store.listed(&id, &[name].into(), true), []);
+        let reading = bench.store.read(&far("a"), 0);
+        assert!(matches!(reading.now, Now::Unknown { reason: Reason::CacheNotSynced, .. }), "{reading:?}");
+        assert_eq!((reading.observations.len(), bench.store.counts()), (0, (1, 0)));
+        assert_eq!(bench.store.listed(&again, &HashSet::new(), true), [pipeline("p")]);
+    }
+
     fn far(name: &str) -> Application {
         let kind = crate::api::refs::ClusterKind::Secret;
         let cluster = ClusterRef { api_version: None, kind, name: "eu".into(), namespace: Some("team".into()) };
@@ -584,11 +668,15 @@ mod tests {
         assert_eq!(bench.store.slow(&id), [pipeline("p")]);
         assert_eq!(reason(&bench), Some(Reason::CacheSlow));
         assert_eq!(bench.store.slow(&id), [], "said once");
-        assert_eq!(bench.store.unfilled(&cluster, Reason::Timeout, "why"), [pipeline("p")]);
-        assert_eq!(reason(&bench), Some(Reason::Timeout));
+        assert_eq!(bench.store.unfilled(&cluster, "why"), [pipeline("p")]);
+        let now = bench.store.read(&far("a"), 0).now;
+        assert_eq!(now, Now::Unknown { reason: Reason::CacheSlow, message: "why".to_owned() }, "it may pass");
         assert_eq!(bench.store.slow(&id), [], "there is a better reason");
+        bench.store.set_phase(&id, Phase::Unknown(Reason::Timeout, "so long".to_owned()));
+        assert_eq!(bench.store.unfilled(&cluster, "why"), [], "it has not passed");
+        assert_eq!(reason(&bench), Some(Reason::Timeout));
         assert_eq!(bench.store.listed(&id, &HashSet::new(), false), [pipeline("p")]);
-        assert_eq!(bench.store.unfilled(&cluster, Reason::Timeout, "why"), [], "what was seen stands");
+        assert_eq!(bench.store.unfilled(&cluster, "why"), [], "what was seen stands");
         assert_eq!(bench.store.listed(&id, &HashSet::new(), false), []);
         assert_eq!(bench.store.listed(&id, &HashSet::new(), true), [pipeline("p")]);
         assert!(!bench.store.is_forbidden(&cluster));

@@ -73,6 +73,12 @@ impl Trouble {
         }
     }
 
+    /// Whether an error of a watch is that a page of its list is longer than is read.
+    pub fn is_too_large(error: &watcher::Error) -> bool {
+        let watcher::Error::InitialListFailed(error) = error else { return false };
+        std::iter::successors(Some(error as &(dyn Error + 'static)), |&cause| cause.source()).any(is_too_large)
+    }
+
     /// No answer came: says at which step.
     fn of_connection(cluster: &str, error: &(dyn Error + 'static)) -> Self {
         let mut unknown = Self::new(Reason::Unreachable, format!("cluster {cluster} does not answer"));
@@ -100,9 +106,15 @@ enum Words {
     Step(&'static str),
 }
 
+fn is_too_large(cause: &(dyn Error + 'static)) -> bool {
+    // What an io::Error wraps is not its source.
+    let inner = || cause.downcast_ref::<std::io::Error>().and_then(std::io::Error::get_ref);
+    cause.is::<TooLarge>() || inner().is_some_and(|inner| is_too_large(inner))
+}
+
 /// What one cause in a chain says, if it says enough.
 fn words(cause: &(dyn Error + 'static)) -> Option<Words> {
-    if cause.downcast_ref::<TooLarge>().is_some() {
+    if is_too_large(cause) {
         return Some(Words::Step("an answer is larger than is read"));
     }
     if let Some(error) = cause.downcast_ref::<rustls::Error>() {

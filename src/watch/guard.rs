@@ -47,7 +47,7 @@ impl<'de, K: DeserializeOwned> Deserialize<'de> for Guarded<K> {
 }
 
 /// The object without what is not read. What is not an object with metadata is left for the parser to complain of.
-fn lean(whole: &str) -> Cow<'_, str> {
+pub(crate) fn lean(whole: &str) -> Cow<'_, str> {
     with_fields(whole, |name, value| {
         let kept = |name: &str, value| (name != UNREAD).then_some(Cow::Borrowed(value));
         Some(if name == "metadata" { with_fields(value, kept) } else { value.into() })

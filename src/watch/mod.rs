@@ -26,6 +26,7 @@ use tokio::sync::watch::Receiver;
 use tokio::time::timeout;
 
 pub use guard::Guarded;
+pub(crate) use guard::lean;
 #[cfg(test)]
 pub(crate) use named::follow;
 pub(crate) use named::is_forbidden;

@@ -23,7 +23,7 @@ pub const ARROWS: &[(&str, &str, &str)] = &[
     ("preview", "send", "sends to a receiver of one's own"),
     ("app", "*", "composition root: makes all parts and joins them"),
     ("clusters", "observe", "objects are reduced to what they say as they arrive"),
-    ("clusters", "watch", "watches the objects that stand for clusters, and their Secrets"),
+    ("clusters", "watch", "watches the objects that stand for clusters, and their Secrets; leaves out what nobody reads"),
     ("changelog", "observe", "a change is a difference between a settled state and an observation"),
     ("pipeline", "clusters", "asks what the application objects say"),
     ("pipeline", "observe", "names the rules that read a kind"),

@@ -3,11 +3,11 @@
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{Api, ApiResource, DeleteParams, DynamicObject, GroupVersionKind, Patch, PatchParams, PostParams};
 use pennant::api::{Change, Pipeline, Status};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::{Stage, secret};
 use crate::support::world::apps::condition;
-use crate::support::{control_plane, eventually};
+use crate::support::{Receiver, control_plane, eventually};
 
 /// Makes the definition, and a widget that is up.
 async fn widget(stage: &Stage) {
@@ -62,4 +62,60 @@ async fn a_kind_that_comes_late_is_picked_up_and_one_that_goes_is_unknown() {
     .await;
     widget(&stage).await;
     stage.runs("shop", 0, "1").await;
+}
+
+/// Makes a call of the other cluster's API server about its widgets; what it answers may be nested too deep to be read here.
+async fn call(stage: &Stage, method: &str, path: &str, body: Value) {
+    let path = format!("/apis/deep.example.com/v1/namespaces/{}/widgets{path}", stage.remote.ns);
+    let content = if method == "PATCH" { "application/merge-patch+json" } else { "application/json" };
+    eventually(&format!("{method} {path}"), async || {
+        let request = http::Request::builder().method(method).uri(&path).header("content-type", content);
+        let request = request.body(body.to_string().into_bytes()).unwrap();
+        stage.remote.client.request_text(request).await.map(drop).map_err(|e| e.to_string())
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn an_object_that_is_nested_deep_is_observed_and_hides_no_other() {
+    let stage = Stage::new("clusters-deep").await;
+    let receiver = Receiver::start();
+    let definition = control_plane::foreign("deep.example.com", "v1", "Widget", "widgets");
+    control_plane::install(&stage.remote.client, &definition).await;
+    let deep = (0..200).fold(json!(1), |inner, _| json!({"b": inner}));
+    for (name, values) in [("web", json!({})), ("deep", deep)] {
+        let object = json!({"apiVersion": "deep.example.com/v1", "kind": "Widget",
+            "metadata": {"name": name, "labels": {"app.kubernetes.io/version": "1"}}, "spec": {"values": values}});
+        call(&stage, "POST", "", object).await;
+        let ready = json!({"status": {"observedGeneration": 1, "conditions": [condition("Ready", "True", "Up", "")]}});
+        call(&stage, "PATCH", &format!("/{name}/status"), ready).await;
+    }
+    stage.kubeconfig("eu", control_plane::remote()).await;
+    let mut shop = stage.spec("shop", &[secret("eu"), secret("eu")]);
+    for (environment, name) in ["web", "deep"].iter().enumerate() {
+        let app = json!({"apiVersion": "deep.example.com/v1", "kind": "Widget", "name": name});
+        shop["spec"]["environments"][environment]["targets"][0]["appRef"] = app;
+    }
+    stage.local.create::<Pipeline>(shop).await;
+    let hook = json!({"template": {"inline": {"body": "{{type}} {{revision}}", "contentType": "text/plain"}}});
+    stage.local.notification("hook", &receiver, hook).await;
+    let mut pennant = stage.pennant_with(&[]).await;
+    for environment in 0..2 {
+        stage.runs("shop", environment, "1").await;
+    }
+    stage.local.ready("hook").await;
+    stage.local.cursor("shop", "hook").await;
+
+    for (count, revision) in [(1, "2"), (2, "3")] {
+        for name in ["web", "deep"] {
+            let labels = json!({"metadata": {"labels": {"app.kubernetes.io/version": revision}}});
+            call(&stage, "PATCH", &format!("/{name}"), labels).await;
+            receiver.wait(&format!("/hook/{name}"), count).await;
+        }
+        pennant.restart().await;
+    }
+    for name in ["web", "deep"] {
+        let told: Vec<_> = receiver.to(&format!("/hook/{name}")).into_iter().map(|r| r.body).collect();
+        assert_eq!(told, [&b"Deployed 2"[..], b"Deployed 3"], "{name}");
+    }
 }

@@ -13,6 +13,11 @@ use crate::support::proxy::Call;
 use crate::support::wait::within;
 use crate::support::{Fault, Oracle, Proxy, Receiver, World, eventually};
 
+/// On other clusters a kind is listed in all namespaces.
+fn is_list_of_deployments(call: &Call) -> bool {
+    call.path.ends_with("/deployments") && !call.is_watch()
+}
+
 #[tokio::test]
 async fn a_target_on_another_cluster_is_observed_and_nothing_is_written_there() {
     let stage = Stage::new("clusters-observed").await;
@@ -53,7 +58,7 @@ async fn another_kubeconfig_is_followed_at_once_and_the_old_connections_are_clos
     assert!(old.open() > 0 && new.open() == 0);
 
     // The same kubeconfig again is no other: nothing is listed anew.
-    let lists = old.rule(|call| call.concerns("deployments") && !call.is_watch(), Fault::LoseRequest);
+    let lists = old.rule(is_list_of_deployments, Fault::LoseRequest);
     let watches = old.rule(Call::is_watch, Fault::LoseRequest);
     stage.local.patch::<Secret>("eu", json!({"metadata": {"labels": {"edited": "yes"}}})).await;
     stage.remote.ship("web", "2").await;
@@ -122,6 +127,26 @@ async fn swallowed_packets_are_noticed_and_nobody_else_waits() {
     stage.runs("shop", 1, "3").await;
     proxy.heal();
     stage.runs("shop", 0, "3").await;
+}
+
+#[tokio::test]
+async fn what_is_known_stands_while_a_cluster_refuses_for_a_moment_after_a_restart() {
+    let stage = Stage::new("clusters-hiccup").await;
+    let proxy = Proxy::start(control_plane::remote(), "clusters-hiccup").await;
+    stage.kubeconfig("eu", &proxy.kubeconfig).await;
+    stage.pipeline("shop", &[secret("eu")]).await;
+    let mut pennant = stage.pennant().await;
+    stage.runs("shop", 0, "1").await;
+    let ready = async || stage.local.pipeline_condition("shop", "Ready", |c| c.reason == "Observed").await;
+    let before = ready().await;
+    pennant.stop().await;
+    let lists = proxy.rule(is_list_of_deployments, Fault::Times(3, Box::new(Fault::Refuse(500))));
+    pennant.start_again().await;
+    stage.remote.ship("web", "2").await;
+    stage.runs("shop", 0, "2").await;
+    assert!(proxy.hits(lists) >= 3, "{}", proxy.hits(lists));
+    assert_eq!(ready().await.last_transition_time, before.last_transition_time, "it was ready all the time");
+    assert!(pennant.log().contains("cannot observe: cluster clusters-hiccup.eu answers 500"), "who looks is told");
 }
 
 #[tokio::test]
