@@ -176,12 +176,15 @@ pub async fn run(options: Options) -> Result<(), AppError> {
         // Said from the start on: a process that waits for its definitions holds no Lease, and an alert must see that.
         metrics.lease_held(controller.lease(), false);
     }
-    if let Some(name) = until_installed(&client, &mut signals).await {
-        tracing::info!(signal = name, "stopping before anything was begun");
-        stop.cancel();
-        future::join_all(parts.into_iter().map(Part::end)).await;
-        return Ok(());
-    }
+    let looks = match signals.or(installed::fits(&client)).await {
+        Ok(looks) => looks,
+        Err(name) => {
+            tracing::info!(signal = name, "stopping before anything was begun");
+            stop.cancel();
+            future::join_all(parts.into_iter().map(Part::end)).await;
+            return Ok(());
+        }
+    };
     if options.controllers.contains(&Controller::Pipeline) {
         let (mut part, lease) = Part::with_lease(&options, &client, metrics::Lease::Pipeline, &metrics, &gates);
         let apart = self::client(options.context.as_deref()).await?;
@@ -200,21 +203,13 @@ pub async fn run(options: Options) -> Result<(), AppError> {
             Ok(())
         }
         name = first_ended(&mut parts) => Err(AppError::Ended(name)),
-        words = installed::misfit(&client) => Err(AppError::Misfit(words)),
+        words = looks.misfit() => Err(AppError::Misfit(words)),
     };
     stop.cancel();
     let drained = Instant::now() + STOP + RELEASE;
     future::join_all(parts.into_iter().map(Part::end)).await;
     exporting.end(drained).await;
     ended
-}
-
-/// Waits until the custom resource definitions fit, or a signal comes: its name.
-async fn until_installed(client: &Client, signals: &mut Signals) -> Option<&'static str> {
-    tokio::select! {
-        name = signals.next() => Some(name),
-        () = installed::fits(client) => None,
-    }
 }
 
 /// Tasks that act under one Lease, or under none.

@@ -22,4 +22,11 @@ impl Signals {
             _ = self.int.recv() => "SIGINT",
         }
     }
+    /// What this comes to, or the name of the signal that came before.
+    pub async fn or<T>(&mut self, work: impl Future<Output = T>) -> Result<T, &'static str> {
+        tokio::select! {
+            name = self.next() => Err(name),
+            done = work => Ok(done),
+        }
+    }
 }

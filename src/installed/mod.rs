@@ -50,8 +50,8 @@ enum Found {
 }
 
 /// Waits until the definitions fit. Says what is wrong when it first is, and when it is something else.
-pub async fn fits(client: &Client) {
-    let (mut looks, mut said, mut refused) = (Looks::new(client), Found::Fit, 0);
+pub async fn fits(client: &Client) -> Looks {
+    let (mut looks, mut said, mut refused) = (Looks { client: client.clone(), last: None }, Found::Fit, 0);
     loop {
         let found = looks.look().await;
         if found != said {
@@ -68,37 +68,33 @@ pub async fn fits(client: &Client) {
         }
         refused = if found == Found::Hidden { refused + 1 } else { 0 };
         if found == Found::Fit || refused == REFUSALS {
-            return;
+            return looks;
         }
         said = found;
         tokio::time::sleep(AGAIN).await;
     }
 }
 
-/// Waits until definitions that did fit no longer do: says why. Where a kind is not there at all, nothing of it can be written
-/// either, so nothing is lost by waiting until it is back.
-pub async fn misfit(client: &Client) -> String {
-    let (mut looks, mut doubt) = (Looks::new(client), false);
-    loop {
-        tokio::time::sleep(NOW_AND_THEN).await;
-        match looks.look().await {
-            // One of several API servers may still publish what was there before an upgrade.
-            Found::Not(words) if doubt => return words,
-            found => doubt = matches!(found, Found::Not(_)),
-        }
-    }
-}
-
 /// Looks again and again, and reads only what is new.
-struct Looks<'a> {
-    client: &'a Client,
+pub struct Looks {
+    client: Client,
     /// What was found in the answer with this mark.
     last: Option<(HeaderValue, Found)>,
 }
 
-impl<'a> Looks<'a> {
-    const fn new(client: &'a Client) -> Self {
-        Self { client, last: None }
+impl Looks {
+    /// Waits until definitions that did fit no longer do: says why. Where a kind is not there at all, nothing of it can be written
+    /// either, so nothing is lost by waiting until it is back.
+    pub async fn misfit(mut self) -> String {
+        let mut doubt = false;
+        loop {
+            tokio::time::sleep(NOW_AND_THEN).await;
+            match self.look().await {
+                // One of several API servers may still publish what was there before an upgrade.
+                Found::Not(words) if doubt => return words,
+                found => doubt = matches!(found, Found::Not(_)),
+            }
+        }
     }
 
     async fn look(&mut self) -> Found {

@@ -72,6 +72,14 @@ async fn with_older_definitions_nothing_is_done_until_they_are_those_of_this_ver
     world.fence("shop", &["hook"]).await;
     assert_eq!(receiver.to("/hook/web").len(), 1);
 
+    // To look again while nothing has changed costs next to nothing.
+    let ask = || http::Request::get("/openapi/v3/apis/pennant.dev/v1alpha1");
+    let body = kube::client::Body::empty;
+    let first = world.client.send(ask().body(body()).unwrap()).await.expect("answered");
+    let mark = first.headers()[http::header::ETAG].clone();
+    let again = ask().header(http::header::IF_NONE_MATCH, mark).body(body()).unwrap();
+    assert_eq!(world.client.send(again).await.expect("answered").status(), http::StatusCode::NOT_MODIFIED);
+
     // A roll-back puts older ones beneath it.
     put(&world, &older("Pipeline", "settled")).await;
     let status = pennant.ended().await;
