@@ -49,7 +49,7 @@ enum Found {
     Unknown(String),
 }
 
-/// Waits until the definitions fit. Says what is wrong when it first is, and when it is something else.
+/// Waits until the definitions fit. Says what is wrong when it first is, and when it is something else. Gives what goes on looking.
 pub async fn fits(client: &Client) -> Looks {
     let (mut looks, mut said, mut refused) = (Looks { client: client.clone(), last: None }, Found::Fit, 0);
     loop {

@@ -249,8 +249,10 @@ mod tests {
         for (serial, live, want) in [(7, Some(6), 3), (7, None, 3), (7, Some(7), 9)] {
             memory.sending(Some(serial - 1), serial, up_to("a", 9));
             assert!(memory.is_uncertain());
+            assert_eq!(memory.untold(), Some(serial - 1), "what stands above it may be recorded, and nobody was told");
             memory.learn(object("1", live));
             assert!(!memory.is_uncertain());
+            assert_eq!(memory.untold(), None, "told once");
             assert_eq!(after(&memory, "a"), want, "{serial} {live:?}");
         }
         memory.sending(Some(7), 8, up_to("a", 12));
