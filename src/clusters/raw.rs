@@ -8,54 +8,29 @@ use std::borrow::Cow;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Resource;
 use kube::core::{ApiResource, DynamicObject, DynamicResourceScope};
-use serde::{Deserialize, Deserializer};
-use serde_json::value::RawValue;
+use serde::Deserialize;
 
-use crate::watch::lean;
+use crate::watch::Lean;
 
 /// An object is read so deep. The API server takes what is nested some 10,000 deep, and a parser that calls itself must stop long
 /// before: `serde_json` does at 128.
 const DEEPEST: usize = 120;
 
 /// An object as text, without what nobody reads.
-#[derive(Clone, Debug)]
-pub(super) struct Raw {
-    /// Name, namespace and version.
-    metadata: ObjectMeta,
-    text: Box<str>,
-}
-
-/// What must be known of an object before it is parsed.
-#[derive(Deserialize)]
-struct Named {
-    metadata: Place,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Place {
-    name: Option<String>,
-    namespace: Option<String>,
-    resource_version: Option<String>,
-}
+#[derive(Clone, Debug, Deserialize)]
+#[serde(transparent)]
+pub(super) struct Raw(Lean);
 
 impl Raw {
     /// The object; `None` if it does not parse. What is nested deeper than is read is `null` in it.
     pub fn parse(&self) -> Option<DynamicObject> {
-        let parse = |text: &str| serde_json::from_str(text).ok();
-        parse(&self.text).or_else(|| parse(&shallow(&self.text)))
+        let Self(lean) = self;
+        parse(lean, &lean.text).or_else(|| parse(lean, &shallow(&lean.text)))
     }
 }
 
-impl<'de> Deserialize<'de> for Raw {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let whole = Box::<RawValue>::deserialize(deserializer)?;
-        let text = lean(whole.get());
-        let Named { metadata } = serde_json::from_str(&text).map_err(serde::de::Error::custom)?;
-        let Place { name, namespace, resource_version } = metadata;
-        let metadata = ObjectMeta { name, namespace, resource_version, ..ObjectMeta::default() };
-        Ok(Self { metadata, text: text.into() })
-    }
+fn parse(lean: &Lean, text: &str) -> Option<DynamicObject> {
+    lean.parse(text).ok()
 }
 
 /// The same JSON with `null` in the place of what is nested too deep.
@@ -109,11 +84,11 @@ impl Resource for Raw {
     }
 
     fn meta(&self) -> &ObjectMeta {
-        &self.metadata
+        &self.0.metadata
     }
 
     fn meta_mut(&mut self) -> &mut ObjectMeta {
-        &mut self.metadata
+        &mut self.0.metadata
     }
 }
 

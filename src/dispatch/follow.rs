@@ -18,7 +18,6 @@ use tokio_util::sync::CancellationToken;
 
 use super::Context;
 use crate::telemetry::metrics::Watch;
-use crate::watch::news;
 
 /// A watch: its namespace, and what it watches.
 pub(super) type Watched = (Option<String>, &'static str);
@@ -60,11 +59,9 @@ pub(super) fn follow<K: Followed>(
     let (reader, writer) = store::<K>();
     let client = ctx.client.clone();
     let api = namespace.as_ref().map_or_else(|| Api::all(client.clone()), |ns| Api::namespaced(client.clone(), ns));
-    let (turn, events) = crate::watch::in_turns(api, ctx.lease.turns());
+    let (turn, events) = crate::watch::news_in_turns(api, ctx.lease.turns());
     let (ctx, seen) = (ctx.clone(), reader.clone());
-    // Who set which field is most of what an object with a status holds, and nobody here asks.
-    let events = events.modify(|object: &mut K| object.meta_mut().managed_fields = None);
-    let absorbed = news(events, reader.clone()).reflect(writer).then(move |event| {
+    let absorbed = events.reflect(writer).then(move |event| {
         let turn = turn.number();
         let (ctx, reader, scope, listed) = (ctx.clone(), seen.clone(), namespace.clone(), listed.clone());
         async move {

@@ -24,7 +24,7 @@ use super::{Context, Error};
 use crate::api::Pipeline;
 use crate::clusters::PipelineKey;
 use crate::telemetry::metrics::Watch;
-use crate::watch::{Turn, in_turns, news};
+use crate::watch::{Turn, news_in_turns};
 
 /// So many wake-ups may wait for the loop of one namespace.
 const WAKE_BUFFER: usize = 1024;
@@ -152,9 +152,8 @@ fn follow(
     };
     let (store, writer) = reflector::store();
     let (done, listed) = oneshot::channel();
-    let (turn, events) = in_turns(api, context.lease.turns());
-    let events = news(events.modify(prune), store.clone()).reflect(writer);
-    let requests = requests(events, turn, store.clone(), context.clone(), namespace.cloned(), done);
+    let (turn, events) = news_in_turns(api, context.lease.turns());
+    let requests = requests(events.reflect(writer), turn, store.clone(), context.clone(), namespace.cloned(), done);
     let woken = woken.map(|key| Ok(request(ObjectRef::new(&key.name).within(&key.namespace), ReconcileReason::Unknown)));
     let queue = stream::select(requests.boxed(), woken.boxed()).take_until(stop.clone().cancelled_owned());
     // Its own bound would count a namespace whose writes hang for all; the gate counts them.
@@ -169,11 +168,6 @@ fn follow(
         Task::Essential
     });
     listed
-}
-
-/// Drops what nobody here reads.
-fn prune(pipeline: &mut Pipeline) {
-    pipeline.metadata.managed_fields = None;
 }
 
 /// Which pipelines to look at after an event. While a list comes in, nothing is looked at, for the store is still the old one;

@@ -1,8 +1,8 @@
 //! One way to watch our own resources, and the Secrets and ConfigMaps that they refer to: backed off, and never stopped by an
 //! object that does not parse.
 //!
-//! In: an `Api`, and the number of the present turn. Out: watch events of the objects that parse ([`in_turns`]), or what is seen
-//! of single objects ([`NamedWatches`], [`one`]). One that does not parse is logged with its name and passed over, for a single bad object
+//! In: an `Api`, and the number of the present turn. Out: watch events of the objects that parse ([`in_turns`]; [`news_in_turns`]
+//! without those in which nothing is new), or what is seen of single objects ([`NamedWatches`], [`one`]). One that does not parse is logged with its name and passed over, for a single bad object
 //! must not stop the stream of all others.
 //!
 //! With each new turn the watch is begun anew, and so with a list of what the API server holds now: whoever acted in the turn
@@ -13,6 +13,7 @@ mod named;
 mod news;
 
 use std::fmt::Debug;
+use std::future::ready;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -26,12 +27,12 @@ use tokio::sync::watch::Receiver;
 use tokio::time::timeout;
 
 pub use guard::Guarded;
-pub(crate) use guard::lean;
+pub(crate) use guard::Lean;
 #[cfg(test)]
 pub(crate) use named::follow;
 pub(crate) use named::is_forbidden;
 pub use named::{NamedWatches, Seen};
-pub use news::news;
+use news::news;
 
 /// The next part of a list takes no longer.
 const DEADLINE: Duration = Duration::from_secs(30);
@@ -82,6 +83,15 @@ where
     matching_in_turns(api, watcher::Config::default(), Pauses::Short, turns)
 }
 
+/// The same without events of objects that are as they were, but for their version. What is listed is told of, new or not.
+pub fn news_in_turns<K>(api: Api<Guarded<K>>, turns: Receiver<Option<u64>>) -> (Turn, Events<K>)
+where
+    K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Send + 'static,
+{
+    let (turn, events) = texts_in_turns(api, watcher::Config::default(), Pauses::Short, turns);
+    (turn, parsed(news(events)).boxed())
+}
+
 /// The same, of the one object of this name.
 pub fn one_in_turns<K>(api: Api<Guarded<K>>, name: &str, turns: Receiver<Option<u64>>) -> (Turn, Events<K>)
 where
@@ -127,9 +137,23 @@ fn matching_in_turns<K>(
 where
     K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Send + 'static,
 {
+    let (turn, events) = texts_in_turns(api, config, pauses, turns);
+    (turn, parsed(events).boxed())
+}
+
+/// The same, not yet parsed.
+fn texts_in_turns<K>(
+    api: Api<Guarded<K>>,
+    config: watcher::Config,
+    pauses: Pauses,
+    turns: Receiver<Option<u64>>,
+) -> (Turn, Events<Guarded<K>>)
+where
+    K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Send + 'static,
+{
     let turn = Turn::default();
-    let (last, watching) = (turn.clone(), None::<(u64, bool, Events<K>)>);
-    let begin = move || guarded(api.clone(), config.clone(), pauses).boxed();
+    let (last, watching) = (turn.clone(), None::<(u64, bool, Events<Guarded<K>>)>);
+    let begin = move || watcher(api.clone(), config.clone()).backoff(pauses.backoff()).boxed();
     let events = stream::unfold((begin, turns, watching, last), |(begin, mut turns, mut watching, last)| async move {
         loop {
             let turn = *turns.borrow_and_update();
@@ -168,38 +192,36 @@ async fn within<T>(listing: bool, next: impl Future<Output = T>) -> Option<T> {
     if listing { timeout(DEADLINE, next).await.ok() } else { Some(next.await) }
 }
 
-/// Watches with back-off, over objects guarded against what does not parse.
-fn guarded<K>(
-    api: Api<Guarded<K>>,
-    config: watcher::Config,
-    pauses: Pauses,
-) -> impl Stream<Item = watcher::Result<watcher::Event<K>>> + Send + 'static
+/// The objects that parse.
+fn parsed<K>(
+    events: impl Stream<Item = watcher::Result<watcher::Event<Guarded<K>>>> + Send,
+) -> impl Stream<Item = watcher::Result<watcher::Event<K>>> + Send
 where
-    K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Send + 'static,
+    K: Resource<DynamicType = ()> + DeserializeOwned + Send,
 {
-    watcher(api, config).backoff(pauses.backoff()).filter_map(|event| async { event.map(parsed).transpose() })
+    events.filter_map(|event| ready(event.map(opened).transpose()))
 }
 
-fn parsed<K>(event: watcher::Event<Guarded<K>>) -> Option<watcher::Event<K>>
+fn opened<K>(event: watcher::Event<Guarded<K>>) -> Option<watcher::Event<K>>
 where
-    K: Resource<DynamicType = ()>,
+    K: Resource<DynamicType = ()> + DeserializeOwned,
 {
     use watcher::Event::{Apply, Delete, Init, InitApply, InitDone};
-    let open = |guard: Guarded<K>| match guard.0 {
-        Ok(object) => Some(object),
-        Err(e) => {
-            let (kind, name) = (K::kind(&()), e.metadata.name.clone().unwrap_or_default());
-            let namespace = e.metadata.namespace.clone().unwrap_or_default();
-            tracing::error!(%kind, %namespace, %name, error = %e.error, "object does not parse and is passed over; mend or delete it");
-            None
-        }
+    let open = |guarded: &Guarded<K>| {
+        let tell = |error: &serde_json::Error| {
+            let metadata = guarded.meta();
+            let (kind, name) = (K::kind(&()), metadata.name.as_deref().unwrap_or_default());
+            let namespace = metadata.namespace.as_deref().unwrap_or_default();
+            tracing::error!(%kind, namespace, name, %error, "object does not parse and is passed over; mend or delete it");
+        };
+        guarded.open().inspect_err(tell).ok()
     };
     match event {
         Init => Some(Init),
         InitDone => Some(InitDone),
-        Apply(g) => open(g).map(Apply),
-        InitApply(g) => open(g).map(InitApply),
-        Delete(g) => open(g).map(Delete),
+        Apply(g) => open(&g).map(Apply),
+        InitApply(g) => open(&g).map(InitApply),
+        Delete(g) => open(&g).map(Delete),
     }
 }
 
