@@ -20,7 +20,7 @@ use super::super::view::View;
 use super::{Reading, Rules};
 
 pub(super) static APPLICATION: Rules =
-    Rules { group: "argoproj.io", kind: "Application", reader: "argo-application/1", read };
+    Rules { group: "argoproj.io", kind: "Application", reader: "argo-application/2", read };
 
 /// At most so many sources of an Application are told of.
 const SOURCES: usize = 16;
@@ -37,14 +37,17 @@ fn read(view: &View<'_>) -> Reading {
     with_drift(Reading::named(verdict, &running, &running).suspended(suspended))
 }
 
-/// The revision that was synced last. Without a history (`revisionHistoryLimit: 0`), the last operation's, if it succeeded.
+/// The revision that was synced last. Without a history (`revisionHistoryLimit: 0`), the last operation's, if it succeeded; or what
+/// lives was found to be.
 fn running(view: &View<'_>) -> String {
     let id = |entry: &&Value| entry.get("id").and_then(Value::as_i64).unwrap_or_default();
+    let of = |pointer| view.at(pointer).map_or_else(String::new, revision);
     match view.list("/status/history").iter().max_by_key(id) {
         Some(newest) => revision(newest),
-        None if view.text("/status/operationState/phase") == "Succeeded" => {
-            view.at("/status/operationState/syncResult").map_or_else(String::new, revision)
+        None if view.text("/status/operationState/phase") == "Succeeded" && !dry_run(view) => {
+            of("/status/operationState/syncResult")
         }
+        None if view.text("/status/sync/status") == "Synced" => of("/status/sync"),
         None => String::new(),
     }
 }
@@ -104,11 +107,15 @@ fn healthy(view: &View<'_>) -> Verdict {
 }
 
 /// Whether the application was last refreshed before its last operation ended, so that health and comparison are of what ran
-/// before. The end of an operation brings a refresh.
+/// before. The end of an operation brings a refresh, but for that of a dry run, which has changed nothing.
 fn looked_at_before(view: &View<'_>) -> bool {
     let (refreshed, finished) = (view.text("/status/reconciledAt"), view.text("/status/operationState/finishedAt"));
-    // Both are UTC with whole seconds, so that their texts have the order of the times.
-    !refreshed.is_empty() && refreshed < finished
+    if refreshed.is_empty() || dry_run(view) {
+        return false;
+    }
+    // Both are UTC with whole seconds, so that their texts have the order of the times. The refresh that finds something to sync and
+    // a short operation for it may have the same: then it was before if it still finds that.
+    refreshed < finished || (refreshed == finished && view.text("/status/sync/status") == "OutOfSync")
 }
 
 /// The first condition that is an error, such as `ComparisonError`.
@@ -180,6 +187,12 @@ mod tests {
             "operation": {"sync": {"revision": "no-such-branch"}}}})
     }
 
+    /// A dry run of `b`, with more of the status.
+    fn dry_run(phase: &str, more: Value) -> Value {
+        let ran = with(&operation(phase, "b"), json!({"operation": {"sync": {"revision": "b", "dryRun": true}}}));
+        with(&json!({"operationState": ran}), more)
+    }
+
     fn asked(sync: &Value) -> Value {
         json!({"operationState": {"phase": "Running", "operation": {"sync": sync}}})
     }
@@ -236,7 +249,43 @@ mod tests {
                 "a",
                 "a",
             ),
+            (
+                "a dry run has ended",
+                app(dry_run("Succeeded", json!({"reconciledAt": "2026-01-01T08:59:59Z"}))),
+                Current,
+                "a",
+                "a",
+            ),
+            (
+                "a dry run has ended, and something is degraded",
+                app(dry_run("Succeeded", with(&health("Degraded"), json!({"reconciledAt": "2026-01-01T08:59:59Z"})))),
+                Failed,
+                "a",
+                "a",
+            ),
+            (
+                "a dry run has ended, no history is kept",
+                app(dry_run("Succeeded", json!({"history": []}))),
+                Current,
+                "a",
+                "a",
+            ),
+            (
+                "fails and is taken back, no history is kept",
+                app(with(&op("Failed", "b"), json!({"history": []}))),
+                Current,
+                "a",
+                "a",
+            ),
             ("not looked at since", app(json!({"reconciledAt": "2026-01-01T08:59:59Z"})), InProgress, "a", "a"),
+            (
+                "not looked at since, within one second",
+                app(json!({"reconciledAt": "2026-01-01T09:00:00Z", "sync": out_of_sync()})),
+                InProgress,
+                "a",
+                "a",
+            ),
+            ("looked at since, within one second", app(json!({"reconciledAt": "2026-01-01T09:00:00Z"})), Current, "a", "a"),
             (
                 "degraded before",
                 app(with(&health("Degraded"), json!({"reconciledAt": "2026-01-01T08:59:59Z"}))),

@@ -13,7 +13,7 @@ use super::{Reading, Rules};
 pub(super) static DEPLOYMENT: Rules = Rules {
     group: "apps",
     kind: "Deployment",
-    reader: "deployment/1",
+    reader: "deployment/2",
     read: |view| of_images(view, deployment(view)).suspended(view.flag("/spec/paused")),
 };
 
@@ -66,10 +66,14 @@ fn deployment(view: &View<'_>) -> Verdict {
 
 /// Whether the pods bear out that it is this rollout which has failed. When a spec goes back to an earlier revision, the controller observes
 /// the new generation and leaves the verdict on the one before standing, until the replicas move. A rollout that has failed
-/// itself wants pods that are not available, and has made some or was refused them (or waits for the last old one to go).
+/// itself wants pods that are not available, and has made some or was refused them (or waits for the last old one to go); and no
+/// more of them are there than it wants, for then those of the one before are about to go.
 fn borne_out(view: &View<'_>, replicas: i64, updated: i64) -> bool {
-    let tried = updated > 0 || view.condition_true("ReplicaFailure").is_some();
-    replicas == 0 || (tried && count(view, "/status/unavailableReplicas") > 0)
+    let refused = view.condition_true("ReplicaFailure").is_some();
+    let unavailable = count(view, "/status/unavailableReplicas");
+    // What is unavailable is counted from what is wanted.
+    let wanted = count(view, "/status/availableReplicas") + unavailable;
+    (replicas == 0 && !refused) || ((updated > 0 || refused) && unavailable > 0 && replicas <= wanted)
 }
 
 fn stateful_set(view: &View<'_>) -> Verdict {
@@ -149,7 +153,7 @@ mod tests {
             ("new spec", json!({}), with(&done, json!({"observedGeneration": 1})), InProgress),
             ("no generation", json!({}), with(&done, json!({"observedGeneration": null})), InProgress),
             ("failed", json!({}), exceeded(json!({"replicas": 4, "updatedReplicas": 1, "unavailableReplicas": 1})), Failed),
-            ("failed to make any", json!({}), exceeded(refused), Failed),
+            ("failed to make any", json!({}), exceeded(refused.clone()), Failed),
             ("old ones never go", json!({}), exceeded(json!({"replicas": 0, "updatedReplicas": 0})), Failed),
             (
                 "failed before the new spec",
@@ -158,6 +162,26 @@ mod tests {
                 InProgress,
             ),
             ("failed before it went back", json!({}), exceeded(json!({"replicas": 4})), InProgress),
+            // A surge to the old revision while the pods of the failed one are still there, and are wanted no more.
+            (
+                "failed before it went back, and has begun",
+                json!({}),
+                exceeded(json!({"replicas": 4, "updatedReplicas": 1, "availableReplicas": 2, "unavailableReplicas": 1})),
+                InProgress,
+            ),
+            // Of strategy Recreate: the one before it was refused its pods, and those of this one are not asked for yet.
+            (
+                "failed before, recreates",
+                json!({}),
+                exceeded(with(&refused, json!({"replicas": 0, "availableReplicas": 0, "unavailableReplicas": 0}))),
+                InProgress,
+            ),
+            (
+                "recreates and is refused all",
+                json!({}),
+                exceeded(with(&refused, json!({"replicas": 0, "availableReplicas": 0, "unavailableReplicas": 3}))),
+                Failed,
+            ),
             (
                 "failed before, goes back to nothing made",
                 json!({}),
@@ -229,6 +253,11 @@ mod tests {
             let seen = look(DAEMON_SET, workload(json!({})), with(&done, json!({field: 2})));
             assert_eq!((seen.status, seen.message.as_str()), (InProgress, "2 of 3"), "{field}");
         }
+        let behind = look(DAEMON_SET, workload(json!({})), with(&done, json!({"observedGeneration": 1})));
+        assert_eq!(behind.status, InProgress, "its counts are of the spec before");
+        let waits = json!({"updateStrategy": {"type": "OnDelete"}});
+        let seen = look(DAEMON_SET, workload(waits), with(&done, json!({"updatedNumberScheduled": null})));
+        assert_eq!(seen.status, InProgress, "until somebody deletes the old pods");
         for missing in ["desiredNumberScheduled", "observedGeneration"] {
             assert_eq!(look(DAEMON_SET, json!({}), with(&done, json!({missing: null}))).status, InProgress, "{missing}");
         }
