@@ -120,7 +120,8 @@ fn successor(old: &Settled, obs: &Observation) -> Settled {
         revision: about(obs).to_owned(),
         current,
         failed,
-        drifted: drifted(old, obs),
+        // It has begun with another revision, as `is_rollout` says of it from now on.
+        drifted: if obs.status == Status::InProgress { old.drifted } else { drifted(old, obs) },
         reader: old.reader.clone(),
         since: old.since,
         based: old.based,
@@ -292,6 +293,19 @@ mod tests {
                 assert_eq!(settled, Settled { drifted: obs.drifted, ..before.clone() }, "nothing else has changed");
                 assert_eq!((from.status, from.drifted), (to.status, !to.drifted));
             }
+        }
+    }
+
+    #[test]
+    fn what_drifts_when_another_revision_begins_is_what_it_replaces() {
+        let begun = Observation { drifted: true, ..obs(Status::InProgress, "v1", "v2") };
+        for (status, drifted) in [(Status::Current, false), (Status::Current, true), (Status::Failed, false)] {
+            let before = Settled { drifted, ..old(status, "v1", Some("v1"), false) };
+            let Verdict::Changed { to, settled, .. } = settle(Some(&before), &begun, "r", 0) else { panic!("it has begun") };
+            assert_eq!((to.status, to.drifted, settled.drifted), (Status::InProgress, drifted, drifted));
+            let over = obs(Status::Current, "v2", "v2");
+            let Verdict::Changed { settled, .. } = settle(Some(&settled), &over, "r", 0) else { panic!("it is over") };
+            assert!(!settled.drifted);
         }
     }
 
