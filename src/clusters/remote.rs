@@ -193,13 +193,14 @@ impl Post {
         }
     }
 
-    /// Says whether the cluster can be reached; who needs it is woken once for each change.
+    /// Says whether the cluster can be reached; who needs it is woken once for each change, and when that is known again: whoever
+    /// has looked meanwhile has not learnt it.
     async fn tell(&mut self, now: Reachability) {
-        self.reachability.send_replace(now);
-        if now == Reachability::Unknown || now == self.told {
+        let before = self.reachability.send_replace(now);
+        if now == Reachability::Unknown || (now == self.told && now == before) {
             return;
         }
-        if now == Reachability::Offline {
+        if now == Reachability::Offline && now != self.told {
             tracing::warn!(cluster = self.cluster.full_name(), "a cluster has not answered for the grace period");
         }
         let wake = self.shared.store().pipelines_of(&self.cluster);

@@ -45,7 +45,7 @@ fn post() -> (Post, Receiver<PipelineKey>) {
 }
 
 #[tokio::test]
-async fn who_needs_the_cluster_is_woken_once_for_each_change() {
+async fn who_needs_the_cluster_is_woken_once_for_each_change_and_when_it_is_known_again() {
     use Reachability::{Offline, Online, Unknown};
     let (mut post, mut receiver) = post();
     for (now, wakes) in [
@@ -53,12 +53,14 @@ async fn who_needs_the_cluster_is_woken_once_for_each_change() {
         (Online, 1),
         (Online, 0),
         (Unknown, 0),
+        // One that has come meanwhile has looked at an unknown one.
+        (Online, 1),
         (Online, 0),
         (Unknown, 0),
         (Offline, 1),
         (Offline, 0),
         (Unknown, 0),
-        (Offline, 0),
+        (Offline, 1),
         (Online, 1),
     ] {
         post.tell(now).await;
