@@ -9,8 +9,8 @@ use std::time::Duration;
 use governor::{DefaultDirectRateLimiter, Quota, RateLimiter};
 use tokio::time::Instant;
 
-use crate::api::Pipeline;
 use crate::api::target::TargetInfo;
+use crate::api::{Change, Pipeline};
 use crate::clusters::{Application, Now};
 
 use super::status::Observed;
@@ -30,15 +30,28 @@ const LAST_RETRY: Duration = Duration::from_mins(1);
 /// How far the observations of each target's object have been taken.
 pub(super) type Taken = HashMap<String, (Application, u64)>;
 
+/// So many writes of unknown fate are remembered.
+const MOST_LOST: usize = 8;
+
 /// A write that was sent.
 #[derive(Debug)]
-struct Attempt {
+pub(super) struct Attempt {
     /// Serial of the log before it.
-    before: Option<i64>,
+    pub before: Option<i64>,
     /// Serial of the log in it.
-    serial: i64,
+    pub serial: i64,
+    /// The last change in it, by which it is known again.
+    pub last: Option<Change>,
     /// What was taken into it.
-    taken: Taken,
+    pub taken: Taken,
+}
+
+impl Attempt {
+    /// Whether this is the log that it carried. A later one of the same serial may carry something else.
+    fn is_in(&self, object: &Pipeline) -> bool {
+        let log = object.status.as_ref().and_then(|status| status.log.as_ref());
+        log.is_some_and(|log| log.serial == self.serial && log.changes.last() == self.last.as_ref())
+    }
 }
 
 /// One pipeline's memory; begins anew with another uid.
@@ -56,6 +69,12 @@ pub(super) struct Memory {
     /// Highest serial ever seen in a log of this uid.
     pub highest: Option<i64>,
     attempt: Option<Attempt>,
+    /// Writes that were not answered and that no read has shown: an API server that is still at one may apply it yet.
+    lost: Vec<Attempt>,
+    /// Up to where the log went before one of these, which has come to light.
+    came: Option<i64>,
+    /// What stands there is not what was thought.
+    doubt: bool,
     not_before: Option<Instant>,
     failures: u32,
     events: EventLimit,
@@ -92,6 +111,7 @@ impl Memory {
         self.known.take_if(|known| version(known) <= version(watched));
         let newest = self.known.as_ref().unwrap_or(watched).clone();
         self.see(&newest);
+        self.find(&newest);
         newest
     }
 
@@ -112,19 +132,14 @@ impl Memory {
         self.declared = generation;
     }
 
-    /// Whether a write was sent whose fate is not known; a live read has to tell before anything else is written.
+    /// Whether a live read has to tell what stands there before anything else is written.
     pub fn is_uncertain(&self) -> bool {
-        self.attempt.is_some()
+        self.attempt.is_some() || self.doubt
     }
 
-    /// Notes that a write of a log up to `serial` is about to be sent, which went up to `before`.
-    pub fn sending(&mut self, before: Option<i64>, serial: i64, taken: Taken) {
-        self.attempt = Some(Attempt { before, serial, taken });
-    }
-
-    /// Up to where the log went before the write whose fate is not known.
-    pub fn untold(&self) -> Option<i64> {
-        self.attempt.as_ref().and_then(|attempt| attempt.before)
+    /// Notes that a write is about to be sent.
+    pub fn sending(&mut self, attempt: Attempt) {
+        self.attempt = Some(attempt);
     }
 
     /// Notes that the write was refused for certain.
@@ -132,17 +147,53 @@ impl Memory {
         self.attempt = None;
     }
 
-    /// Takes in an object as the API server has it now: the answer to a write or a live read.
-    ///
-    /// It tells whether a write of unknown fate was applied: each one that records a change raises the serial. One that records
-    /// none took nothing that would change anything if taken again, so there it does not matter.
-    pub fn learn(&mut self, live: Pipeline) {
-        let serial = live.status.as_ref().and_then(|s| s.log.as_ref()).map(|l| l.serial);
-        if let Some(attempt) = self.attempt.take()
-            && serial.is_some_and(|s| s >= attempt.serial)
-        {
-            self.settle(attempt.taken);
+    /// Notes that the write was refused for certain, because something else stands there than was thought.
+    pub fn stale(&mut self) {
+        self.attempt = None;
+        self.doubt = true;
+    }
+
+    /// Takes in the answer to the write.
+    pub fn answered(&mut self, live: Pipeline) {
+        if let Some(attempt) = self.attempt.take() {
+            self.apply(attempt);
         }
+        self.keep(live);
+    }
+
+    /// Takes in an object as a live read has it. That it does not show a write of unknown fate does not say that it never will.
+    pub fn learn(&mut self, live: Pipeline) {
+        self.doubt = false;
+        self.lost.extend(self.attempt.take());
+        let excess = self.lost.len().saturating_sub(MOST_LOST);
+        self.lost.drain(..excess);
+        self.find(&live);
+        self.keep(live);
+    }
+
+    /// Up to where the log went before a write without an answer that has come to light since this was last asked: what stands above
+    /// is recorded, and nobody was told.
+    pub fn untold(&mut self) -> Option<i64> {
+        self.came.take()
+    }
+
+    /// Looks for a write of unknown fate in this. One that records no change took nothing that would change anything if taken again, so there
+    /// it does not matter.
+    fn find(&mut self, object: &Pipeline) {
+        if let Some(at) = self.lost.iter().rposition(|attempt| attempt.is_in(object)) {
+            let attempt = self.lost.swap_remove(at);
+            self.came = attempt.before;
+            self.apply(attempt);
+        }
+    }
+
+    fn apply(&mut self, attempt: Attempt) {
+        // Each tests the serial that it goes on from: none from before this one can be applied any more.
+        self.lost.retain(|lost| lost.before >= Some(attempt.serial));
+        self.settle(attempt.taken);
+    }
+
+    fn keep(&mut self, live: Pipeline) {
         self.see(&live);
         self.known = Some(Arc::new(live));
     }
@@ -207,7 +258,7 @@ fn version(object: &Pipeline) -> Option<u64> {
 mod tests {
     use super::*;
     use crate::api::refs::AppRef;
-    use crate::api::{ChangeLog, PipelineSpec, PipelineStatus};
+    use crate::api::{ChangeLog, PipelineSpec, PipelineStatus, State};
 
     fn object(version: &str, serial: Option<i64>) -> Pipeline {
         let mut object = Pipeline::new("p", PipelineSpec::default());
@@ -241,25 +292,84 @@ mod tests {
         assert_eq!(memory.highest, Some(5));
     }
 
+    /// An object whose log ends with this change.
+    fn ends(version: &str, serial: i64, revision: &str) -> Pipeline {
+        let mut object = object(version, Some(serial));
+        object.status.iter_mut().flat_map(|s| &mut s.log).for_each(|log| log.changes.push(change(serial, revision)));
+        object
+    }
+
+    fn change(serial: i64, revision: &str) -> Change {
+        let to = State { revision: revision.into(), ..State::default() };
+        Change { serial, to, ..Change::default() }
+    }
+
+    /// A write that carries one more change, and takes up to so far.
+    fn attempt(serial: i64, revision: &str, seq: u64) -> Attempt {
+        Attempt { before: Some(serial - 1), serial, last: Some(change(serial, revision)), taken: up_to("a", seq) }
+    }
+
     #[test]
     fn what_was_taken_counts_once_it_is_written() {
         let mut memory = Memory::default();
         memory.declare(Some(1), &[target("a")], 3);
         assert_eq!(after(&memory, "a"), 3);
-        for (serial, live, want) in [(7, Some(6), 3), (7, None, 3), (7, Some(7), 9)] {
-            memory.sending(Some(serial - 1), serial, up_to("a", 9));
-            assert!(memory.is_uncertain());
-            assert_eq!(memory.untold(), Some(serial - 1), "what stands above it may be recorded, and nobody was told");
-            memory.learn(object("1", live));
-            assert!(!memory.is_uncertain());
-            assert_eq!(memory.untold(), None, "told once");
-            assert_eq!(after(&memory, "a"), want, "{serial} {live:?}");
-        }
-        memory.sending(Some(7), 8, up_to("a", 12));
+        memory.sending(attempt(6, "v1", 7));
+        memory.answered(ends("1", 6, "v1"));
+        assert_eq!(
+            (memory.is_uncertain(), memory.untold(), after(&memory, "a")),
+            (false, None, 7),
+            "told by whoever was answered"
+        );
+
+        memory.sending(attempt(7, "v2", 9));
+        assert!(memory.is_uncertain());
+        memory.learn(ends("2", 7, "v2"));
+        assert_eq!((memory.is_uncertain(), after(&memory, "a")), (false, 9));
+        assert_eq!((memory.untold(), memory.untold()), (Some(6), None), "told once");
+
+        memory.sending(attempt(8, "v3", 12));
         memory.refused();
         assert_eq!((memory.is_uncertain(), after(&memory, "a")), (false, 9));
+        memory.sending(attempt(8, "v3", 12));
+        memory.stale();
+        assert!(memory.is_uncertain());
+        // Another of the same serial was there first: that one was refused is no less true.
+        memory.learn(ends("3", 8, "v9"));
+        assert_eq!((memory.is_uncertain(), memory.untold(), after(&memory, "a")), (false, None, 9));
         memory.settle(up_to("a", 0));
         assert_eq!(after(&memory, "a"), 9, "an object that is gone says nothing; it does not start anew");
+    }
+
+    #[test]
+    fn what_is_applied_after_it_was_looked_for_is_not_taken_again() {
+        for read in [false, true] {
+            let mut memory = Memory::default();
+            memory.declare(Some(1), &[target("a")], 3);
+            memory.sending(attempt(7, "v2", 9));
+            memory.learn(ends("1", 6, "v1"));
+            assert_eq!((memory.is_uncertain(), memory.untold(), after(&memory, "a")), (false, None, 3));
+            // Another goes on from where the read stood, and is refused or lost.
+            memory.sending(attempt(7, "v2", 10));
+            memory.learn(ends("1", 6, "v1"));
+            if read {
+                memory.learn(ends("2", 7, "v2"));
+            } else {
+                memory.newest(&Arc::new(ends("2", 7, "v2")));
+            }
+            assert_eq!((memory.untold(), after(&memory, "a")), (Some(6), 10), "read: {read}");
+            assert!(memory.lost.is_empty(), "the other can no longer be applied");
+            memory.sending(attempt(8, "v3", 12));
+            memory.learn(ends("2", 7, "v2"));
+            memory.newest(&Arc::new(ends("3", 8, "v8")));
+            assert_eq!((memory.untold(), after(&memory, "a")), (None, 10), "it is another's");
+        }
+        let mut memory = Memory::default();
+        for serial in 1..=20 {
+            memory.sending(attempt(serial, "v", 1));
+            memory.learn(object("1", None));
+        }
+        assert_eq!(memory.lost.len(), MOST_LOST);
     }
 
     #[test]

@@ -1,17 +1,18 @@
-//! Whatever becomes of a write, the log tells each change once: answers are lost, writes fail, the watch lags, and a consumer
-//! takes what it finds.
+//! Whatever becomes of a write, the log tells each change once: answers are lost, writes fail or are applied long after they were
+//! given up, the watch lags, and a consumer takes what it finds. A controller that is killed goes on from what stands there.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use proptest::prelude::*;
 
-use super::memory::{Memory, taken};
-use super::status::{Base, Gathered, Observed, next};
+use super::memory::{Attempt, Memory, taken};
+use super::status::{Base, Gathered, Next, Observed, next};
 use super::target::source;
 use crate::api::pipeline::{Cursor, Dispatched};
 use crate::api::refs::AppRef;
 use crate::api::target::TargetInfo;
-use crate::api::{Pipeline, PipelineSpec, Settled, State, Status, Time};
+use crate::api::{Pipeline, PipelineSpec, PipelineStatus, Settled, State, Status, Time};
 use crate::changelog::{Verdict, settle};
 use crate::clusters::{Now, Reading};
 use crate::observe::{Observation, reader};
@@ -21,6 +22,8 @@ enum Fate {
     Answered,
     AppliedAnswerLost,
     NotApplied,
+    /// It is on its way until it lands.
+    Late,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -29,20 +32,26 @@ enum Step {
     Say(Status, u8),
     /// The controller looks; if it writes, this becomes of it.
     Look(Fate),
+    /// What has been on its way for longest is applied, if it may be.
+    Land,
     /// The watch delivers the newest object.
     Watch,
+    /// The controller is killed, and another begins.
+    Restart,
     /// The consumer takes what is in the log.
     Consume,
 }
 
-fn step() -> impl Strategy<Value = Step> {
+fn step(restarts: u32) -> impl Strategy<Value = Step> {
     use Status::{Current, Failed, InProgress, NotFound, Terminating};
     let status = prop::sample::select(vec![Current, Current, InProgress, Failed, NotFound, Terminating]);
-    let fate = prop::sample::select(vec![Fate::Answered, Fate::AppliedAnswerLost, Fate::NotApplied]);
+    let fate = prop::sample::select(vec![Fate::Answered, Fate::AppliedAnswerLost, Fate::NotApplied, Fate::Late]);
     prop_oneof![
         4 => (status, 0..3_u8).prop_map(|(s, r)| Step::Say(s, r)),
         3 => fate.prop_map(Step::Look),
+        1 => Just(Step::Land),
         1 => Just(Step::Watch),
+        restarts => Just(Step::Restart),
         2 => Just(Step::Consume),
     ]
 }
@@ -55,8 +64,13 @@ struct World {
     watched: Pipeline,
     memory: Memory,
     consumed: Vec<(State, State, bool)>,
+    /// Writes on their way: what each goes on from, and what it carries.
+    flying: VecDeque<(Pipeline, Next)>,
     clock: i64,
 }
+
+/// No more are on their way at once than are remembered.
+const FLYING: usize = 4;
 
 impl World {
     fn new() -> Self {
@@ -79,7 +93,7 @@ impl World {
         let mut memory = Memory::new(server.metadata.uid.clone(), 1);
         memory.declare(Some(1), std::slice::from_ref(&target), 0);
         let watched = server.clone();
-        Self { target, said: vec![], server, watched, memory, consumed: vec![], clock: 1 }
+        Self { target, said: vec![], server, watched, memory, consumed: vec![], flying: VecDeque::new(), clock: 1 }
     }
 
     /// Changes the stored status as the API server would: one version on.
@@ -107,32 +121,109 @@ impl World {
         if self.memory.is_uncertain() {
             self.memory.learn(self.server.clone());
         }
+        let (mut base, mut observed, mut found) = self.find();
+        if found.as_ref().is_some_and(|next| next.merged) {
+            self.memory.learn(self.server.clone());
+            (base, observed, found) = self.find();
+        }
+        let Some(next) = found else {
+            self.memory.settle(taken(&observed));
+            return false;
+        };
+        let log = next.status.log.as_ref().unwrap();
+        self.memory.sending(Attempt {
+            before: serial(&base),
+            serial: log.serial,
+            last: log.changes.last().cloned(),
+            taken: taken(&observed),
+        });
+        if !self.passes(&base, &next) {
+            self.memory.stale();
+            return true;
+        }
+        match fate {
+            Fate::NotApplied => {}
+            Fate::Late if self.flying.len() < FLYING => self.flying.push_back((Pipeline::clone(&base), next)),
+            Fate::Late | Fate::Answered | Fate::AppliedAnswerLost => self.apply(next.status),
+        }
+        if matches!(fate, Fate::Answered) {
+            self.memory.answered(self.server.clone());
+        }
+        true
+    }
+
+    /// What the patch tests.
+    fn passes(&self, base: &Pipeline, next: &Next) -> bool {
+        match serial(base) {
+            Some(from) if !next.merged => Some(from) == serial(&self.server),
+            _ => base.metadata.resource_version == self.server.metadata.resource_version,
+        }
+    }
+
+    /// The object that it goes by, what is read, and what follows from it.
+    fn find(&mut self) -> (Arc<Pipeline>, Vec<Observed>, Option<Next>) {
         let base = self.memory.newest(&Arc::new(self.watched.clone()));
         let observed: Vec<Observed> = vec![(self.target.clone(), self.reading())];
         let gathered = Gathered { targets: observed.clone(), clusters: Vec::new() };
         let known = Base { generation: Some(1), status: base.status.as_ref(), highest: self.memory.highest };
-        let Some(next) = next(known, Ok(&gathered), Time::from_second(self.clock).unwrap()) else {
-            self.memory.settle(taken(&observed));
-            return false;
-        };
-        let serial = |p: &Pipeline| p.status.as_ref().and_then(|s| s.log.as_ref()).map(|l| l.serial);
-        self.memory.sending(None, next.status.log.as_ref().unwrap().serial, taken(&observed));
-        // What the patch tests.
-        let fresh = match serial(&base) {
-            None => base.metadata.resource_version == self.server.metadata.resource_version,
-            some => some == serial(&self.server),
-        };
-        if !fresh || matches!(fate, Fate::NotApplied) {
-            return true;
-        }
+        let next = next(known, Ok(&gathered), Time::from_second(self.clock).unwrap());
+        (base, observed, next)
+    }
+
+    fn apply(&mut self, status: PipelineStatus) {
         self.store(|server| {
             let dispatched = server.status.take().and_then(|s| s.dispatched);
-            server.status = Some(crate::api::PipelineStatus { dispatched, ..next.status });
+            server.status = Some(PipelineStatus { dispatched, ..status });
         });
-        if matches!(fate, Fate::Answered) {
-            self.memory.learn(self.server.clone());
+    }
+
+    fn land(&mut self) {
+        if let Some((from, next)) = self.flying.pop_front()
+            && self.passes(&from, &next)
+        {
+            self.apply(next.status);
         }
-        true
+    }
+
+    /// What it said before that and was not written is lost, but for the last.
+    fn restart(&mut self) {
+        self.watched = self.server.clone();
+        self.memory = Memory::new(self.server.metadata.uid.clone(), self.memory.turn + 1);
+        let seq = self.said.len() as u64;
+        self.memory.declare(Some(1), std::slice::from_ref(&self.target), seq);
+        // It is listed anew.
+        if let Some((_, last)) = self.said.last().cloned() {
+            self.said.push((seq + 1, last));
+        }
+    }
+
+    fn step(&mut self, step: Step) {
+        match step {
+            Step::Say(status, revision) => {
+                let seq = self.said.len() as u64 + 1;
+                let revision = format!("v{revision}");
+                let obs =
+                    Observation { status, revision: revision.clone(), attempted_revision: revision, ..Default::default() };
+                self.said.push((seq, obs));
+            }
+            Step::Look(fate) => drop(self.look(fate)),
+            Step::Land => self.land(),
+            Step::Watch => self.watched = self.server.clone(),
+            Step::Restart => self.restart(),
+            Step::Consume => self.consume(),
+        }
+    }
+
+    /// Nothing is left to come.
+    fn end(&mut self) {
+        while !self.flying.is_empty() {
+            self.land();
+        }
+        self.step(Step::Watch);
+        for _ in 0..4 {
+            self.look(Fate::Answered);
+        }
+        self.consume();
     }
 
     fn consume(&mut self) {
@@ -154,51 +245,90 @@ impl World {
     }
 }
 
+fn serial(pipeline: &Pipeline) -> Option<i64> {
+    pipeline.status.as_ref().and_then(|s| s.log.as_ref()).map(|log| log.serial)
+}
+
+/// What happened to the object, taken one by one.
+#[derive(Default)]
+struct Model {
+    settled: Option<Settled>,
+    happened: Vec<(State, State)>,
+}
+
+impl Model {
+    fn take(&mut self, obs: &Observation) {
+        match settle(self.settled.as_ref(), obs, &reader("apps/v1", "Deployment", None), 0) {
+            Verdict::Ignored => {}
+            Verdict::Baseline(new) => self.settled = Some(new),
+            Verdict::Changed { from, to, settled } => {
+                self.happened.push((from, to));
+                self.settled = Some(settled);
+            }
+        }
+    }
+
+    /// All that was said.
+    fn of(said: &[(u64, Observation)]) -> Self {
+        let mut model = Self::default();
+        model.take(&crate::observe::observe(None, None));
+        said.iter().for_each(|(_, obs)| model.take(obs));
+        model
+    }
+}
+
+fn is_decided(status: Status) -> bool {
+    matches!(status, Status::Current | Status::Failed | Status::NotFound)
+}
+
+/// What moves: of several changes made one, the rest says what was between.
+fn moved(state: &State) -> (Status, &str) {
+    (state.status, &state.revision)
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(512))]
 
     #[test]
-    fn each_change_is_told_once(steps in prop::collection::vec(step(), 0..60)) {
+    fn each_change_is_told_once(steps in prop::collection::vec(step(0), 0..60)) {
         let mut world = World::new();
-        let mut settled: Option<Settled> = None;
-        let mut happened: Vec<(State, State)> = Vec::new();
-        let rules = reader("apps/v1", "Deployment", None);
-        let mut counted = 0;
         // First sight, safely stored; it is what later changes are told against.
         while world.look(Fate::Answered) {}
-        let end = [Step::Look(Fate::Answered); 4].into_iter().chain([Step::Consume]);
-        for step in steps.into_iter().chain(end) {
-            match step {
-                Step::Say(status, revision) => {
-                    let seq = world.said.len() as u64 + 1;
-                    let revision = format!("v{revision}");
-                    let obs = Observation { status, revision: revision.clone(), attempted_revision: revision, ..Default::default() };
-                    world.said.push((seq, obs));
-                }
-                Step::Look(fate) => { world.look(fate); }
-                Step::Watch => world.watched = world.server.clone(),
-                Step::Consume => world.consume(),
-            }
-            let first = crate::observe::observe(None, None);
-            let all: Vec<Observation> = std::iter::once(first).chain(world.said.iter().map(|(_, o)| o.clone())).collect();
-            for obs in &all[counted..] {
-                match settle(settled.as_ref(), obs, &rules, 0) {
-                    Verdict::Ignored => {}
-                    Verdict::Baseline(new) => settled = Some(new),
-                    Verdict::Changed { from, to, settled: new } => {
-                        happened.push((from, to));
-                        settled = Some(new);
-                    }
-                }
-            }
-            counted = all.len();
-        }
+        steps.into_iter().for_each(|step| world.step(step));
+        world.end();
         prop_assert!(!world.look(Fate::Answered), "there is nothing left to write");
+        let happened = Model::of(&world.said).happened;
         if world.consumed.iter().any(|(_, _, coalesced)| *coalesced) {
             prop_assert_eq!(world.consumed.last().map(|c| &c.1), happened.last().map(|c| &c.1));
         } else {
             let told: Vec<(State, State)> = world.consumed.into_iter().map(|(from, to, _)| (from, to)).collect();
             prop_assert_eq!(told, happened);
+        }
+    }
+
+    #[test]
+    fn whoever_is_killed_repeats_nothing_and_leaves_no_gap(steps in prop::collection::vec(step(1), 0..60)) {
+        let mut world = World::new();
+        while world.look(Fate::Answered) {}
+        steps.into_iter().for_each(|step| world.step(step));
+        world.end();
+        prop_assert!(!world.look(Fate::Answered), "there is nothing left to write");
+        let model = Model::of(&world.said);
+        // That something is on its way may be news to whoever missed that it was there already.
+        let decided = |to: &State| is_decided(to.status);
+        let told = world.consumed.iter().filter(|(_, to, _)| decided(to)).count();
+        prop_assert!(told <= model.happened.iter().filter(|(_, to)| decided(to)).count(), "{:?}", world.consumed);
+        for pair in world.consumed.windows(2) {
+            prop_assert_eq!(moved(&pair[0].1), moved(&pair[1].0), "one goes on from where the other ended");
+        }
+        // What is on its way counts or not by what was before it; the others stand for themselves.
+        if let Some((_, last)) = world.said.last()
+            && is_decided(last.status)
+        {
+            let status = world.server.status.as_ref().unwrap();
+            let stands = status.environments[0].targets[0].settled.as_ref().unwrap();
+            let wanted = model.settled.unwrap();
+            prop_assert_eq!((stands.status, &stands.revision), (wanted.status, &wanted.revision));
         }
     }
 }

@@ -9,7 +9,7 @@ use kube::runtime::controller::Action;
 use kube::{Api, Resource as _};
 use tokio::time::{Instant, timeout};
 
-use super::memory::{Memory, taken};
+use super::memory::{Attempt, Memory, taken};
 use super::patch::{Failure, failure, patch};
 use super::plan::{Refused, plan};
 use super::status::{Base, Gathered, Next, next};
@@ -19,7 +19,7 @@ use super::traced::recorded;
 use super::{Context, Error};
 use crate::api::refs::ClusterRef;
 use crate::api::target::TargetInfo;
-use crate::api::{Change, Pipeline, now};
+use crate::api::{Change, Pipeline, Time, now};
 use crate::clusters::PipelineKey;
 use crate::gate::Turn;
 use crate::telemetry::metrics::{ApiWrite, WriteResult};
@@ -30,6 +30,8 @@ const DEADLINE: Duration = Duration::from_secs(10);
 const FIELD_MANAGER: &str = "pennant-pipeline";
 /// A log with a higher epoch than ours: by then it is known whose turn it is.
 const DEPOSED: Duration = Duration::from_secs(1);
+/// A clock rings so long after it is due at the latest, and a write takes no longer.
+const RINGS: Duration = Duration::from_secs(1);
 /// A patch that turns out to be stale is made anew so many times at once; then later.
 const TRIES: u32 = 3;
 
@@ -61,20 +63,18 @@ pub(super) async fn reconcile(
         let live = memory.is_uncertain() || lossy;
         if live {
             match read(&api, &key.name).await? {
-                Some(live) => {
-                    // What was recorded, though the answer was lost, is told of now.
-                    announce(ctx, memory.untold(), &live, memory);
-                    memory.learn(live);
-                }
+                Some(live) => memory.learn(live),
                 None => return Ok(Action::await_change()),
             }
         }
         let base = memory.newest(watched);
+        // What was recorded, though the answer was lost, is told of now.
+        announce(ctx, memory.untold(), &base, memory);
         if base.metadata.uid != memory.uid {
             // Made again under the same name; the watch is about to say so.
             return Ok(Action::await_change());
         }
-        if let Some(wait) = memory.wait(Instant::now()) {
+        if let Some(wait) = memory.wait(Instant::now()).filter(|wait| !rings_within(&base, *wait, now())) {
             return Ok(Action::requeue(wait));
         }
         if let Some(above) = base.status.as_ref().and_then(|s| s.log.as_ref()).map(|l| l.epoch).filter(|e| *e > epoch) {
@@ -94,7 +94,13 @@ pub(super) async fn reconcile(
             continue;
         }
         next.status.log.iter_mut().for_each(|log| log.epoch = epoch);
-        memory.sending(serial(&base), next.status.log.as_ref().map_or(i64::MIN, |l| l.serial), taken);
+        let log = next.status.log.as_ref();
+        memory.sending(Attempt {
+            before: serial(&base),
+            serial: log.map_or(i64::MIN, |log| log.serial),
+            last: log.and_then(|log| log.changes.last().cloned()),
+            taken,
+        });
         let came = gathered.iter().flat_map(|g| &g.targets).filter_map(|(_, reading)| reading.came).min();
         match write(ctx, &api, &base, &next, memory, &mut turn).await? {
             None => {
@@ -107,6 +113,14 @@ pub(super) async fn reconcile(
         }
     }
     Err(last)
+}
+
+/// Whether a clock may ring before a write that waits for so long. What ends its state must be written by then, however large the
+/// status is.
+fn rings_within(base: &Pipeline, wait: Duration, now: Time) -> bool {
+    let armed = base.status.iter().filter_map(|status| status.dispatched.as_ref()).flat_map(|d| &d.armed);
+    let by = now.checked_add(wait + RINGS).unwrap_or(now);
+    armed.into_iter().any(|clock| clock.due <= by && clock.due.checked_add(RINGS).is_ok_and(|end| end >= now))
 }
 
 /// What every target says, or why the pipeline is not followed.
@@ -151,7 +165,7 @@ async fn write(
     let error = match answer {
         Ok(Ok(live)) => {
             announce(ctx, serial(base), &live, memory);
-            memory.learn(live);
+            memory.answered(live);
             ctx.metrics.api_write(ApiWrite::PipelineStatus, WriteResult::Ok);
             return Ok(None);
         }
@@ -172,6 +186,9 @@ async fn write(
             Err(Error::Write(error))
         }
         Failure::Stale | Failure::Uncertain => {
+            if failure == Failure::Stale {
+                memory.stale();
+            }
             tracing::debug!(pipeline = name, "status to be read again: {error}");
             Ok(Some(Error::Write(error)))
         }
@@ -206,4 +223,37 @@ fn serial(pipeline: &Pipeline) -> Option<i64> {
 /// The object as the API server has it now; `None` if it is gone.
 async fn read(api: &Api<Pipeline>, name: &str) -> Result<Option<Pipeline>, Error> {
     timeout(DEADLINE, api.get_opt(name)).await.map_err(|_| Error::Deadline)?.map_err(Error::Read)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::pipeline::{Armed, Dispatched};
+    use crate::api::{PipelineSpec, PipelineStatus, TransitionType};
+
+    #[test]
+    fn nothing_waits_for_its_turn_while_a_clock_may_ring() {
+        let at = |second| Time::from_second(second).unwrap();
+        let base = |due: &[i64]| {
+            let armed = due.iter().map(|due| Armed {
+                notification: "n".into(),
+                subject: "pipeline".into(),
+                serial: 1,
+                type_: TransitionType::Failed,
+                due: at(*due),
+            });
+            let dispatched = Some(Dispatched { armed: armed.collect(), ..Dispatched::default() });
+            let mut base = Pipeline::new("p", PipelineSpec::default());
+            base.status = Some(PipelineStatus { dispatched, ..PipelineStatus::default() });
+            base
+        };
+        let wait = Duration::from_secs(4);
+        // It is 100.
+        for (due, rings) in [(98, false), (99, true), (100, true), (104, true), (105, true), (106, false)] {
+            assert_eq!(rings_within(&base(&[due]), wait, at(100)), rings, "{due}");
+        }
+        assert!(rings_within(&base(&[10, 103, 200]), wait, at(100)), "one of several");
+        assert!(!rings_within(&base(&[]), wait, at(100)));
+        assert!(!rings_within(&Pipeline::new("p", PipelineSpec::default()), wait, at(100)));
+    }
 }

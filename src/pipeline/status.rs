@@ -84,6 +84,10 @@ pub(super) fn next(base: Base<'_>, gathered: Result<&Gathered, &Refused>, now: T
             summarise(&mut status, gathered.targets.len());
             if !taken.pending {
                 status.observed_generation = base.generation;
+            }
+            // A target whose cache is being filled is what it was, if it was there before.
+            let shown = status.environments.iter().map(|e| e.targets.len()).sum::<usize>();
+            if status.observed_generation == base.generation && shown == gathered.targets.len() {
                 judge(&mut status, &gathered.targets, base.generation, now);
             }
             if !happened && let (Some(log), Some(old)) = (status.log.as_mut(), before.log.as_ref()) {
@@ -294,6 +298,17 @@ mod tests {
         assert_eq!(of_targets(status.log.as_ref().unwrap()).len(), 1);
         assert_eq!(status.environments[1].targets.len(), 1);
         assert_eq!((status.observed_generation, &status.conditions), (Some(3), &before.conditions));
+    }
+
+    #[test]
+    fn what_becomes_of_the_others_is_shown_while_one_is_listed_anew() {
+        let (mut observed, mut status) = seen();
+        observed[0].1 = unknown(Reason::CacheNotSynced);
+        for (reading, want) in [(unknown(Reason::Forbidden), ConditionStatus::False), (runs("1"), ConditionStatus::True)] {
+            observed[1].1 = reading;
+            status = look(base(Some(&status)), &observed, at(20)).unwrap().status;
+            assert_eq!(ready(&status).status, want);
+        }
     }
 
     #[test]

@@ -51,7 +51,9 @@ pub(super) fn take_all(observed: &[Observed], known: &PipelineStatus, log: &mut 
     let mut groups = Groups::new(observed, known);
     let mut all: Vec<(u64, usize, &Observation)> = Vec::new();
     for (index, track) in groups.tracks.iter().enumerate() {
-        all.extend(track.observations().map(|(seq, obs)| (seq, index, obs)));
+        // What nobody has seen there has no place: that it is absent is seen now.
+        let place = |seq| if seq == 0 { u64::MAX } else { seq };
+        all.extend(track.observations().map(|(seq, obs)| (place(seq), index, obs)));
     }
     all.sort_by_key(|(seq, index, _)| (*seq, *index));
     for (seq, index, obs) in all {
@@ -68,6 +70,7 @@ pub(super) fn take_all(observed: &[Observed], known: &PipelineStatus, log: &mut 
 /// When this was observed: not when it is taken, which may be long after, for how long a state held is told from it. Never before
 /// what stands in the log, nor after now, whatever was done to the clock.
 fn seen_at(seq: u64, log: &ChangeLog, now: Time) -> Time {
+    // Sequence numbers are microseconds since 1970; one that is no time is now.
     let at = i64::try_from(seq / 1000).ok().and_then(|at| Time::from_millisecond(at).ok()).unwrap_or(now);
     log.changes.last().map_or(at, |last| at.max(last.time)).min(now)
 }
@@ -245,6 +248,8 @@ mod tests {
         said: Vec<(usize, Observation)>,
         taken: usize,
         unseen: Vec<usize>,
+        /// Not there when a cache was filled anew: nobody has seen it.
+        absent: Vec<usize>,
         status: PipelineStatus,
         looks: i64,
     }
@@ -252,7 +257,8 @@ mod tests {
     impl World {
         fn new() -> Self {
             let status = PipelineStatus::default();
-            let mut world = Self { targets: targets(), said: vec![], taken: 0, unseen: vec![], status, looks: 0 };
+            let mut world =
+                Self { targets: targets(), said: vec![], taken: 0, unseen: vec![], absent: vec![], status, looks: 0 };
             for index in 0..3 {
                 world.said.push((index, obs(Status::Current, "1")));
             }
@@ -273,6 +279,10 @@ mod tests {
                 let all: Vec<(u64, Observation)> = all.collect();
                 let (seq, last) = all.last().cloned().unwrap();
                 let unknown = Now::Unknown { reason: Reason::Unreachable, message: "away".into() };
+                let (all, seq, last) = match self.absent.contains(&index) {
+                    true => (Vec::new(), 0, obs(Status::NotFound, "")),
+                    false => (all, seq, last),
+                };
                 let now = if self.unseen.contains(&index) { unknown } else { Now::Known(last) };
                 let taken = self.taken as u64 * 1_000_000;
                 Reading {
@@ -345,6 +355,24 @@ mod tests {
         world.unseen.clear();
         world.look();
         assert_eq!(world.news(), ["target/dev/c/b Current 3", "environment/dev Current 3"]);
+    }
+
+    #[test]
+    fn what_is_not_there_any_more_after_a_restart_is_gone_since_now() {
+        for before in [0, 1] {
+            let mut world = World::new();
+            for _ in 0..before {
+                world.say(2, Status::Current, "2");
+                world.look();
+            }
+            let told = world.told().len();
+            world.absent = vec![0];
+            world.look();
+            let news: Vec<_> = world.told().drain(told..).map(|(subject, time, _, to)| (subject, time, to.status)).collect();
+            let now = at(1000 + world.looks);
+            assert_eq!(news[0], ("target/dev/c/a".to_owned(), now, Status::NotFound), "and not since 1970");
+            assert!(news.len() > 1 && news.iter().all(|(_, time, _)| *time == now), "{news:?}");
+        }
     }
 
     #[test]
