@@ -76,6 +76,8 @@ pub struct Derived {
     pub armed: Vec<Armed>,
     /// How many were due.
     pub fired: usize,
+    /// Whether one was for want of a change that would have ended its state: as far as this copy of the log goes.
+    pub rang: bool,
     /// There is no room for the clocks of the change behind `reached`.
     pub full: bool,
     /// All changes up to this one were gone through.
@@ -248,6 +250,7 @@ impl<'a> Pass<'_, 'a> {
 
     fn end(mut self) -> Derived {
         for clock in self.clocks.rest() {
+            self.derived.rang = true;
             self.fire(clock, self.derived.reached);
         }
         let mut derived = self.derived;

@@ -20,7 +20,7 @@ use super::refused::{Reason, Refusal};
 use super::standing::{PassError, SOON, Saved, Standing};
 use super::subjects::Subjects;
 use super::troubles::{defined_wrong, troubles};
-use super::{Context, aged, notifications, pipelines};
+use super::{Context, aged, notifications, persist, pipelines};
 use crate::api::delivery::PipelineRef;
 use crate::api::pipeline::{Cursor, InTrouble};
 use crate::api::target::targets;
@@ -28,77 +28,25 @@ use crate::api::{ChangeLog, Pipeline, now};
 use crate::config::EffectiveNotification;
 use crate::delivery::{Applied, JournalError, ToRecord, is_notification_gone};
 
+/// A clock of which it is not sure that it rings is looked at again after so long.
+const UNSURE: Duration = Duration::from_secs(1);
+
 /// Goes over one pipeline.
 pub async fn run(pipeline: &Pipeline, standing: &mut Standing, ctx: &Context) -> Result<Action, PassError> {
     standing.absorb(pipeline);
     let Some(log) = pipeline.status.as_ref().and_then(|s| s.log.as_ref()) else { return Ok(Action::await_change()) };
-    let of = reference(pipeline);
+    let of = &reference(pipeline);
     let notifications = ctx.deliveries.directory.notifications_of(&of.uid, &of.namespace, pipeline.labels());
-    standing.put_troubles(wrong(pipeline, &notifications, ctx));
-    match arrange(pipeline, &of, log, &notifications, standing, ctx).await? {
+    let pass = Pass { pipeline, of, log, notifications, ctx };
+    standing.put_troubles(pass.wrong());
+    match pass.arrange(standing).await? {
         Saved::Done => {}
         Saved::Stale => return Ok(Action::requeue(SOON)),
         Saved::Gone => return Ok(Action::await_change()),
     }
-    let again = take(pipeline, &of, log, &notifications, standing, ctx).await;
-    let due = standing.keep(&of, ctx).await?;
+    let again = pass.take(standing).await;
+    let due = standing.keep(of, ctx).await?;
     Ok(again.into_iter().chain(due).min().map_or_else(Action::await_change, Action::requeue))
-}
-
-/// Makes new cursors and persists them before anything is derived; drops those of notifications that are gone.
-async fn arrange(
-    pipeline: &Pipeline,
-    of: &PipelineRef,
-    log: &ChangeLog,
-    notifications: &BTreeMap<String, Applied>,
-    standing: &mut Standing,
-    ctx: &Context,
-) -> Result<Saved, PassError> {
-    let labels = pipeline.labels();
-    let applying: BTreeMap<_, _> = notifications
-        .iter()
-        .map(|(name, n)| (name.clone(), Applying { uid: n.uid(), applies: n.selects(labels), own: n.base.is_none() }))
-        .collect();
-    let unknown = ctx.globals.held().in_force.is_none();
-    let mut plan = cursors::plan(&standing.position.cursors, standing.sight(), unknown, log, &applying);
-    for name in &plan.suspects {
-        let uid = standing.position.cursors.get(name).map_or("", |cursor| cursor.uid.as_str());
-        let is_gone = is_notification_gone(&ctx.client, &ctx.deliveries.directory, &of.namespace, name, uid).await?;
-        // It may have come back since it was missed.
-        if is_gone && ctx.deliveries.directory.base(&of.namespace, name, labels).is_none() {
-            plan.cursors.remove(name);
-            if let Some(own) = applying.get(name) {
-                plan.cursors.insert(name.clone(), cursors::begin(name, own.uid, Sight::Recorded, log));
-                plan.fresh = true;
-            }
-        }
-    }
-    for (name, old) in &standing.position.cursors {
-        // What was refused was another's, or is no longer asked for.
-        if plan.cursors.get(name).is_none_or(|new| new.uid != old.uid) {
-            forgive(of, name, ctx);
-        }
-    }
-    if !plan.fresh {
-        standing.put_cursors(plan.cursors);
-        standing.note();
-        return Ok(Saved::Done);
-    }
-    let begins = plan.cursors != standing.position.cursors;
-    let serial = (begins && standing.sight() != Sight::First).then_some(log.serial);
-    standing.begin(of, plan.cursors, serial, ctx).await
-}
-
-/// What is wrong with the notifications that apply to a pipeline.
-fn wrong(pipeline: &Pipeline, notifications: &BTreeMap<String, Applied>, ctx: &Context) -> Vec<InTrouble> {
-    let labels = pipeline.labels();
-    let applying = notifications.iter().filter(|(_, n)| n.selects(labels)).map(|(name, n)| (name.clone(), n.clone()));
-    let applying: BTreeMap<_, _> = applying.collect();
-    if applying.is_empty() {
-        return Vec::new();
-    }
-    let missing = |n: &EffectiveNotification| notifications::missing_of(ctx, n);
-    troubles(&applying, &targets(&pipeline.spec, &ctx.cluster_name), |n| defined_wrong(n).or_else(|| missing(n)))
 }
 
 /// What one notification is to have recorded in this pass.
@@ -112,91 +60,265 @@ struct Work {
     homes: u64,
 }
 
-/// Derives what is to be recorded, one notification after the other; and gives the notifications that are not tried yet.
-async fn gather(
-    pipeline: &Pipeline,
-    of: &PipelineRef,
-    log: &ChangeLog,
-    notifications: &BTreeMap<String, Applied>,
-    standing: &Standing,
-    ctx: &Context,
-) -> (Vec<Work>, Vec<String>) {
-    let (mut work, mut held) = (Vec::new(), Vec::new());
-    let is_idle = |cursor: &Cursor| cursor.serial >= log.serial && standing.armed(&cursor.notification).is_empty();
-    if standing.position.cursors.values().all(is_idle) {
-        // The usual case when a pipeline is looked at, so nothing is made ready for it.
-        standing.position.cursors.keys().for_each(|name| forgive(of, name, ctx));
-        return (work, held);
-    }
-    let subjects = Subjects::new(&pipeline.spec, &ctx.cluster_name, of);
-    let based = pipelines::based(pipeline, &ctx.cluster_name);
-    let (labels, annotations) = (pipeline.labels().clone().into(), pipeline.annotations().clone().into());
-    let about = Of { pipeline: of, labels: &labels, annotations: &annotations, subjects: &subjects, based: &based, log };
-    let now = now();
-    let mut places = Places::new(standing.position.clocks());
-    for cursor in standing.position.cursors.values() {
-        let name = &cursor.notification;
-        if is_idle(cursor) {
-            forgive(of, name, ctx);
-            continue;
-        }
-        // What is not known to be gone is not taken for another of its name.
-        let same = |n: &&Applied| n.uid() == cursor.uid;
-        let Some(notification) = notifications.get(name).filter(same) else { continue };
-        if !ctx.refused.may_try(of, name) {
-            held.push(name.clone());
-            continue;
-        }
-        let taken = standing.taken(name);
-        let armed = standing.armed(name);
-        let from = Reached { cursor, taken: &taken, armed, room: places.room(armed.len()) };
-        let derived = derive::derive(&about, &from, |subject| wants(notification, subject), now);
-        places.put(armed.len(), derived.clocks());
-        let probes = ctx.refused.reason(of, name) == Some(Reason::RecordRefused);
-        let tried = if probes { derived.lanes.len().min(1) } else { derived.lanes.len() };
-        work.push(Work { notification: name.clone(), derived, tried, homes: homes(notification, &subjects) });
-        // The log may be long, and so may be what conditions look at.
-        tokio::task::yield_now().await;
-    }
-    (work, held)
+/// What came of a pass for one notification.
+enum Recorded {
+    /// All that can be now; a change that waits for a clock is taken when that is due.
+    All,
+    /// What was refused is no longer: the rest can be tried.
+    More,
+    /// Something is refused, or unclear.
+    Held,
 }
 
-/// Takes the changes above each cursor: derives, records, advances. Gives the time after which there is more to do.
-async fn take(
-    pipeline: &Pipeline,
-    of: &PipelineRef,
-    log: &ChangeLog,
-    notifications: &BTreeMap<String, Applied>,
-    standing: &mut Standing,
-    ctx: &Context,
-) -> Option<Duration> {
-    let (work, mut held) = gather(pipeline, of, log, notifications, standing, ctx).await;
-    let to_record = |w: &Work| {
-        let look_elsewhere = !standing.is_home(&w.notification, w.homes);
-        let tried = w.derived.lanes.iter().take(w.tried).cloned();
-        tried.map(move |deliveries| ToRecord { deliveries, look_elsewhere }).collect::<Vec<_>>()
-    };
-    let flat: Vec<_> = work.iter().flat_map(to_record).collect();
-    #[cfg(feature = "broken")]
-    if crate::broken::is(crate::broken::Wrong::CursorBeforeCreate) {
-        for one in &work {
-            standing.advance(&one.notification, log.serial);
+/// One pass over one pipeline, and what is the same from its beginning to its end.
+struct Pass<'a> {
+    pipeline: &'a Pipeline,
+    of: &'a PipelineRef,
+    log: &'a ChangeLog,
+    /// The notifications that may apply to it.
+    notifications: BTreeMap<String, Applied>,
+    ctx: &'a Context,
+}
+
+impl Pass<'_> {
+    /// Makes new cursors and persists them before anything is derived; drops those of notifications that are gone.
+    async fn arrange(&self, standing: &mut Standing) -> Result<Saved, PassError> {
+        let Self { of, log, ctx, .. } = self;
+        let labels = self.pipeline.labels();
+        let applying: BTreeMap<_, _> = self
+            .notifications
+            .iter()
+            .map(|(name, n)| (name.clone(), Applying { uid: n.uid(), applies: n.selects(labels), own: n.base.is_none() }))
+            .collect();
+        let unknown = ctx.globals.held().in_force.is_none();
+        let mut plan = cursors::plan(&standing.position.cursors, standing.sight(), unknown, log, &applying);
+        for name in &plan.suspects {
+            let uid = standing.position.cursors.get(name).map_or("", |cursor| cursor.uid.as_str());
+            let is_gone = is_notification_gone(&ctx.client, &ctx.deliveries.directory, &of.namespace, name, uid).await?;
+            // It may have come back since it was missed.
+            if is_gone && ctx.deliveries.directory.base(&of.namespace, name, labels).is_none() {
+                plan.cursors.remove(name);
+                if let Some(own) = applying.get(name) {
+                    plan.cursors.insert(name.clone(), cursors::begin(name, own.uid, Sight::Recorded, log));
+                    plan.fresh = true;
+                }
+            }
         }
-        let _ = standing.save(of, None, ctx).await;
+        for (name, old) in &standing.position.cursors {
+            // What was refused was another's, or is no longer asked for.
+            if plan.cursors.get(name).is_none_or(|new| new.uid != old.uid) {
+                self.forgive(name);
+            }
+        }
+        if !plan.fresh {
+            standing.put_cursors(plan.cursors);
+            standing.note();
+            return Ok(Saved::Done);
+        }
+        let begins = plan.cursors != standing.position.cursors;
+        let serial = (begins && standing.sight() != Sight::First).then_some(log.serial);
+        standing.begin(of, plan.cursors, serial, ctx).await
     }
-    let mut errors = ctx.deliveries.record(flat).await.into_iter();
-    let mut again = None;
-    for work in work {
-        let failed: Vec<_> = errors.by_ref().take(work.tried).collect();
-        again = again.into_iter().chain(work.derived.next).min();
-        match recorded(of, log, &work, &failed, standing, ctx) {
-            Recorded::All => {}
-            Recorded::More => again = Some(Duration::ZERO),
-            Recorded::Held => held.push(work.notification),
+
+    /// What is wrong with the notifications that apply to a pipeline.
+    fn wrong(&self) -> Vec<InTrouble> {
+        let Self { pipeline, ctx, .. } = self;
+        let labels = pipeline.labels();
+        let applying =
+            self.notifications.iter().filter(|(_, n)| n.selects(labels)).map(|(name, n)| (name.clone(), n.clone()));
+        let applying: BTreeMap<_, _> = applying.collect();
+        if applying.is_empty() {
+            return Vec::new();
+        }
+        let missing = |n: &EffectiveNotification| notifications::missing_of(ctx, n);
+        troubles(&applying, &targets(&pipeline.spec, &ctx.cluster_name), |n| defined_wrong(n).or_else(|| missing(n)))
+    }
+
+    /// Derives what is to be recorded, one notification after the other; and gives the notifications that are not tried yet.
+    async fn gather(&self, standing: &Standing) -> (Vec<Work>, Vec<String>) {
+        let Self { pipeline, of, log, notifications, ctx } = self;
+        let (mut work, mut held) = (Vec::new(), Vec::new());
+        let is_idle = |cursor: &Cursor| cursor.serial >= log.serial && standing.armed(&cursor.notification).is_empty();
+        if standing.position.cursors.values().all(is_idle) {
+            // The usual case when a pipeline is looked at, so nothing is made ready for it.
+            standing.position.cursors.keys().for_each(|name| self.forgive(name));
+            return (work, held);
+        }
+        let subjects = Subjects::new(&pipeline.spec, &ctx.cluster_name, of);
+        let based = pipelines::based(pipeline, &ctx.cluster_name);
+        let (labels, annotations) = (pipeline.labels().clone().into(), pipeline.annotations().clone().into());
+        let about = Of { pipeline: of, labels: &labels, annotations: &annotations, subjects: &subjects, based: &based, log };
+        let now = now();
+        let mut places = Places::new(standing.position.clocks());
+        for cursor in standing.position.cursors.values() {
+            let name = &cursor.notification;
+            if is_idle(cursor) {
+                self.forgive(name);
+                continue;
+            }
+            // What is not known to be gone is not taken for another of its name.
+            let same = |n: &&Applied| n.uid() == cursor.uid;
+            let Some(notification) = notifications.get(name).filter(same) else { continue };
+            if !ctx.refused.may_try(of, name) {
+                held.push(name.clone());
+                continue;
+            }
+            let taken = standing.taken(name);
+            let armed = standing.armed(name);
+            let from = Reached { cursor, taken: &taken, armed, room: places.room(armed.len()) };
+            let derived = derive::derive(&about, &from, |subject| wants(notification, subject), now);
+            places.put(armed.len(), derived.clocks());
+            let probes = ctx.refused.reason(of, name) == Some(Reason::RecordRefused);
+            let tried = if probes { derived.lanes.len().min(1) } else { derived.lanes.len() };
+            work.push(Work { notification: name.clone(), derived, tried, homes: homes(notification, &subjects) });
+            // The log may be long, and so may be what conditions look at.
+            tokio::task::yield_now().await;
+        }
+        (work, held)
+    }
+
+    /// Takes the changes above each cursor: derives, records, advances. Gives the time after which there is more to do.
+    async fn take(&self, standing: &mut Standing) -> Option<Duration> {
+        let (work, mut held) = self.gather(standing).await;
+        if work.iter().any(|w| w.derived.rang)
+            && let Err(again) = self.is_latest().await
+        {
+            return again;
+        }
+        let to_record = |w: &Work| {
+            let look_elsewhere = !standing.is_home(&w.notification, w.homes);
+            let tried = w.derived.lanes.iter().take(w.tried).cloned();
+            tried.map(move |deliveries| ToRecord { deliveries, look_elsewhere }).collect::<Vec<_>>()
+        };
+        let flat: Vec<_> = work.iter().flat_map(to_record).collect();
+        #[cfg(feature = "broken")]
+        if crate::broken::is(crate::broken::Wrong::CursorBeforeCreate) {
+            for one in &work {
+                standing.advance(&one.notification, self.log.serial);
+            }
+            let _ = standing.save(self.of, None, self.ctx).await;
+        }
+        let mut errors = self.ctx.deliveries.record(flat).await.into_iter();
+        let mut again = None;
+        for work in work {
+            let failed: Vec<_> = errors.by_ref().take(work.tried).collect();
+            again = again.into_iter().chain(work.derived.next).min();
+            match self.recorded(&work, &failed, standing) {
+                Recorded::All => {}
+                Recorded::More => again = Some(Duration::ZERO),
+                Recorded::Held => held.push(work.notification),
+            }
+        }
+        let waits: Vec<_> = held.iter().filter_map(|name| self.hold(name, standing)).collect();
+        waits.into_iter().chain(again).min()
+    }
+
+    /// Whether the log ends there as it does here. A clock that rings because nothing has come between may only have waited, at the
+    /// gate or for a watch that has gone deaf, while it was written what has. `Err`: when to go over it again.
+    async fn is_latest(&self) -> Result<(), Option<Duration>> {
+        match persist::read(&self.ctx.client, self.of).await {
+            Ok(Some((_, Some(serial)))) if serial == self.log.serial => Ok(()),
+            // The watch is about to bring it.
+            Ok(Some(_)) => Err(Some(UNSURE)),
+            Ok(None) => Err(None),
+            Err(error) => {
+                tracing::warn!(pipeline = %self.of.name, namespace = %self.of.namespace, %error, "whether a clock rings could not be made sure; trying again");
+                Err(Some(UNSURE))
+            }
         }
     }
-    let waits: Vec<_> = held.iter().filter_map(|name| hold(of, name, log, notifications, standing, ctx)).collect();
-    waits.into_iter().chain(again).min()
+
+    /// Advances the cursor as far as everything is recorded.
+    fn recorded(&self, work: &Work, failed: &[Option<(usize, JournalError)>], standing: &mut Standing) -> Recorded {
+        let Work { notification: name, derived, tried, homes } = work;
+        let tried_lanes = failed.iter().map(|failed| failed.as_ref().map_or(Lane::Recorded, |(at, _)| Lane::Failed(*at)));
+        let probes = derived.lanes.len() > *tried;
+        let lanes: Vec<_> = tried_lanes.chain(derived.lanes.iter().skip(*tried).map(|_| Lane::Later)).collect();
+        let Progress { cursor, taken, armed, all } = progress(derived, &lanes, self.log);
+        standing.put_home(name, Some(*homes).filter(|_| all));
+        standing.put_armed(name, armed);
+        let first = failed.iter().flatten().next();
+        if first.is_some() || probes || !derived.unclear.is_empty() {
+            for (subject, serial) in taken {
+                standing.take(name, &subject, serial);
+            }
+        }
+        if !probes {
+            standing.advance(name, cursor);
+        }
+        if let Some((_, error)) = first {
+            self.refuse(name, error);
+            return Recorded::Held;
+        }
+        let full = derived.full && !probes;
+        if full && derived.fired == 0 {
+            self.crowd(name);
+            return Recorded::Held;
+        }
+        self.forgive(name);
+        match () {
+            // Those that were due have made room.
+            () if full => Recorded::More,
+            () if !derived.unclear.is_empty() => Recorded::Held,
+            () if probes => Recorded::More,
+            () => Recorded::All,
+        }
+    }
+
+    /// Nothing is refused any more.
+    fn forgive(&self, name: &str) {
+        let Self { of, ctx, .. } = self;
+        if ctx.refused.clear(of, name) {
+            ctx.deliveries.ledger.changed.wake((of.namespace.clone(), name.to_owned()));
+        }
+    }
+
+    /// A create was refused or could not be made: only this notification waits.
+    fn refuse(&self, name: &str, error: &JournalError) {
+        let of = self.of;
+        let detail = error.detail();
+        tracing::warn!(pipeline = %of.name, namespace = %of.namespace, notification = %name, error = %detail, "a delivery could not be recorded; its notification's cursor is held");
+        let refused = matches!(error, JournalError::Refused(_) | JournalError::Taken(_));
+        self.note(name, Refusal { reason: Reason::RecordRefused, refused, detail });
+    }
+
+    /// There is no room for another clock: only this notification waits. That is told as seldom as it would be of a refused create.
+    fn crowd(&self, name: &str) {
+        let (of, refused) = (self.of, &self.ctx.refused);
+        let reason = Reason::TooManyClocks;
+        if refused.is_time(of, name) || refused.reason(of, name) != Some(reason) {
+            let detail = format!("{} transitions wait for their state to have held (`for`), and no more may", clocks::MOST);
+            self.note(name, Refusal { reason, refused: true, detail });
+        }
+    }
+
+    fn note(&self, name: &str, refusal: Refusal) {
+        let Self { of, ctx, .. } = self;
+        let noted = ctx.refused.note(of, name, refusal);
+        if noted.refused {
+            let text = format!("deliveries of pipeline {} cannot be recorded: {}", of.name, noted.detail);
+            ctx.warn(of, name, noted.reason.as_str(), "Record", &text);
+            ctx.deliveries.ledger.changed.wake((of.namespace.clone(), name.to_owned()));
+        }
+    }
+
+    /// A held cursor passes what is older than `maxAge`, and says so. Gives when to try again.
+    fn hold(&self, name: &str, standing: &mut Standing) -> Option<Duration> {
+        let Self { of, ctx, .. } = self;
+        let max_age = self.notifications.get(name)?.all().map(|n| n.delivery.retry.max_age).max()?;
+        let at = standing.position.cursors.get(name)?.serial;
+        let passed = aged::pass(self.log, at, standing.armed(name), max_age, now());
+        if passed.count > 0 {
+            standing.put_armed(name, passed.armed);
+            standing.advance(name, passed.serial);
+            let text = format!(
+                "{} changes of pipeline {} grew older than maxAge before they could be recorded",
+                passed.count, of.name
+            );
+            ctx.warn(of, name, "ChangesPassed", "Record", &text);
+        }
+        ctx.refused.retry_in(of, name)
+    }
 }
 
 fn wants<'a>(notification: &'a Applied, subject: &str) -> Wants<'a> {
@@ -214,115 +336,6 @@ fn homes(notification: &Applied, subjects: &Subjects) -> u64 {
         (subject, notification.of(subject).map(|n| &n.home)).hash(&mut hasher);
     }
     hasher.finish()
-}
-
-/// What came of a pass for one notification.
-enum Recorded {
-    /// All that can be now; a change that waits for a clock is taken when that is due.
-    All,
-    /// What was refused is no longer: the rest can be tried.
-    More,
-    /// Something is refused, or unclear.
-    Held,
-}
-
-/// Advances the cursor as far as everything is recorded.
-fn recorded(
-    of: &PipelineRef,
-    log: &ChangeLog,
-    work: &Work,
-    failed: &[Option<(usize, JournalError)>],
-    standing: &mut Standing,
-    ctx: &Context,
-) -> Recorded {
-    let Work { notification: name, derived, tried, homes } = work;
-    let tried_lanes = failed.iter().map(|failed| failed.as_ref().map_or(Lane::Recorded, |(at, _)| Lane::Failed(*at)));
-    let probes = derived.lanes.len() > *tried;
-    let lanes: Vec<_> = tried_lanes.chain(derived.lanes.iter().skip(*tried).map(|_| Lane::Later)).collect();
-    let Progress { cursor, taken, armed, all } = progress(derived, &lanes, log);
-    standing.put_home(name, Some(*homes).filter(|_| all));
-    standing.put_armed(name, armed);
-    let first = failed.iter().flatten().next();
-    if first.is_some() || probes || !derived.unclear.is_empty() {
-        for (subject, serial) in taken {
-            standing.take(name, &subject, serial);
-        }
-    }
-    if !probes {
-        standing.advance(name, cursor);
-    }
-    if let Some((_, error)) = first {
-        refuse(of, name, error, ctx);
-        return Recorded::Held;
-    }
-    let full = derived.full && !probes;
-    if full && derived.fired == 0 {
-        crowd(of, name, ctx);
-        return Recorded::Held;
-    }
-    forgive(of, name, ctx);
-    match () {
-        // Those that were due have made room.
-        () if full => Recorded::More,
-        () if !derived.unclear.is_empty() => Recorded::Held,
-        () if probes => Recorded::More,
-        () => Recorded::All,
-    }
-}
-
-/// Nothing is refused any more.
-fn forgive(of: &PipelineRef, name: &str, ctx: &Context) {
-    if ctx.refused.clear(of, name) {
-        ctx.deliveries.ledger.changed.wake((of.namespace.clone(), name.to_owned()));
-    }
-}
-
-/// A create was refused or could not be made: only this notification waits.
-fn refuse(of: &PipelineRef, name: &str, error: &JournalError, ctx: &Context) {
-    let detail = error.detail();
-    tracing::warn!(pipeline = %of.name, namespace = %of.namespace, notification = %name, error = %detail, "a delivery could not be recorded; its notification's cursor is held");
-    let refused = matches!(error, JournalError::Refused(_) | JournalError::Taken(_));
-    note(of, name, Refusal { reason: Reason::RecordRefused, refused, detail }, ctx);
-}
-
-/// There is no room for another clock: only this notification waits. That is told as seldom as it would be of a refused create.
-fn crowd(of: &PipelineRef, name: &str, ctx: &Context) {
-    let reason = Reason::TooManyClocks;
-    if ctx.refused.is_time(of, name) || ctx.refused.reason(of, name) != Some(reason) {
-        let detail = format!("{} transitions wait for their state to have held (`for`), and no more may", clocks::MOST);
-        note(of, name, Refusal { reason, refused: true, detail }, ctx);
-    }
-}
-
-fn note(of: &PipelineRef, name: &str, refusal: Refusal, ctx: &Context) {
-    let noted = ctx.refused.note(of, name, refusal);
-    if noted.refused {
-        let text = format!("deliveries of pipeline {} cannot be recorded: {}", of.name, noted.detail);
-        ctx.warn(of, name, noted.reason.as_str(), "Record", &text);
-        ctx.deliveries.ledger.changed.wake((of.namespace.clone(), name.to_owned()));
-    }
-}
-
-/// A held cursor passes what is older than `maxAge`, and says so. Gives when to try again.
-fn hold(
-    of: &PipelineRef,
-    name: &str,
-    log: &ChangeLog,
-    notifications: &BTreeMap<String, Applied>,
-    standing: &mut Standing,
-    ctx: &Context,
-) -> Option<Duration> {
-    let max_age = notifications.get(name)?.all().map(|n| n.delivery.retry.max_age).max()?;
-    let at = standing.position.cursors.get(name)?.serial;
-    let passed = aged::pass(log, at, standing.armed(name), max_age, now());
-    if passed.count > 0 {
-        standing.put_armed(name, passed.armed);
-        standing.advance(name, passed.serial);
-        let text =
-            format!("{} changes of pipeline {} grew older than maxAge before they could be recorded", passed.count, of.name);
-        ctx.warn(of, name, "ChangesPassed", "Record", &text);
-    }
-    ctx.refused.retry_in(of, name)
 }
 
 /// A pipeline, for Events.
