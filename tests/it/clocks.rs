@@ -2,11 +2,14 @@
 
 use std::time::{Duration, Instant};
 
-use pennant::api::{Notification, TransitionType};
+use pennant::api::{Notification, Time, TransitionType};
 use serde_json::{Value, json};
 use tokio::time::sleep;
 
-use crate::support::{Oracle, Pennant, Receiver, World, eventually};
+use crate::support::pennant::Options;
+use crate::support::proxy::Call;
+use crate::support::receiver::Gate;
+use crate::support::{Fault, Oracle, Pennant, Proxy, Receiver, World, eventually};
 
 /// Failures after a time, and what a fence needs.
 fn failed_for(time: &str) -> Value {
@@ -110,4 +113,57 @@ async fn an_edit_of_the_time_counts_for_clocks_that_run() {
     let told = world.delivery("Failed 3", |d| d.spec.type_ == TransitionType::Failed).await;
     assert_eq!(told.spec.due, Some(told.spec.time));
     Oracle::new(&world, &receiver).lane("shop/hook/dev/one", &["Failed 2", "Failed 3"]).check().await;
+}
+
+#[tokio::test]
+async fn what_was_deleted_while_nobody_looked_is_gone_since_somebody_did() {
+    let (world, receiver, mut pennant) = stage("clocks-gone", "1h").await;
+    world.patch::<Notification>("hook", json!({"spec": {"triggers": [{"type": "Removed", "for": "5s"}, {"type": "Deployed"}]}})).await;
+    world.ready("hook").await;
+    pennant.kill9();
+    world.take_away("one").await;
+    let (began, earliest) = (Instant::now(), Time::now());
+    pennant.start_again().await;
+    let told = receiver.wait("/hook/one", 1).await;
+    assert!(told[0].at.duration_since(began) >= Duration::from_secs(5), "it has held for so long");
+    let delivery = world.delivery("Removed", |_| true).await;
+    assert!(delivery.spec.time > earliest, "{}, not {}", earliest, delivery.spec.time);
+    world.fence("shop", &["hook"]).await;
+    Oracle::new(&world, &receiver).lane("shop/hook/dev/one", &["Removed"]).check().await;
+}
+
+#[tokio::test]
+async fn a_clock_does_not_ring_for_want_of_what_a_deaf_watch_has_not_told() {
+    let world = World::new("clocks-deaf").await;
+    let receiver = Receiver::start();
+    for app in ["one", "two"] {
+        world.deploy(app, "1").await;
+    }
+    world.pipeline("shop", &["dev/one", "dev/two"]).await;
+    world.notification("hook", &receiver, failed_for("8s")).await;
+    let proxy = Proxy::start(&world.kubeconfig, "clocks-deaf").await;
+    let _observer = Pennant::with(&world, Options { controllers: "pipeline", ..Options::of(&world) }).await;
+    let through = Options { controllers: "dispatch", kubeconfig: Some(proxy.kubeconfig.clone()), ..Options::of(&world) };
+    let _dispatcher = Pennant::with(&world, through).await;
+    world.settled().await;
+
+    let began = Instant::now();
+    world.break_("one", "2", "no").await;
+    world.break_("two", "2", "no").await;
+    armed(&world, 2).await;
+    let gate = Gate::new();
+    let watches = |call: &Call| call.is_watch() && call.path.ends_with("/pipelines");
+    let deaf = proxy.rule(watches, Fault::HoldRequest(gate.clone()));
+    proxy.cut();
+    proxy.heal();
+    proxy.hit(deaf, 1).await;
+    world.ship("one", "1").await;
+    world.observed_at("shop", "1", &["one"]).await;
+    assert!(began.elapsed() < Duration::from_secs(8), "too slow for this test");
+    sleep(Duration::from_secs(11).saturating_sub(began.elapsed())).await;
+    assert!(receiver.to("/hook/one").is_empty(), "it was mended in time");
+    gate.open();
+    receiver.wait("/hook/two", 1).await;
+    world.fence("shop", &["hook"]).await;
+    Oracle::new(&world, &receiver).lane("shop/hook/dev/two", &["Failed 2"]).check().await;
 }

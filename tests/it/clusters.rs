@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 
 use crate::support::pennant::Options;
 use crate::support::wait::within;
-use crate::support::{Pennant, World, control_plane};
+use crate::support::{Oracle, Pennant, Receiver, World, control_plane};
 
 /// What takes its time by promise: three probes that are not answered, or a watch that is begun again.
 const TAKES: Duration = Duration::from_secs(90);
@@ -64,7 +64,27 @@ impl Stage {
         }
     }
 
-    /// A pipeline with one environment for each of these clusters, each with `web` as its target.
+    /// A notification about everything but what is on its way, with its cursor in this pipeline.
+    async fn witness(&self, pipeline: &str, receiver: &Receiver) {
+        let types =
+            ["Deployed", "Failed", "Recovered", "Removed", "Drifted", "DriftCorrected", "ClusterOffline", "ClusterOnline"];
+        let triggers: Vec<Value> = types.iter().map(|type_| json!({"type": type_})).collect();
+        let endpoint = json!({"url": receiver.url("/hook")});
+        self.local.notification("hook", receiver, json!({"triggers": triggers, "endpoint": endpoint})).await;
+        self.local.ready("hook").await;
+        self.local.cursor(pipeline, "hook").await;
+    }
+
+    /// What the witness has told of each environment, from the beginning, and nothing else.
+    async fn told(&self, pipeline: &str, receiver: &Receiver, lanes: &[&[&str]]) {
+        self.local.fence(pipeline, &["hook"]).await;
+        let oracle = Oracle::new(&self.local, receiver);
+        let lanes = lanes.iter().enumerate();
+        let lanes = lanes.fold(oracle, |oracle, (i, steps)| oracle.lane(&format!("{pipeline}/hook/e{i}/web"), steps));
+        lanes.check().await;
+    }
+
+    /// A pipeline with one environment for each of these clusters, each with `web` as its target, and the fence.
     async fn pipeline(&self, name: &str, clusters: &[Value]) {
         self.local.create::<Pipeline>(self.spec(name, clusters)).await;
     }
@@ -72,7 +92,9 @@ impl Stage {
     fn spec(&self, name: &str, clusters: &[Value]) -> Value {
         let target = |cluster: &Value| json!({"namespace": self.remote.ns, "clusterRef": cluster});
         let environment = |(i, cluster)| json!({"name": format!("e{i}"), "targets": [target(cluster)]});
-        let environments: Vec<Value> = clusters.iter().enumerate().map(environment).collect();
+        let mut environments: Vec<Value> = clusters.iter().enumerate().map(environment).collect();
+        let fence = json!({"apiVersion": "apps/v1", "kind": "Deployment", "name": "fence"});
+        environments.push(json!({"name": "fence", "targets": [{"namespace": self.local.ns, "appRef": fence}]}));
         let app = json!({"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"});
         json!({"metadata": {"name": name}, "spec": {"appRef": app, "environments": environments}})
     }

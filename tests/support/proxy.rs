@@ -57,6 +57,9 @@ pub enum Fault {
     HoldAnswer(Gate),
     /// It is not made before so much time has passed.
     Late(Duration),
+    /// The connection is closed at once, and it is made after so much time, though nobody waits for it any more.
+    #[allow(dead_code, reason = "the integration tests use it")]
+    Stray(Duration),
     /// It is not made, and answered with this code.
     Refuse(u16),
     /// So often; then calls that match are made as if there were no rule.
@@ -206,7 +209,7 @@ struct Upstream {
 struct Closed;
 
 impl Upstream {
-    async fn serve(&self, request: Request<Incoming>) -> Result<Response<Body>, Closed> {
+    async fn serve(self: Arc<Self>, request: Request<Incoming>) -> Result<Response<Body>, Closed> {
         let (head, body) = request.into_parts();
         let body = axum::body::to_bytes(axum::body::Body::new(body), usize::MAX).await.map_err(|_| Closed)?;
         let (path, query) = (head.uri.path().to_owned(), head.uri.query().unwrap_or_default().to_owned());
@@ -230,6 +233,13 @@ impl Upstream {
             Some(Fault::Late(by)) => {
                 tokio::time::sleep(by).await;
                 self.make(head, call).await
+            }
+            Some(Fault::Stray(by)) => {
+                tokio::spawn(async move {
+                    tokio::time::sleep(by).await;
+                    let _ = self.make(head, call).await;
+                });
+                Err(Closed)
             }
             Some(Fault::Refuse(code)) => Ok(refusal(code)),
             Some(Fault::Times(..)) => unreachable!("unpacked when it matched"),
@@ -344,7 +354,7 @@ async fn run(
 /// Serves one connection. While it is frozen nobody reads from it or writes to it.
 async fn connection(stream: TcpStream, upstream: Arc<Upstream>, mut state: watch::Receiver<State>) {
     let _ = stream.set_nodelay(true);
-    let serve = service_fn(|request| upstream.serve(request));
+    let serve = service_fn(|request| upstream.clone().serve(request));
     let mut serving = pin!(hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(stream), serve));
     loop {
         let now = *state.borrow_and_update();

@@ -2,7 +2,7 @@
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{Api, ApiResource, DeleteParams, DynamicObject, GroupVersionKind, Patch, PatchParams, PostParams};
-use pennant::api::{Change, Pipeline, Status};
+use pennant::api::Pipeline;
 use serde_json::{Value, json};
 
 use super::{Stage, secret};
@@ -30,6 +30,7 @@ async fn widget(stage: &Stage) {
 #[tokio::test]
 async fn a_kind_that_comes_late_is_picked_up_and_one_that_goes_is_unknown() {
     let stage = Stage::new("clusters-kinds").await;
+    let receiver = Receiver::start();
     stage.kubeconfig("eu", control_plane::remote()).await;
     let mut late = stage.spec("shop", &[secret("eu")]);
     late["spec"]["appRef"] = json!({"apiVersion": "far.example.com/v1", "kind": "Gadget", "name": "web"});
@@ -40,21 +41,12 @@ async fn a_kind_that_comes_late_is_picked_up_and_one_that_goes_is_unknown() {
 
     widget(&stage).await;
     stage.runs("shop", 0, "1").await;
+    stage.witness("shop", &receiver).await;
 
     let definitions: Api<CustomResourceDefinition> = Api::all(stage.remote.client.clone());
     definitions.delete("gadgets.far.example.com", &DeleteParams::default()).await.expect("deleted");
     // The API server deletes all objects of the kind, and says so, before the kind is gone.
     stage.unknown("shop", 0, "KindNotFound").await;
-    let status = stage.local.get_pipeline("shop").await.status.unwrap();
-    let of_target = |c: &&Change| c.subject.starts_with("target/");
-    let told: Vec<_> = status.log.unwrap().changes.iter().filter(of_target).map(|c| (c.from.status, c.to.status)).collect();
-    assert_eq!(
-        told.last(),
-        Some(&(Status::Current, Status::NotFound)),
-        "they were deleted; that the kind is gone is no change: {told:?}"
-    );
-    assert_eq!(told.iter().filter(|(_, to)| *to == Status::NotFound).count(), 1);
-
     eventually("the definition is gone", async || match definitions.get_opt("gadgets.far.example.com").await {
         Ok(None) => Ok(()),
         other => Err(format!("{}", other.is_ok())),
@@ -62,6 +54,8 @@ async fn a_kind_that_comes_late_is_picked_up_and_one_that_goes_is_unknown() {
     .await;
     widget(&stage).await;
     stage.runs("shop", 0, "1").await;
+    // That the kind is gone is no change.
+    stage.told("shop", &receiver, &[&["Removed", "Deployed 1"]]).await;
 }
 
 /// Makes a call of the other cluster's API server about its widgets; what it answers may be nested too deep to be read here.

@@ -49,6 +49,7 @@ async fn a_target_on_another_cluster_is_observed_and_nothing_is_written_there() 
 #[tokio::test]
 async fn another_kubeconfig_is_followed_at_once_and_the_old_connections_are_closed() {
     let stage = Stage::new("clusters-rotated").await;
+    let receiver = Receiver::start();
     let old = Proxy::start(control_plane::remote(), "clusters-rotated-old").await;
     let new = Proxy::start(control_plane::remote(), "clusters-rotated-new").await;
     stage.kubeconfig("eu", &old.kubeconfig).await;
@@ -56,6 +57,7 @@ async fn another_kubeconfig_is_followed_at_once_and_the_old_connections_are_clos
     let _pennant = stage.pennant().await;
     stage.runs("shop", 0, "1").await;
     assert!(old.open() > 0 && new.open() == 0);
+    stage.witness("shop", &receiver).await;
 
     // The same kubeconfig again is no other: nothing is listed anew.
     let lists = old.rule(is_list_of_deployments, Fault::LoseRequest);
@@ -74,6 +76,7 @@ async fn another_kubeconfig_is_followed_at_once_and_the_old_connections_are_clos
     stage.remote.ship("web", "3").await;
     stage.runs("shop", 0, "3").await;
     assert!(new.open() > 0 && old.open() == 0);
+    stage.told("shop", &receiver, &[&["Deployed 2", "Deployed 3"]]).await;
 }
 
 #[tokio::test]
@@ -104,6 +107,7 @@ async fn a_server_that_stops_is_offline_once_and_observed_when_it_is_back() {
 #[tokio::test]
 async fn swallowed_packets_are_noticed_and_nobody_else_waits() {
     let stage = Stage::new("clusters-swallowed").await;
+    let receiver = Receiver::start();
     let proxy = Proxy::start(control_plane::remote(), "clusters-swallowed").await;
     stage.kubeconfig("eu", &proxy.kubeconfig).await;
     stage.kubeconfig("us", control_plane::remote()).await;
@@ -111,6 +115,7 @@ async fn swallowed_packets_are_noticed_and_nobody_else_waits() {
     let _pennant = stage.pennant().await;
     stage.runs("shop", 0, "1").await;
     stage.runs("shop", 1, "1").await;
+    stage.witness("shop", &receiver).await;
 
     proxy.freeze();
     let began = Instant::now();
@@ -123,10 +128,12 @@ async fn swallowed_packets_are_noticed_and_nobody_else_waits() {
     let took = began.elapsed();
     assert!(took < Duration::from_secs(50), "it took {took:?} to notice");
 
-    stage.remote.ship("web", "3").await;
-    stage.runs("shop", 1, "3").await;
     proxy.heal();
+    stage.runs("shop", 0, "2").await;
+    stage.remote.ship("web", "3").await;
     stage.runs("shop", 0, "3").await;
+    stage.runs("shop", 1, "3").await;
+    stage.told("shop", &receiver, &[&["Deployed 2", "Deployed 3"], &["Deployed 2", "Deployed 3"]]).await;
 }
 
 #[tokio::test]
@@ -140,11 +147,17 @@ async fn what_is_known_stands_while_a_cluster_refuses_for_a_moment_after_a_resta
     let ready = async || stage.local.pipeline_condition("shop", "Ready", |c| c.reason == "Observed").await;
     let before = ready().await;
     pennant.stop().await;
-    let lists = proxy.rule(is_list_of_deployments, Fault::Times(3, Box::new(Fault::Refuse(500))));
+    let lists = proxy.rule(is_list_of_deployments, Fault::Times(5, Box::new(Fault::Refuse(500))));
     pennant.start_again().await;
+    proxy.hit(lists, 1).await;
+    let began = Instant::now();
+    proxy.hit(lists, 5).await;
+    let took = began.elapsed();
+    assert!(took > Duration::from_secs(7), "each pause is twice the one before, from half a second on: {took:?}");
     stage.remote.ship("web", "2").await;
     stage.runs("shop", 0, "2").await;
-    assert!(proxy.hits(lists) >= 3, "{}", proxy.hits(lists));
+    let restarts = pennant.metrics().await["pennant_watch_restarts_total"];
+    assert!(restarts >= 5.0, "{restarts}");
     assert_eq!(ready().await.last_transition_time, before.last_transition_time, "it was ready all the time");
     assert!(pennant.log().contains("cannot observe: cluster clusters-hiccup.eu answers 500"), "who looks is told");
 }

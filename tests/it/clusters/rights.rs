@@ -10,7 +10,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use super::{Stage, secret};
-use crate::support::{control_plane, eventually};
+use crate::support::{Receiver, control_plane, eventually};
 
 /// A kubeconfig for a new service account of this name in the other cluster's namespace.
 async fn account(stage: &Stage, name: &str) -> String {
@@ -48,12 +48,14 @@ async fn allow(stage: &Stage, name: &str) {
 #[tokio::test]
 async fn the_right_to_read_is_enough_and_a_token_that_is_revoked_is_noticed() {
     let stage = Stage::new("clusters-token").await;
+    let receiver = Receiver::start();
     let token = account(&stage, "reader").await;
     allow(&stage, "reader").await;
     stage.kubeconfig_text("eu", &token).await;
     stage.pipeline("shop", &[secret("eu")]).await;
     let pennant = stage.pennant_with(&[]).await;
     stage.runs("shop", 0, "1").await;
+    stage.witness("shop", &receiver).await;
     stage.remote.ship("web", "2").await;
     stage.runs("shop", 0, "2").await;
 
@@ -66,6 +68,9 @@ async fn the_right_to_read_is_enough_and_a_token_that_is_revoked_is_noticed() {
     let token = account(&stage, "reader").await;
     stage.kubeconfig_text("eu", &token).await;
     stage.runs("shop", 0, "2").await;
+    stage.remote.ship("web", "3").await;
+    stage.runs("shop", 0, "3").await;
+    stage.told("shop", &receiver, &[&["Deployed 2", "Deployed 3"]]).await;
     let log = pennant.log();
     let bearer: Value = serde_json::from_str(&token).unwrap();
     let bearer = bearer["users"][0]["user"]["token"].as_str().unwrap();

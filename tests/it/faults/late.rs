@@ -1,16 +1,18 @@
-//! Writes of attempts and outcomes whose answers are late or never come, and objects that a person edits meanwhile: each request
-//! is made once, and all that came of it is written down.
+//! Writes whose answers are late or never come, or that the API server applies long after they were given up, and objects that a
+//! person edits meanwhile: each request is made once, and all that came of it is written down.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use kube::api::{Patch, PatchParams};
-use pennant::api::Delivery;
+use pennant::api::{Change, Delivery};
 use serde_json::json;
 
 use super::Stage;
 use crate::support::proxy::{Call, RuleId};
 use crate::support::receiver::Gate;
-use crate::support::{Fault, Oracle, Pennant, Proxy, Reply};
+use crate::support::{Fault, Oracle, Pennant, Proxy, Reply, eventually};
 
 /// The first write about a delivery of this notification that says how an attempt went, and the first that settles one.
 fn each_kind(proxy: &Proxy, notification: &str, fault: &Fault) -> [RuleId; 2] {
@@ -132,4 +134,40 @@ async fn what_came_of_an_attempt_that_failed_is_written_before_the_next() {
     for name in &names {
         assert_eq!(receiver.to(&format!("/{name}/web")).len(), 4, "{name}: two that failed, and one for each");
     }
+}
+
+#[tokio::test]
+async fn a_status_that_is_applied_after_it_was_looked_for_is_told_once() {
+    let stage = Stage::new("late-status", &["web"], json!({})).await;
+    let Stage { world, receiver, proxy, .. } = &stage;
+    let _pennant = Pennant::with(world, stage.options()).await;
+    world.settled().await;
+    // The next one comes to the API server when it has been looked for in vain; all others are lost.
+    let goes = Arc::new(AtomicBool::new(false));
+    let astray = goes.clone();
+    let stray = proxy.rule(
+        move |call| call.is_pipeline_status() && astray.swap(false, Ordering::SeqCst),
+        Fault::Stray(Duration::from_secs(2)),
+    );
+    let lost = proxy.rule(Call::is_pipeline_status, Fault::LoseRequest);
+    for tag in ["2", "1"] {
+        world.ship("web", tag).await;
+        proxy.hit(lost, proxy.hits(lost) + 4).await;
+    }
+    goes.store(true, Ordering::SeqCst);
+    proxy.hit(stray, 1).await;
+    let changes = async || world.get_pipeline("shop").await.status.unwrap().log.unwrap().changes;
+    let of_target = |change: &Change| change.subject.starts_with("target/dev/");
+    eventually("it is applied", async || match changes().await.iter().filter(|c| of_target(c)).count() {
+        2 => Ok(()),
+        count => Err(format!("{count} changes")),
+    })
+    .await;
+    // It is seen while nothing else can be written.
+    proxy.hit(lost, proxy.hits(lost) + 1).await;
+    proxy.remove(lost);
+    stage.ship("3").await;
+    world.fence("shop", &["hook"]).await;
+    let steps = ["Deployed 2", "Deployed 1", "Deployed 3"];
+    Oracle::new(world, receiver).lane("shop/hook/dev/web", &steps).check().await;
 }
