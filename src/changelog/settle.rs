@@ -100,7 +100,8 @@ fn baseline(obs: &Observation, reader: &str, since: i64) -> Settled {
         revision: about(obs).to_owned(),
         current: runs.then(|| obs.revision.clone()),
         failed: obs.status == Status::Failed,
-        drifted: obs.drifted,
+        // What is on its way at first sight may be what is being replaced, and that is no drift which could be corrected.
+        drifted: obs.drifted && obs.status != Status::InProgress,
         reader: reader.to_owned(),
         since,
         based: 0,

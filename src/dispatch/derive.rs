@@ -3,7 +3,7 @@
 //! In: the log, a cursor, the clocks that run, what the notification wants of each subject, and now. Out: deliveries by lane, in
 //! order, the clocks that go on, and how far that goes.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Duration;
 
 use super::clocks::{self, Clock, Clocks};
@@ -76,8 +76,8 @@ pub struct Derived {
     pub armed: Vec<Armed>,
     /// How many were due.
     pub fired: usize,
-    /// Whether one was for want of a change that would have ended its state: as far as this copy of the log goes.
-    pub rang: bool,
+    /// The subjects of those that were for want of a change which would have ended their state: as far as this copy of the log goes.
+    pub rang: BTreeSet<String>,
     /// There is no room for the clocks of the change behind `reached`.
     pub full: bool,
     /// All changes up to this one were gone through.
@@ -250,7 +250,7 @@ impl<'a> Pass<'_, 'a> {
 
     fn end(mut self) -> Derived {
         for clock in self.clocks.rest() {
-            self.derived.rang = true;
+            self.derived.rang.insert(clock.change.subject.clone());
             self.fire(clock, self.derived.reached);
         }
         let mut derived = self.derived;

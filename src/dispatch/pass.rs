@@ -44,7 +44,7 @@ pub async fn run(pipeline: &Pipeline, standing: &mut Standing, ctx: &Context) ->
         Saved::Stale => return Ok(Action::requeue(SOON)),
         Saved::Gone => return Ok(Action::await_change()),
     }
-    let again = pass.take(standing).await;
+    let again = pass.take(standing).await?;
     let due = standing.keep(of, ctx).await?;
     Ok(again.into_iter().chain(due).min().map_or_else(Action::await_change, Action::requeue))
 }
@@ -178,13 +178,9 @@ impl Pass<'_> {
     }
 
     /// Takes the changes above each cursor: derives, records, advances. Gives the time after which there is more to do.
-    async fn take(&self, standing: &mut Standing) -> Option<Duration> {
-        let (work, mut held) = self.gather(standing).await;
-        if work.iter().any(|w| w.derived.rang)
-            && let Err(again) = self.is_latest().await
-        {
-            return again;
-        }
+    async fn take(&self, standing: &mut Standing) -> Result<Option<Duration>, PassError> {
+        let (mut work, mut held) = self.gather(standing).await;
+        let mut again = self.hush(&mut work).await?;
         let to_record = |w: &Work| {
             let look_elsewhere = !standing.is_home(&w.notification, w.homes);
             let tried = w.derived.lanes.iter().take(w.tried).cloned();
@@ -199,7 +195,6 @@ impl Pass<'_> {
             let _ = standing.save(self.of, None, self.ctx).await;
         }
         let mut errors = self.ctx.deliveries.record(flat).await.into_iter();
-        let mut again = None;
         for work in work {
             let failed: Vec<_> = errors.by_ref().take(work.tried).collect();
             again = again.into_iter().chain(work.derived.next).min();
@@ -210,22 +205,20 @@ impl Pass<'_> {
             }
         }
         let waits: Vec<_> = held.iter().filter_map(|name| self.hold(name, standing)).collect();
-        waits.into_iter().chain(again).min()
+        Ok(waits.into_iter().chain(again).min())
     }
 
-    /// Whether the log ends there as it does here. A clock that rings because nothing has come between may only have waited, at the
-    /// gate or for a watch that has gone deaf, while it was written what has. `Err`: when to go over it again.
-    async fn is_latest(&self) -> Result<(), Option<Duration>> {
-        match persist::read(&self.ctx.client, self.of).await {
-            Ok(Some((_, Some(serial)))) if serial == self.log.serial => Ok(()),
-            // The watch is about to bring it.
-            Ok(Some(_)) => Err(Some(UNSURE)),
-            Ok(None) => Err(None),
-            Err(error) => {
-                tracing::warn!(pipeline = %self.of.name, namespace = %self.of.namespace, %error, "whether a clock rings could not be made sure; trying again");
-                Err(Some(UNSURE))
-            }
+    /// Leaves out the notifications with a clock that rings because nothing has come between, if something has: this copy may have
+    /// waited at the gate, or for a watch that has gone deaf. Gives when to go over them again.
+    async fn hush(&self, work: &mut Vec<Work>) -> Result<Option<Duration>, PassError> {
+        if work.iter().all(|w| w.derived.rang.is_empty()) {
+            return Ok(None);
         }
+        let moved = persist::changed_since(&self.ctx.client, self.of, self.log.serial).await?;
+        let all = work.len();
+        work.retain(|w| moved.as_ref().is_some_and(|moved| moved.is_disjoint(&w.derived.rang)) || w.derived.rang.is_empty());
+        // The watch is about to bring it.
+        Ok((work.len() < all).then_some(UNSURE))
     }
 
     /// Advances the cursor as far as everything is recorded.

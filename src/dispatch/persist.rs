@@ -1,6 +1,7 @@
 //! Writing `Pipeline.status.dispatched`: a JSON Patch that tests what it replaces, so that it never undoes another's word and
 //! never conflicts with the pipeline controller's part of the same status.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use json_patch::{AddOperation, Patch, PatchOperation, TestOperation, jsonptr::PointerBuf};
@@ -82,16 +83,36 @@ pub async fn write(
     }
 }
 
+/// The subjects of the changes that the API server holds above this serial. `None`: there is no such log any more.
+pub async fn changed_since(
+    client: &Client,
+    pipeline: &PipelineRef,
+    serial: i64,
+) -> Result<Option<BTreeSet<String>>, PersistError> {
+    let Some(object) = get(client, pipeline).await? else { return Ok(None) };
+    if object.data.pointer("/status/log/serial").and_then(Value::as_i64) < Some(serial) {
+        return Ok(None);
+    }
+    let changes = object.data.pointer("/status/log/changes").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
+    let later = changes.iter().filter(|change| change.get("serial").and_then(Value::as_i64) > Some(serial));
+    Ok(Some(later.filter_map(|change| change.get("subject")?.as_str().map(str::to_owned)).collect()))
+}
+
 /// Reads what the API server holds now, and the serial of the log beside it. `None`: the pipeline is gone, or another made under
 /// its name.
 pub async fn read(client: &Client, pipeline: &PipelineRef) -> Result<Option<(Stored, Option<i64>)>, PersistError> {
-    let resource = ApiResource::erase::<Pipeline>(&());
-    let api: Api<DynamicObject> = Api::namespaced_with(client.clone(), &pipeline.namespace, &resource);
-    let call = tokio::time::timeout(DEADLINE, api.get_opt(&pipeline.name));
-    let object = call.await.map_err(|_| PersistError::Timeout)?.map_err(|e| PersistError::Api(Box::new(e)))?;
-    Ok(object.filter(|o| o.metadata.uid.as_ref() == Some(&pipeline.uid)).map(|o| {
+    Ok(get(client, pipeline).await?.map(|o| {
         let raw = o.data.pointer("/status/dispatched").cloned().unwrap_or(Value::Null);
         let serial = o.data.pointer("/status/log/serial").and_then(Value::as_i64);
         (Stored { raw, version: version(o.resource_version().as_deref()) }, serial)
     }))
+}
+
+/// The object as it is now; `None` if it is gone, or another made under its name.
+async fn get(client: &Client, pipeline: &PipelineRef) -> Result<Option<DynamicObject>, PersistError> {
+    let resource = ApiResource::erase::<Pipeline>(&());
+    let api: Api<DynamicObject> = Api::namespaced_with(client.clone(), &pipeline.namespace, &resource);
+    let call = tokio::time::timeout(DEADLINE, api.get_opt(&pipeline.name));
+    let object = call.await.map_err(|_| PersistError::Timeout)?.map_err(|e| PersistError::Api(Box::new(e)))?;
+    Ok(object.filter(|o| o.metadata.uid.as_ref() == Some(&pipeline.uid)))
 }

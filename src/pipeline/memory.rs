@@ -73,8 +73,6 @@ pub(super) struct Memory {
     lost: Vec<Attempt>,
     /// Up to where the log went before one of these, which has come to light.
     came: Option<i64>,
-    /// What stands there is not what was thought.
-    doubt: bool,
     not_before: Option<Instant>,
     failures: u32,
     events: EventLimit,
@@ -132,9 +130,9 @@ impl Memory {
         self.declared = generation;
     }
 
-    /// Whether a live read has to tell what stands there before anything else is written.
+    /// Whether a write was sent whose fate is not known; a live read has to tell before anything else is written.
     pub fn is_uncertain(&self) -> bool {
-        self.attempt.is_some() || self.doubt
+        self.attempt.is_some()
     }
 
     /// Notes that a write is about to be sent.
@@ -142,15 +140,10 @@ impl Memory {
         self.attempt = Some(attempt);
     }
 
-    /// Notes that the write was refused for certain.
+    /// Notes that the write was refused. Not that it was never applied: kube's client sends it again after 429, 503 and 504, and the
+    /// last answer is what is known.
     pub fn refused(&mut self) {
-        self.attempt = None;
-    }
-
-    /// Notes that the write was refused for certain, because something else stands there than was thought.
-    pub fn stale(&mut self) {
-        self.attempt = None;
-        self.doubt = true;
+        self.lose();
     }
 
     /// Takes in the answer to the write.
@@ -163,12 +156,18 @@ impl Memory {
 
     /// Takes in an object as a live read has it. That it does not show a write of unknown fate does not say that it never will.
     pub fn learn(&mut self, live: Pipeline) {
-        self.doubt = false;
-        self.lost.extend(self.attempt.take());
-        let excess = self.lost.len().saturating_sub(MOST_LOST);
-        self.lost.drain(..excess);
+        self.lose();
         self.find(&live);
         self.keep(live);
+    }
+
+    /// Keeps the write among those of unknown fate, one of a kind.
+    fn lose(&mut self) {
+        let Some(attempt) = self.attempt.take() else { return };
+        self.lost.retain(|lost| (lost.before, lost.serial, &lost.last) != (attempt.before, attempt.serial, &attempt.last));
+        self.lost.push(attempt);
+        let excess = self.lost.len().saturating_sub(MOST_LOST);
+        self.lost.drain(..excess);
     }
 
     /// Up to where the log went before a write without an answer that has come to light since this was last asked: what stands above
@@ -331,10 +330,9 @@ mod tests {
         memory.sending(attempt(8, "v3", 12));
         memory.refused();
         assert_eq!((memory.is_uncertain(), after(&memory, "a")), (false, 9));
+        // Another of the same serial was there first.
         memory.sending(attempt(8, "v3", 12));
-        memory.stale();
         assert!(memory.is_uncertain());
-        // Another of the same serial was there first: that one was refused is no less true.
         memory.learn(ends("3", 8, "v9"));
         assert_eq!((memory.is_uncertain(), memory.untold(), after(&memory, "a")), (false, None, 9));
         memory.settle(up_to("a", 0));
@@ -364,6 +362,19 @@ mod tests {
             memory.newest(&Arc::new(ends("3", 8, "v8")));
             assert_eq!((memory.untold(), after(&memory, "a")), (None, 10), "it is another's");
         }
+        // Sent again by the client after a 503, and refused then for what it had done itself.
+        let mut memory = Memory::default();
+        memory.declare(Some(1), &[target("a")], 3);
+        memory.sending(attempt(7, "v2", 9));
+        memory.refused();
+        memory.newest(&Arc::new(ends("2", 7, "v2")));
+        assert_eq!((memory.untold(), after(&memory, "a")), (Some(6), 9));
+        let mut memory = Memory::default();
+        for _ in 0..20 {
+            memory.sending(attempt(7, "v2", 9));
+            memory.learn(object("1", Some(6)));
+        }
+        assert_eq!(memory.lost.len(), 1, "the same again");
         let mut memory = Memory::default();
         for serial in 1..=20 {
             memory.sending(attempt(serial, "v", 1));

@@ -138,7 +138,6 @@ impl World {
             taken: taken(&observed),
         });
         if !self.passes(&base, &next) {
-            self.memory.stale();
             return true;
         }
         match fate {

@@ -17,6 +17,7 @@ use super::target::source;
 use super::told::told;
 use super::traced::recorded;
 use super::{Context, Error};
+use crate::api::pipeline::Armed;
 use crate::api::refs::ClusterRef;
 use crate::api::target::TargetInfo;
 use crate::api::{Change, Pipeline, Time, now};
@@ -74,7 +75,7 @@ pub(super) async fn reconcile(
             // Made again under the same name; the watch is about to say so.
             return Ok(Action::await_change());
         }
-        if let Some(wait) = memory.wait(Instant::now()).filter(|wait| !rings_within(&base, *wait, now())) {
+        if let Some(wait) = memory.wait(Instant::now()).and_then(|wait| held_back(&base, wait, now())) {
             return Ok(Action::requeue(wait));
         }
         if let Some(above) = base.status.as_ref().and_then(|s| s.log.as_ref()).map(|l| l.epoch).filter(|e| *e > epoch) {
@@ -115,12 +116,20 @@ pub(super) async fn reconcile(
     Err(last)
 }
 
-/// Whether a clock may ring before a write that waits for so long. What ends its state must be written by then, however large the
-/// status is.
-fn rings_within(base: &Pipeline, wait: Duration, now: Time) -> bool {
+/// How long a write that could wait for so long is held back: not while a clock may ring. What ends its state must be written by
+/// then, however large the status is.
+fn held_back(base: &Pipeline, wait: Duration, now: Time) -> Option<Duration> {
     let armed = base.status.iter().filter_map(|status| status.dispatched.as_ref()).flat_map(|d| &d.armed);
-    let by = now.checked_add(wait + RINGS).unwrap_or(now);
-    armed.into_iter().any(|clock| clock.due <= by && clock.due.checked_add(RINGS).is_ok_and(|end| end >= now))
+    // Past, or not known: no reason to hurry.
+    let until = |clock: &Armed| {
+        let rings = clock.due.checked_add(RINGS).ok().filter(|last| *last >= now)?.duration_since(now);
+        Some(Duration::try_from(rings).ok()?.saturating_sub(RINGS * 2))
+    };
+    armed
+        .into_iter()
+        .filter_map(until)
+        .fold(Some(wait), |wait, until| wait.map(|wait| wait.min(until)))
+        .filter(|w| !w.is_zero())
 }
 
 /// What every target says, or why the pipeline is not followed.
@@ -186,9 +195,6 @@ async fn write(
             Err(Error::Write(error))
         }
         Failure::Stale | Failure::Uncertain => {
-            if failure == Failure::Stale {
-                memory.stale();
-            }
             tracing::debug!(pipeline = name, "status to be read again: {error}");
             Ok(Some(Error::Write(error)))
         }
@@ -228,11 +234,11 @@ async fn read(api: &Api<Pipeline>, name: &str) -> Result<Option<Pipeline>, Error
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::api::pipeline::{Armed, Dispatched};
+    use crate::api::pipeline::Dispatched;
     use crate::api::{PipelineSpec, PipelineStatus, TransitionType};
 
     #[test]
-    fn nothing_waits_for_its_turn_while_a_clock_may_ring() {
+    fn nothing_is_held_back_while_a_clock_may_ring() {
         let at = |second| Time::from_second(second).unwrap();
         let base = |due: &[i64]| {
             let armed = due.iter().map(|due| Armed {
@@ -247,13 +253,13 @@ mod tests {
             base.status = Some(PipelineStatus { dispatched, ..PipelineStatus::default() });
             base
         };
-        let wait = Duration::from_secs(4);
-        // It is 100.
-        for (due, rings) in [(98, false), (99, true), (100, true), (104, true), (105, true), (106, false)] {
-            assert_eq!(rings_within(&base(&[due]), wait, at(100)), rings, "{due}");
+        // It is 100, and it would wait for 4 s.
+        let held = |base: &Pipeline| held_back(base, Duration::from_secs(4), at(100)).map_or(0, |wait| wait.as_secs());
+        for (due, seconds) in [(98, 4), (99, 0), (100, 0), (101, 0), (102, 1), (104, 3), (105, 4), (900, 4)] {
+            assert_eq!(held(&base(&[due])), seconds, "{due}");
         }
-        assert!(rings_within(&base(&[10, 103, 200]), wait, at(100)), "one of several");
-        assert!(!rings_within(&base(&[]), wait, at(100)));
-        assert!(!rings_within(&Pipeline::new("p", PipelineSpec::default()), wait, at(100)));
+        assert_eq!(held(&base(&[10, 103, 200])), 2, "the next of several");
+        assert_eq!(held(&base(&[])), 4);
+        assert_eq!(held(&Pipeline::new("p", PipelineSpec::default())), 4);
     }
 }

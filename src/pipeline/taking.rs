@@ -51,9 +51,7 @@ pub(super) fn take_all(observed: &[Observed], known: &PipelineStatus, log: &mut 
     let mut groups = Groups::new(observed, known);
     let mut all: Vec<(u64, usize, &Observation)> = Vec::new();
     for (index, track) in groups.tracks.iter().enumerate() {
-        // What nobody has seen there has no place: that it is absent is seen now.
-        let place = |seq| if seq == 0 { u64::MAX } else { seq };
-        all.extend(track.observations().map(|(seq, obs)| (place(seq), index, obs)));
+        all.extend(track.observations().map(|(seq, obs)| (seq, index, obs)));
     }
     all.sort_by_key(|(seq, index, _)| (*seq, *index));
     for (seq, index, obs) in all {
@@ -70,8 +68,10 @@ pub(super) fn take_all(observed: &[Observed], known: &PipelineStatus, log: &mut 
 /// When this was observed: not when it is taken, which may be long after, for how long a state held is told from it. Never before
 /// what stands in the log, nor after now, whatever was done to the clock.
 fn seen_at(seq: u64, log: &ChangeLog, now: Time) -> Time {
-    // Sequence numbers are microseconds since 1970; one that is no time is now.
-    let at = i64::try_from(seq / 1000).ok().and_then(|at| Time::from_millisecond(at).ok()).unwrap_or(now);
+    // Sequence numbers are microseconds since 1970. What was never seen there has none: it comes first, for it was absent before
+    // anything that was found beside it, and it is absent since now, when that was noticed.
+    let at =
+        i64::try_from(seq / 1000).ok().filter(|at| *at > 0).and_then(|at| Time::from_millisecond(at).ok()).unwrap_or(now);
     log.changes.last().map_or(at, |last| at.max(last.time)).min(now)
 }
 
@@ -373,6 +373,18 @@ mod tests {
             assert_eq!(news[0], ("target/dev/c/a".to_owned(), now, Status::NotFound), "and not since 1970");
             assert!(news.len() > 1 && news.iter().all(|(_, time, _)| *time == now), "{news:?}");
         }
+    }
+
+    #[test]
+    fn what_is_absent_makes_nothing_ready_with_what_was_found_beside_it() {
+        let mut world = World::new();
+        world.say(0, Status::Current, "2");
+        world.look();
+        world.news();
+        world.absent = vec![0];
+        world.say(1, Status::Current, "2");
+        world.look();
+        assert_eq!(world.news(), ["target/dev/c/a NotFound ", "target/dev/c/b Current 2"]);
     }
 
     #[test]

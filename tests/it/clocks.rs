@@ -118,7 +118,12 @@ async fn an_edit_of_the_time_counts_for_clocks_that_run() {
 #[tokio::test]
 async fn what_was_deleted_while_nobody_looked_is_gone_since_somebody_did() {
     let (world, receiver, mut pennant) = stage("clocks-gone", "1h").await;
-    world.patch::<Notification>("hook", json!({"spec": {"triggers": [{"type": "Removed", "for": "5s"}, {"type": "Deployed"}]}})).await;
+    world
+        .patch::<Notification>(
+            "hook",
+            json!({"spec": {"triggers": [{"type": "Removed", "for": "5s"}, {"type": "Deployed"}]}}),
+        )
+        .await;
     world.ready("hook").await;
     pennant.kill9();
     world.take_away("one").await;

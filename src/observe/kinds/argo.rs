@@ -113,9 +113,10 @@ fn looked_at_before(view: &View<'_>) -> bool {
     if refreshed.is_empty() || dry_run(view) {
         return false;
     }
-    // Both are UTC with whole seconds, so that their texts have the order of the times. The refresh that finds something to sync and
-    // a short operation for it may have the same: then it was before if it still finds that.
-    refreshed < finished || (refreshed == finished && view.text("/status/sync/status") == "OutOfSync")
+    // Both are UTC with whole seconds, so that their texts have the order of the times. The refresh that finds something to sync, and
+    // all of a short operation for it, may have the same: then it was before if it still finds that.
+    let within_a_second = refreshed == finished && view.text("/status/operationState/startedAt") == finished;
+    refreshed < finished || (within_a_second && view.text("/status/sync/status") == "OutOfSync")
 }
 
 /// The first condition that is an error, such as `ComparisonError`.
@@ -185,6 +186,12 @@ mod tests {
     fn never_resolved() -> Value {
         json!({"sync": out_of_sync(), "operationState": {"phase": "Error", "message": "words", "syncResult": null,
             "operation": {"sync": {"revision": "no-such-branch"}}}})
+    }
+
+    /// An operation that begins and ends in the second in which the application is refreshed.
+    fn within_a_second(more: Value) -> Value {
+        let second = "2026-01-01T09:00:00Z";
+        with(&json!({"reconciledAt": second, "operationState": {"startedAt": second, "finishedAt": second}}), more)
     }
 
     /// A dry run of `b`, with more of the status.
@@ -280,12 +287,19 @@ mod tests {
             ("not looked at since", app(json!({"reconciledAt": "2026-01-01T08:59:59Z"})), InProgress, "a", "a"),
             (
                 "not looked at since, within one second",
-                app(json!({"reconciledAt": "2026-01-01T09:00:00Z", "sync": out_of_sync()})),
+                app(within_a_second(json!({"sync": out_of_sync()}))),
                 InProgress,
                 "a",
                 "a",
             ),
-            ("looked at since, within one second", app(json!({"reconciledAt": "2026-01-01T09:00:00Z"})), Current, "a", "a"),
+            (
+                "looked at when it ended, and something is left out",
+                app(json!({"reconciledAt": "2026-01-01T09:00:00Z", "sync": out_of_sync()})),
+                Current,
+                "a",
+                "a",
+            ),
+            ("looked at since, within one second", app(within_a_second(json!({}))), Current, "a", "a"),
             (
                 "degraded before",
                 app(with(&health("Degraded"), json!({"reconciledAt": "2026-01-01T08:59:59Z"}))),
