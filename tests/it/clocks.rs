@@ -160,6 +160,11 @@ async fn a_clock_does_not_ring_for_want_of_what_a_deaf_watch_has_not_told() {
     let watches = |call: &Call| call.is_watch() && call.path.ends_with("/pipelines");
     let deaf = proxy.rule(watches, Fault::HoldRequest(gate.clone()));
     proxy.cut();
+    eventually("no connection is open", async || match proxy.open() {
+        0 => Ok(()),
+        open => Err(format!("{open} are open")),
+    })
+    .await;
     proxy.heal();
     proxy.hit(deaf, 1).await;
     world.ship("one", "1").await;
