@@ -271,7 +271,9 @@ impl Model {
     fn of(said: &[(u64, Observation)]) -> Self {
         let mut model = Self::default();
         model.take(&crate::observe::observe(None, None));
-        said.iter().for_each(|(_, obs)| model.take(obs));
+        for (_, obs) in said {
+            model.take(obs);
+        }
         model
     }
 }
@@ -293,7 +295,9 @@ proptest! {
         let mut world = World::new();
         // First sight, safely stored; it is what later changes are told against.
         while world.look(Fate::Answered) {}
-        steps.into_iter().for_each(|step| world.step(step));
+        for step in steps {
+            world.step(step);
+        }
         world.end();
         prop_assert!(!world.look(Fate::Answered), "there is nothing left to write");
         let happened = Model::of(&world.said).happened;
@@ -309,7 +313,9 @@ proptest! {
     fn whoever_is_killed_repeats_nothing_and_leaves_no_gap(steps in prop::collection::vec(step(1), 0..60)) {
         let mut world = World::new();
         while world.look(Fate::Answered) {}
-        steps.into_iter().for_each(|step| world.step(step));
+        for step in steps {
+            world.step(step);
+        }
         world.end();
         prop_assert!(!world.look(Fate::Answered), "there is nothing left to write");
         let model = Model::of(&world.said);

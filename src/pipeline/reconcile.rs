@@ -125,11 +125,8 @@ fn held_back(base: &Pipeline, wait: Duration, now: Time) -> Option<Duration> {
         let rings = clock.due.checked_add(RINGS).ok().filter(|last| *last >= now)?.duration_since(now);
         Some(Duration::try_from(rings).ok()?.saturating_sub(RINGS * 2))
     };
-    armed
-        .into_iter()
-        .filter_map(until)
-        .fold(Some(wait), |wait, until| wait.map(|wait| wait.min(until)))
-        .filter(|w| !w.is_zero())
+    let wait = armed.into_iter().filter_map(until).fold(wait, Duration::min);
+    Some(wait).filter(|wait| !wait.is_zero())
 }
 
 /// What every target says, or why the pipeline is not followed.

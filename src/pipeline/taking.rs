@@ -279,10 +279,8 @@ mod tests {
                 let all: Vec<(u64, Observation)> = all.collect();
                 let (seq, last) = all.last().cloned().unwrap();
                 let unknown = Now::Unknown { reason: Reason::Unreachable, message: "away".into() };
-                let (all, seq, last) = match self.absent.contains(&index) {
-                    true => (Vec::new(), 0, obs(Status::NotFound, "")),
-                    false => (all, seq, last),
-                };
+                let (all, seq, last) =
+                    if self.absent.contains(&index) { (Vec::new(), 0, obs(Status::NotFound, "")) } else { (all, seq, last) };
                 let now = if self.unseen.contains(&index) { unknown } else { Now::Known(last) };
                 let taken = self.taken as u64 * 1_000_000;
                 Reading {
