@@ -1,10 +1,11 @@
 //! Helm installs, upgrades and uninstalls for real: the definitions go with each upgrade, and what people have written stays.
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-use kube::api::{Api, DeleteParams, ListParams, PostParams};
+use kube::api::{Api, ListParams, PostParams};
 use kube::{Client, ResourceExt as _};
 use pennant::api::Pipeline;
 use serde_json::Value;
@@ -12,11 +13,14 @@ use serde_json::Value;
 use super::namespaces;
 use crate::support::chart::{answer, helm, root, run};
 use crate::support::control_plane::{self, ControlPlane};
+use crate::support::wait::within;
 use crate::support::world::{apps::Kind, pipeline};
 use crate::support::{World, eventually};
 
 const CRDS: [&str; 3] = ["deliveries.pennant.dev", "notifications.pennant.dev", "pipelines.pennant.dev"];
 const OWN: &str = "pennant-system";
+/// What of a definition's deletion has failed the API server tries again after five minutes at last.
+const DELETED: Duration = Duration::from_mins(6);
 
 /// A cluster into which Helm installs.
 struct Stage {
@@ -27,13 +31,10 @@ struct Stage {
 impl Stage {
     /// One without any definition of ours.
     async fn new() -> Self {
-        let plane = ControlPlane::start().expect("a control plane");
+        let plane = ControlPlane::with(Vec::new()).expect("a control plane");
         let client = control_plane::client(&plane.kubeconfig).await;
         let stage = Self { plane, client };
-        for name in CRDS {
-            stage.crds().delete(name, &DeleteParams::default()).await.expect("deleted");
-        }
-        stage.no_definitions().await;
+        assert!(stage.crds().list(&ListParams::default()).await.expect("listed").items.is_empty());
         stage
     }
 
@@ -42,7 +43,7 @@ impl Stage {
     }
 
     async fn no_definitions(&self) {
-        eventually("the definitions are gone", async || {
+        within(DELETED, "the definitions are gone", async || {
             let all = self.crds().list(&ListParams::default()).await.map_err(|e| e.to_string())?;
             let names: Vec<_> = all.iter().map(kube::ResourceExt::name_any).collect();
             if names.is_empty() { Ok(()) } else { Err(format!("{names:?}")) }
