@@ -20,7 +20,7 @@ use std::time::Duration;
 use axum::http::header::{CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, HOST, TRANSFER_ENCODING};
 use hyper::body::Incoming;
 use hyper::service::service_fn;
-use hyper::{Request, Response, StatusCode};
+use hyper::{HeaderMap, Request, Response, StatusCode};
 use hyper_util::rt::TokioIo;
 use kube::Config;
 use kube::config::{KubeConfigOptions, Kubeconfig};
@@ -97,6 +97,9 @@ struct Book {
 }
 
 type Rules = Arc<Mutex<Book>>;
+
+/// So often, once a second, what was refused is asked for again.
+const ASKED_AGAIN: u32 = 30;
 
 impl Proxy {
     /// One that leads to the API server of another kubeconfig. The name is for its own.
@@ -260,17 +263,20 @@ impl Upstream {
     }
 
     /// Makes the call. Its answer is there when this returns; the body streams.
-    async fn make(&self, head: hyper::http::request::Parts, call: Call) -> Result<Response<Body>, Closed> {
+    async fn make(self: &Arc<Self>, head: hyper::http::request::Parts, call: Call) -> Result<Response<Body>, Closed> {
         let target = head.uri.path_and_query().map_or("/", |p| p.as_str());
         let url = format!("{}{target}", self.url.trim_end_matches('/'));
         let mut headers = head.headers;
         for name in [HOST, CONNECTION, CONTENT_LENGTH, TRANSFER_ENCODING] {
             headers.remove(name);
         }
-        let right = call.right();
-        let made = self.client.request(head.method, url).headers(headers).body(call.body).send().await;
+        let (right, reads) = (call.right(), call.method == "GET" && !call.is_watch());
+        let made = self.client.request(head.method, &url).headers(headers.clone()).body(call.body).send().await;
         let mut answer = Response::from(made.map_err(|_| Closed)?);
         if answer.status() == StatusCode::FORBIDDEN {
+            if reads {
+                tokio::spawn(self.clone().ask_again(url, headers, right.clone()));
+            }
             answer = self.note((right, format!("{} {target}", call.method)), answer).await?;
         } else if answer.status().is_success() {
             lock(&self.rules).granted.insert(right);
@@ -279,6 +285,19 @@ impl Upstream {
             answer.headers_mut().remove(name);
         }
         Ok(answer)
+    }
+
+    /// Whether what was refused is answered before long: an API server that starts refuses everybody, and what is seldom read may
+    /// not be read again.
+    async fn ask_again(self: Arc<Self>, url: String, headers: HeaderMap, right: String) {
+        for _ in 0..ASKED_AGAIN {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            let answer = self.client.get(&url).headers(headers.clone()).send().await;
+            if answer.is_ok_and(|a| a.status().is_success() || a.status() == StatusCode::NOT_FOUND) {
+                lock(&self.rules).granted.insert(right);
+                return;
+            }
+        }
     }
 
     /// Notes a call that was refused for want of a right; not one that a quota, or a rule of a proxy behind this, refuses.
