@@ -10,7 +10,7 @@ use governor::{DefaultDirectRateLimiter, Quota, RateLimiter};
 use tokio::time::Instant;
 
 use crate::api::target::TargetInfo;
-use crate::api::{Change, Pipeline};
+use crate::api::{Change, Pipeline, PipelineStatus};
 use crate::clusters::{Application, Now};
 
 use super::status::Observed;
@@ -47,6 +47,17 @@ pub(super) struct Attempt {
 }
 
 impl Attempt {
+    /// The write of a status in the place of that of this object.
+    pub fn of(base: &Pipeline, status: &PipelineStatus, taken: Taken) -> Self {
+        let log = status.log.as_ref();
+        Self {
+            before: serial(base),
+            serial: log.map_or(i64::MIN, |log| log.serial),
+            last: log.and_then(|log| log.changes.last().cloned()),
+            taken,
+        }
+    }
+
     /// Whether this is the log that it carried. A later one of the same serial may carry something else.
     fn is_in(&self, object: &Pipeline) -> bool {
         let log = object.status.as_ref().and_then(|status| status.log.as_ref());
@@ -236,9 +247,13 @@ impl Memory {
     }
 
     fn see(&mut self, object: &Pipeline) {
-        let serial = object.status.as_ref().and_then(|s| s.log.as_ref()).map(|l| l.serial);
-        self.highest = self.highest.max(serial);
+        self.highest = self.highest.max(serial(object));
     }
+}
+
+/// Up to where the log of a pipeline goes.
+pub(super) fn serial(pipeline: &Pipeline) -> Option<i64> {
+    pipeline.status.as_ref().and_then(|status| status.log.as_ref()).map(|log| log.serial)
 }
 
 /// How far these readings reach. What a cache has seen that is still being filled is not taken.
@@ -257,7 +272,7 @@ fn version(object: &Pipeline) -> Option<u64> {
 mod tests {
     use super::*;
     use crate::api::refs::AppRef;
-    use crate::api::{ChangeLog, PipelineSpec, PipelineStatus, State};
+    use crate::api::{ChangeLog, PipelineSpec, State};
 
     fn object(version: &str, serial: Option<i64>) -> Pipeline {
         let mut object = Pipeline::new("p", PipelineSpec::default());

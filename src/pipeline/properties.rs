@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use proptest::prelude::*;
 
-use super::memory::{Attempt, Memory, taken};
+use super::memory::{Attempt, Memory, serial, taken};
 use super::status::{Base, Gathered, Next, Observed, next};
 use super::target::source;
 use crate::api::pipeline::{Cursor, Dispatched};
@@ -96,6 +96,18 @@ impl World {
         Self { target, said: vec![], server, watched, memory, consumed: vec![], flying: VecDeque::new(), clock: 1 }
     }
 
+    /// What these steps lead to, when nothing is left to come.
+    fn after(steps: Vec<Step>) -> Self {
+        let mut world = Self::new();
+        // First sight, safely stored; it is what later changes are told against.
+        while world.look(Fate::Answered) {}
+        for step in steps {
+            world.step(step);
+        }
+        world.end();
+        world
+    }
+
     /// Changes the stored status as the API server would: one version on.
     fn store(&mut self, change: impl FnOnce(&mut Pipeline)) {
         change(&mut self.server);
@@ -130,13 +142,7 @@ impl World {
             self.memory.settle(taken(&observed));
             return false;
         };
-        let log = next.status.log.as_ref().unwrap();
-        self.memory.sending(Attempt {
-            before: serial(&base),
-            serial: log.serial,
-            last: log.changes.last().cloned(),
-            taken: taken(&observed),
-        });
+        self.memory.sending(Attempt::of(&base, &next.status, taken(&observed)));
         if !self.passes(&base, &next) {
             return true;
         }
@@ -244,10 +250,6 @@ impl World {
     }
 }
 
-fn serial(pipeline: &Pipeline) -> Option<i64> {
-    pipeline.status.as_ref().and_then(|s| s.log.as_ref()).map(|log| log.serial)
-}
-
 /// What happened to the object, taken one by one.
 #[derive(Default)]
 struct Model {
@@ -292,13 +294,7 @@ proptest! {
 
     #[test]
     fn each_change_is_told_once(steps in prop::collection::vec(step(0), 0..60)) {
-        let mut world = World::new();
-        // First sight, safely stored; it is what later changes are told against.
-        while world.look(Fate::Answered) {}
-        for step in steps {
-            world.step(step);
-        }
-        world.end();
+        let mut world = World::after(steps);
         prop_assert!(!world.look(Fate::Answered), "there is nothing left to write");
         let happened = Model::of(&world.said).happened;
         if world.consumed.iter().any(|(_, _, coalesced)| *coalesced) {
@@ -311,12 +307,7 @@ proptest! {
 
     #[test]
     fn whoever_is_killed_repeats_nothing_and_leaves_no_gap(steps in prop::collection::vec(step(1), 0..60)) {
-        let mut world = World::new();
-        while world.look(Fate::Answered) {}
-        for step in steps {
-            world.step(step);
-        }
-        world.end();
+        let mut world = World::after(steps);
         prop_assert!(!world.look(Fate::Answered), "there is nothing left to write");
         let model = Model::of(&world.said);
         // That something is on its way may be news to whoever missed that it was there already.

@@ -9,7 +9,7 @@ use kube::runtime::controller::Action;
 use kube::{Api, Resource as _};
 use tokio::time::{Instant, timeout};
 
-use super::memory::{Attempt, Memory, taken};
+use super::memory::{Attempt, Memory, serial, taken};
 use super::patch::{Failure, failure, patch};
 use super::plan::{Refused, plan};
 use super::status::{Base, Gathered, Next, next};
@@ -95,13 +95,7 @@ pub(super) async fn reconcile(
             continue;
         }
         next.status.log.iter_mut().for_each(|log| log.epoch = epoch);
-        let log = next.status.log.as_ref();
-        memory.sending(Attempt {
-            before: serial(&base),
-            serial: log.map_or(i64::MIN, |log| log.serial),
-            last: log.and_then(|log| log.changes.last().cloned()),
-            taken,
-        });
+        memory.sending(Attempt::of(&base, &next.status, taken));
         let came = gathered.iter().flat_map(|g| &g.targets).filter_map(|(_, reading)| reading.came).min();
         match write(ctx, &api, &base, &next, memory, &mut turn).await? {
             None => {
@@ -216,11 +210,6 @@ fn news(before: Option<i64>, live: &Pipeline) -> impl Iterator<Item = &Change> {
     let log = live.status.as_ref().and_then(|status| status.log.as_ref());
     let changes = before.and(log).into_iter().flat_map(|log| &log.changes);
     changes.filter(move |change| Some(change.serial) > before)
-}
-
-/// Up to where the log of a pipeline goes.
-fn serial(pipeline: &Pipeline) -> Option<i64> {
-    pipeline.status.as_ref().and_then(|status| status.log.as_ref()).map(|log| log.serial)
 }
 
 /// The object as the API server has it now; `None` if it is gone.
