@@ -32,6 +32,9 @@ pub const MAX_TARGETS: usize = 256;
     printcolumn = r#"{"name":"Revision","type":"string","jsonPath":".status.revision"}"#,
     printcolumn = r#"{"name":"Ready","type":"string","jsonPath":".status.conditions[?(@.type==\"Ready\")].status"}"#,
     printcolumn = r#"{"name":"Reason","type":"string","jsonPath":".status.conditions[?(@.type==\"Ready\")].reason"}"#,
+    printcolumn = r#"{"name":"Last Sent","type":"date","jsonPath":".status.dispatched.lastSentTime"}"#,
+    printcolumn = r#"{"name":"Sent By","type":"string","jsonPath":".status.dispatched.lastSentBy"}"#,
+    printcolumn = r#"{"name":"Targets Sent","type":"string","priority":1,"jsonPath":".status.dispatched.lastSentSummary"}"#,
     printcolumn = r#"{"name":"Age","type":"date","jsonPath":".metadata.creationTimestamp"}"#
 )]
 #[serde(rename_all = "camelCase")]
@@ -310,9 +313,19 @@ pub struct Dispatched {
     /// Clocks that run: transitions that are reported when their state has held for as long as their trigger says.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub armed: Vec<Armed>,
-    /// When each subject was last told of with success.
+    /// For each subject, the last successful delivery: when, and by which notification.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub last_sent: Vec<LastSent>,
+    /// When a receiver last answered 2xx for any subject of this pipeline.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<String>")]
+    pub last_sent_time: Option<Time>,
+    /// The notification of that delivery.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub last_sent_by: String,
+    /// `lastSent` of the targets in one line, newest first, for `kubectl get -o wide`; at most 512 bytes.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub last_sent_summary: String,
     /// Notifications that something is wrong with for a target, or for all; at most 100.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub notifications: Vec<InTrouble>,
@@ -350,6 +363,10 @@ pub struct Cursor {
     /// Uid of the Notification: one made again under the same name begins anew.
     #[serde(default)]
     pub uid: String,
+    /// When a receiver last answered 2xx to this notification for this pipeline.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<String>")]
+    pub last_sent_time: Option<Time>,
 }
 
 /// A transition that waits for its state to have held.
@@ -380,6 +397,9 @@ pub struct LastSent {
     /// When a receiver last answered 2xx about it.
     #[schemars(with = "String")]
     pub time: Time,
+    /// The notification that the receiver answered to; empty in a status that an earlier version wrote.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub notification: String,
 }
 
 #[allow(clippy::trivially_copy_pass_by_ref, reason = "the signature is serde's")]

@@ -21,6 +21,15 @@ const GONE: u16 = 410;
 /// (namespace of the pipeline, name of the notification).
 pub type Owner = (String, String);
 
+/// What a delivery is about, within its pipeline.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Topic {
+    /// The subject, as in the change log.
+    pub subject: String,
+    /// Name of the notification.
+    pub notification: String,
+}
+
 /// Why a lane does not move.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Trouble {
@@ -65,7 +74,7 @@ struct Book {
     entries: HashMap<RecordId, Entry>,
     kept: Kept,
     figures: HashMap<Owner, Figures>,
-    sent: HashMap<String, BTreeMap<String, Time>>,
+    sent: HashMap<String, BTreeMap<Topic, Time>>,
 }
 
 /// The ledger; cheap to clone.
@@ -103,7 +112,10 @@ impl Ledger {
                 figures.last_error.clone_from(&status.error);
             }
             match status.outcome {
-                Some(Outcome::Delivered) => figures.last_sent = figures.last_sent.max(status.last_attempt_time),
+                Some(Outcome::Delivered) => {
+                    figures.last_sent = figures.last_sent.max(status.last_attempt_time);
+                    status.last_attempt_time.into_iter().for_each(|at| book.sent_at(record, at));
+                }
                 Some(Outcome::Parked) if status.status_code == Some(GONE) => {
                     figures.gone = figures.gone.max(status.last_attempt_time);
                 }
@@ -171,8 +183,7 @@ impl Ledger {
             figures.last_error = error.map(str::to_owned);
             if error.is_none() {
                 figures.last_sent = figures.last_sent.max(Some(at));
-                let subject = super::directory::subject(&record.spec);
-                book.sent.entry(record.spec.pipeline_ref.uid.clone()).or_default().insert(subject, at);
+                book.sent_at(record, at);
             }
         }
         self.changed.wake(owner);
@@ -220,14 +231,23 @@ impl Ledger {
         some.into_iter().take(Share::MOST).map(share).collect()
     }
 
-    /// When each subject of a pipeline was last told of with success, since this was last asked.
+    /// The last successful deliveries of a pipeline that were not given here before. After a restart these are all that are kept, so
+    /// that a time that the process before could not persist is not lost.
     #[must_use]
-    pub fn take_sent(&self, pipeline_uid: &str) -> BTreeMap<String, Time> {
+    pub fn take_sent(&self, pipeline_uid: &str) -> BTreeMap<Topic, Time> {
         self.book().sent.remove(pipeline_uid).unwrap_or_default()
     }
 }
 
 impl Book {
+    /// A receiver answered 2xx to this record.
+    fn sent_at(&mut self, record: &Record, at: Time) {
+        let topic =
+            Topic { subject: super::directory::subject(&record.spec), notification: record.spec.notification.clone() };
+        let known = self.sent.entry(record.spec.pipeline_ref.uid.clone()).or_default().entry(topic).or_insert(at);
+        *known = at.max(*known);
+    }
+
     /// Takes over one as it stands; `false` if it stands as before.
     fn put(&mut self, record: &Record) -> bool {
         let outcome = record.status.outcome;
@@ -294,10 +314,15 @@ mod tests {
         let figures = ledger.figures(&owner);
         assert_eq!((figures.pending, figures.delivered, figures.parked), (0, 1, 0));
         assert_eq!(ledger.shares(), [], "it has nothing that waits");
+        let restarted = Ledger::default();
+        r.status.last_attempt_time = Some(crate::api::Time::UNIX_EPOCH);
+        restarted.note(&r);
         assert!(ledger.has_settled(&record(9)) && !ledger.has_settled(&record(8)));
         assert_eq!(ledger.kept(), 1);
         assert_eq!(ledger.take_sent("p1").len(), 1);
         assert!(ledger.take_sent("p1").is_empty());
+        let topics: Vec<_> = restarted.take_sent("p1").into_keys().map(|topic| topic.notification).collect();
+        assert_eq!(topics, ["deploys"], "what is kept says when it was sent");
         assert!(ledger.forget(&r.id) && !ledger.forget(&r.id));
         assert_eq!(ledger.figures(&owner).delivered, 0);
     }

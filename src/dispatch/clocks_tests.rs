@@ -105,7 +105,7 @@ struct Life<'a> {
 
 impl<'a> Life<'a> {
     fn new(whole: &'a ChangeLog, ordering: Ordering) -> Self {
-        let cursor = Cursor { notification: NAME.into(), serial: whole.first, uid: "u".into() };
+        let cursor = Cursor { notification: NAME.into(), serial: whole.first, uid: "u".into(), ..Cursor::default() };
         let position = Position { cursors: [(NAME.to_owned(), cursor)].into(), ..Position::default() };
         Self {
             whole,

@@ -6,6 +6,7 @@
 
 use std::collections::BTreeMap;
 
+use super::sent::{Sent, newest, summary};
 use crate::api::delivery::{GLOBAL, is_same_notification};
 use crate::api::pipeline::{Armed, Cursor, Dispatched, InTrouble, LastSent};
 use crate::api::{ChangeLog, Time};
@@ -17,8 +18,10 @@ pub struct Position {
     pub cursors: BTreeMap<String, Cursor>,
     /// By notification: the clocks that run.
     pub armed: BTreeMap<String, Vec<Armed>>,
-    /// By subject.
-    pub last_sent: BTreeMap<String, Time>,
+    /// By subject: the last successful delivery.
+    pub last_sent: BTreeMap<String, Sent>,
+    /// By notification: when it was last sent with success.
+    pub last_sent_by: BTreeMap<String, Time>,
     /// What cannot be sent as things are.
     pub troubles: Vec<InTrouble>,
 }
@@ -29,10 +32,17 @@ impl From<&Dispatched> for Position {
         for clock in &dispatched.armed {
             armed.entry(clock.notification.clone()).or_default().push(clock.clone());
         }
+        let bare = |c: &Cursor| (c.notification.clone(), Cursor { last_sent_time: None, ..c.clone() });
+        let sent = |l: &LastSent| (l.subject.clone(), Sent { time: l.time, notification: l.notification.clone() });
         Self {
             armed,
-            cursors: dispatched.cursors.iter().map(|c| (c.notification.clone(), c.clone())).collect(),
-            last_sent: dispatched.last_sent.iter().map(|l| (l.subject.clone(), l.time)).collect(),
+            cursors: dispatched.cursors.iter().map(bare).collect(),
+            last_sent: dispatched.last_sent.iter().map(sent).collect(),
+            last_sent_by: dispatched
+                .cursors
+                .iter()
+                .filter_map(|c| Some((c.notification.clone(), c.last_sent_time?)))
+                .collect(),
             troubles: dispatched.notifications.clone(),
         }
     }
@@ -40,10 +50,22 @@ impl From<&Dispatched> for Position {
 
 impl From<&Position> for Dispatched {
     fn from(position: &Position) -> Self {
-        let sent = position.last_sent.iter();
+        let sent = |(subject, sent): (&String, &Sent)| LastSent {
+            subject: subject.clone(),
+            time: sent.time,
+            notification: sent.notification.clone(),
+        };
+        let dated = |cursor: &Cursor| Cursor {
+            last_sent_time: position.last_sent_by.get(&cursor.notification).copied(),
+            ..cursor.clone()
+        };
+        let newest = newest(&position.last_sent);
         Self {
-            cursors: position.cursors.values().cloned().collect(),
-            last_sent: sent.map(|(s, t)| LastSent { subject: s.clone(), time: *t }).collect(),
+            cursors: position.cursors.values().map(dated).collect(),
+            last_sent: position.last_sent.iter().map(sent).collect(),
+            last_sent_time: newest.map(|sent| sent.time),
+            last_sent_by: newest.map(|sent| sent.notification.clone()).unwrap_or_default(),
+            last_sent_summary: summary(&position.last_sent),
             notifications: position.troubles.clone(),
             armed: position.armed.values().flatten().cloned().collect(),
         }
@@ -59,6 +81,30 @@ impl Position {
             old.zip(new).is_some_and(|(old, new)| is_same_notification(&old.uid, &new.uid))
         };
         self.armed.retain(|name, _| goes_on(name));
+        self.last_sent_by.retain(|name, _| goes_on(name));
+    }
+
+    /// Merges successful deliveries: for each subject and each notification that has a cursor, the newest stays. `true` if
+    /// anything changed.
+    pub fn merge_sent(
+        &mut self,
+        by_subject: impl IntoIterator<Item = (String, Sent)>,
+        by_notification: impl IntoIterator<Item = (String, Time)>,
+    ) -> bool {
+        let mut changed = false;
+        for (subject, sent) in by_subject {
+            if self.last_sent.get(&subject).is_none_or(|known| known.time < sent.time) {
+                self.last_sent.insert(subject, sent);
+                changed = true;
+            }
+        }
+        for (notification, time) in by_notification.into_iter().filter(|(name, _)| self.cursors.contains_key(name)) {
+            if self.last_sent_by.get(&notification).is_none_or(|known| *known < time) {
+                self.last_sent_by.insert(notification, time);
+                changed = true;
+            }
+        }
+        changed
     }
 
     /// How many clocks run, of all notifications.
@@ -143,7 +189,7 @@ pub fn plan(
 /// The cursor of a notification that is new to a pipeline.
 pub(super) fn begin(name: &str, uid: &str, sight: Sight, log: &ChangeLog) -> Cursor {
     let serial = if sight == Sight::First { log.first } else { log.serial };
-    Cursor { notification: name.to_owned(), serial, uid: uid.to_owned() }
+    Cursor { notification: name.to_owned(), serial, uid: uid.to_owned(), last_sent_time: None }
 }
 
 #[cfg(test)]
@@ -155,7 +201,7 @@ mod tests {
     }
 
     fn cursor(name: &str, uid: &str, serial: i64) -> (String, Cursor) {
-        (name.to_owned(), Cursor { notification: name.to_owned(), serial, uid: uid.to_owned() })
+        (name.to_owned(), super::begin(name, uid, Sight::Noted, &ChangeLog { serial, ..log() }))
     }
 
     /// Uid of the pipeline.
@@ -259,12 +305,43 @@ mod tests {
         Armed { notification: notification.to_owned(), subject, serial: 102, type_, due: Time::UNIX_EPOCH }
     }
 
+    fn sent(notification: &str) -> Sent {
+        Sent { time: Time::UNIX_EPOCH, notification: notification.to_owned() }
+    }
+
+    #[test]
+    fn the_time_of_a_notification_ends_with_its_cursor() {
+        let mut position =
+            Position { cursors: BTreeMap::from([cursor("a", "1", 103), cursor("b", "1", 103)]), ..Position::default() };
+        position.last_sent_by = ["a", "b"].map(|name| (name.to_owned(), Time::UNIX_EPOCH)).into();
+        position.put_cursors(BTreeMap::from([cursor("a", "1", 105), cursor("b", "2", 105)]));
+        let dates: Vec<_> = Dispatched::from(&position).cursors.into_iter().map(|c| c.last_sent_time).collect();
+        assert_eq!(dates, [Some(Time::UNIX_EPOCH), None], "another notification of the same name has sent nothing yet");
+    }
+
+    #[test]
+    fn the_newest_successful_delivery_stays() {
+        let mut position = Position { cursors: BTreeMap::from([cursor("a", "1", 103)]), ..Position::default() };
+        let at = |second, by: &str| Sent { time: Time::from_second(second).unwrap(), notification: by.to_owned() };
+        let mut merge = |subject: &str, sent: Sent| {
+            let by = (sent.notification.clone(), sent.time);
+            position.merge_sent([(subject.to_owned(), sent)], [by])
+        };
+        assert!(merge("target/x", at(5, "a")));
+        assert!(!merge("target/x", at(5, "a")), "the same is no change");
+        assert!(!merge("target/x", at(4, "a")), "nor is an older one");
+        assert!(merge("target/x", at(6, "b")), "of a notification whose cursor is gone, the subject alone counts");
+        assert_eq!(position.last_sent, BTreeMap::from([("target/x".to_owned(), at(6, "b"))]));
+        assert_eq!(position.last_sent_by, BTreeMap::from([("a".to_owned(), at(5, "a").time)]));
+    }
+
     #[test]
     fn positions_survive_the_way_through_the_api() {
         let position = Position {
             cursors: BTreeMap::from([cursor("a", "1", 103)]),
             armed: BTreeMap::from([("a".to_owned(), vec![clock("a")])]),
-            last_sent: BTreeMap::from([("target/x".to_owned(), Time::UNIX_EPOCH)]),
+            last_sent: BTreeMap::from([("target/x".to_owned(), sent("a"))]),
+            last_sent_by: BTreeMap::from([("a".to_owned(), Time::UNIX_EPOCH)]),
             troubles: vec![InTrouble { name: "a".to_owned(), ..InTrouble::default() }],
         };
         assert_eq!(Position::from(&Dispatched::from(&position)), position);

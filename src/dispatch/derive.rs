@@ -293,7 +293,7 @@ mod tests {
     }
 
     fn cursor(serial: i64) -> Cursor {
-        Cursor { notification: "n".into(), serial, uid: "u".into() }
+        Cursor { notification: "n".into(), serial, uid: "u".into(), ..Cursor::default() }
     }
 
     fn triggers(environments: Option<&str>) -> Triggers {

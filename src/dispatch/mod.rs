@@ -27,6 +27,7 @@ mod pipelines;
 pub mod progress;
 mod refused;
 mod run;
+pub mod sent;
 mod standing;
 pub mod subjects;
 mod troubles;

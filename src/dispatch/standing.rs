@@ -11,6 +11,7 @@ use thiserror::Error;
 use super::Context;
 use super::cursors::{Position, Sight};
 use super::persist::{self, PersistError, Persisted, Stored};
+use super::sent::Sent;
 use crate::api::delivery::PipelineRef;
 use crate::api::pipeline::{Armed, Cursor, Dispatched, InTrouble};
 use crate::api::{self, Pipeline};
@@ -129,12 +130,9 @@ impl Standing {
         let dispatched: Option<Dispatched> = serde_json::from_value(stored.raw.clone()).ok().flatten();
         let known = std::mem::replace(&mut self.position, dispatched.as_ref().map(Position::from).unwrap_or_default());
         (self.dirty, self.noted) = (Dirty::default(), false);
-        // What was sent was sent, whoever writes the cursors.
-        for (subject, time) in known.last_sent {
-            if self.position.last_sent.get(&subject).is_none_or(|t| *t < time) && dispatched.is_some() {
-                self.position.last_sent.insert(subject, time);
-                self.dirty.sent.get_or_insert_with(Instant::now);
-            }
+        // Another writer may have replaced the cursors; what was sent before remains true.
+        if dispatched.is_some() && self.position.merge_sent(known.last_sent, known.last_sent_by) {
+            self.dirty.sent.get_or_insert_with(Instant::now);
         }
         self.stored = stored;
     }
@@ -235,20 +233,25 @@ impl Standing {
         *taken = serial.max(*taken);
     }
 
-    /// Takes over what was sent since; only subjects that the pipeline still has are kept.
+    /// Merges what was sent since; only subjects that the pipeline still has are kept.
     pub(super) fn gather(&mut self, of: &PipelineRef, ctx: &Context) {
         let sent = ctx.deliveries.ledger.take_sent(&of.uid);
         if sent.is_empty() {
             return;
         }
         let facts = ctx.deliveries.directory.pipeline(&of.uid);
-        let last = &mut self.position.last_sent;
-        for (subject, time) in sent {
-            let known = last.entry(subject).or_insert(time);
-            *known = time.max(*known);
+        let by_subject = sent
+            .iter()
+            .map(|(topic, time)| (topic.subject.clone(), Sent { time: *time, notification: topic.notification.clone() }));
+        let is_there = |subject: &str| facts.as_ref().is_none_or(|f| f.subjects.contains_key(subject));
+        let by_subject = by_subject.filter(|(subject, _)| is_there(subject));
+        let by_notification = sent.iter().map(|(topic, time)| (topic.notification.clone(), *time));
+        let news = self.position.merge_sent(by_subject, by_notification);
+        let before = self.position.last_sent.len();
+        self.position.last_sent.retain(|subject, _| is_there(subject));
+        if news || self.position.last_sent.len() < before {
+            self.dirty.sent.get_or_insert_with(Instant::now);
         }
-        last.retain(|subject, _| facts.as_ref().is_none_or(|f| f.subjects.contains_key(subject)));
-        self.dirty.sent.get_or_insert_with(Instant::now);
     }
 
     /// Persists what has changed, if it is time. Gives how long it may wait otherwise.

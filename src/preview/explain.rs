@@ -13,7 +13,7 @@ use super::PreviewError;
 use crate::api::delivery::SubjectKind;
 use crate::api::refs::ObjectName;
 use crate::api::target::{PIPELINE, TargetInfo, targets};
-use crate::api::{Notification, Pipeline, TransitionType};
+use crate::api::{Notification, Pipeline, Time, TransitionType};
 use crate::config::layers::{Folded, Layer, Source, Spot, fold, names, of_environment, of_pipeline, of_whole_pipeline};
 use crate::config::{Given, Global, Text, is_secret};
 use crate::manifests::{beneath, has_notification, understood};
@@ -22,6 +22,7 @@ const MASK: &str = "******";
 
 /// One notification, for the targets to which the same applies.
 #[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub struct Explained {
     /// Its name.
     pub notification: String,
@@ -34,9 +35,24 @@ pub struct Explained {
     pub spec: Map<String, Value>,
     /// By JSON Pointer into `spec`: who wrote it.
     pub fields: BTreeMap<String, String>,
+    /// When a receiver last answered 2xx to this notification for this pipeline.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub last_sent_time: Option<Time>,
+    /// By target or subject: its last successful delivery, by any notification.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub last_sent: BTreeMap<String, LastDelivery>,
     /// Why it cannot be recorded or sent, as far as the definition tells.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub problem: Option<Wrong>,
+}
+
+/// The last successful delivery for a subject.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct LastDelivery {
+    /// When the receiver answered 2xx.
+    pub time: Time,
+    /// The notification; empty in a status that an earlier version wrote.
+    pub notification: String,
 }
 
 /// What is wrong with a definition.
@@ -87,7 +103,8 @@ pub fn explain(pipeline: &Pipeline, known: &Known<'_>, asked: Asked<'_>) -> Resu
     for name in names.into_iter().filter(|known| asked.notification.is_none_or(|name| name == *known)) {
         // One that does not select the pipeline is not told of it, whatever the pipeline says of it.
         let Some(beneath) = beneath(known.global, pipeline, name, bases.get(name).copied()) else { continue };
-        explained.extend(Whole { pipeline, known, name, beneath }.groups(&all, asked.target));
+        let groups = Whole { pipeline, known, name, beneath }.groups(&all, asked.target);
+        explained.extend(groups.into_iter().map(|group| group.with_last_sent(pipeline)));
     }
     match asked.notification {
         Some(name) if explained.is_empty() => {
@@ -152,7 +169,9 @@ impl Whole<'_> {
         let mut spec = folded.value;
         mask(&mut spec);
         let (targets, subjects) = (Vec::new(), Vec::new());
-        Some(Explained { notification: self.name.to_owned(), targets, subjects, spec, fields, problem })
+        let (last_sent_time, last_sent) = (None, BTreeMap::new());
+        let notification = self.name.to_owned();
+        Some(Explained { notification, targets, subjects, spec, fields, last_sent_time, last_sent, problem })
     }
 
     fn authors(&self, folded: &Folded, namespace: &str) -> BTreeMap<String, String> {
@@ -195,6 +214,34 @@ fn mask(spec: &mut Map<String, Value>) {
 }
 
 impl Explained {
+    /// With the last successful deliveries, as the pipeline's status has them.
+    fn with_last_sent(self, pipeline: &Pipeline) -> Self {
+        let Some(dispatched) = pipeline.status.as_ref().and_then(|status| status.dispatched.as_ref()) else { return self };
+        let cursor = dispatched.cursors.iter().find(|cursor| cursor.notification == self.notification);
+        let last_sent = self.places().filter_map(|place| {
+            let is_same = |subject: &str| subject == place || subject.strip_prefix("target/") == Some(place);
+            let last = dispatched.last_sent.iter().find(|last| is_same(&last.subject))?;
+            Some((place.to_owned(), LastDelivery { time: last.time, notification: last.notification.clone() }))
+        });
+        Self { last_sent_time: cursor.and_then(|cursor| cursor.last_sent_time), last_sent: last_sent.collect(), ..self }
+    }
+
+    /// The targets and subjects.
+    fn places(&self) -> impl Iterator<Item = &str> {
+        self.targets.iter().chain(&self.subjects).map(String::as_str)
+    }
+
+    /// When each place was last notified, and by what.
+    fn last_sent_lines(&self) -> impl Iterator<Item = String> {
+        let own = self.last_sent_time.map_or_else(|| "never".to_owned(), |time| time.to_string());
+        let places = self.places().map(|place| match self.last_sent.get(place) {
+            Some(LastDelivery { time, notification }) if notification.is_empty() => format!("# {place}: last sent {time}"),
+            Some(LastDelivery { time, notification }) => format!("# {place}: last sent {time} by {notification}"),
+            None => format!("# {place}: nothing sent yet"),
+        });
+        std::iter::once(format!("# last sent for this pipeline: {own}")).chain(places)
+    }
+
     /// Whether a trigger is of a transition of such subjects.
     fn reports_on(&self, kinds: &[SubjectKind]) -> bool {
         let triggers = self.spec.get("triggers").and_then(Value::as_array);
@@ -206,8 +253,9 @@ impl Explained {
     /// As YAML, with who wrote it beside each field.
     #[must_use]
     pub fn text(&self) -> String {
-        let places = self.targets.iter().chain(&self.subjects).map(String::as_str).collect::<Vec<_>>();
+        let places = self.places().collect::<Vec<_>>();
         let mut lines = vec![(format!("# {} for {}", self.notification, places.join(", ")), None)];
+        lines.extend(self.last_sent_lines().map(|line| (line, None)));
         if let Some(problem) = &self.problem {
             lines.push((format!("# {}: {}", problem.reason, problem.message), None));
         }

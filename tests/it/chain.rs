@@ -89,7 +89,7 @@ impl World {
         ]));
         let pipeline = PipelineRef { namespace: "team".into(), name: "shop".into(), uid: "u".into() };
         let log = open(at(0), None);
-        let cursor = Cursor { notification: "hook".into(), serial: log.first, uid: "n".into() };
+        let cursor = Cursor { notification: "hook".into(), serial: log.first, uid: "n".into(), ..Cursor::default() };
         let persisted = Dispatched { cursors: vec![cursor], ..Dispatched::default() };
         Self {
             settled: [None, None],

@@ -5,6 +5,7 @@ mod attacks;
 mod broken;
 mod edits;
 mod kept;
+mod last_sent;
 mod lives;
 
 use k8s_openapi::api::core::v1::ConfigMap;

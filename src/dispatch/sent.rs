@@ -1,0 +1,79 @@
+//! The last successful deliveries of a pipeline: by subject and by notification. Pure.
+
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+
+use crate::api::Time;
+
+/// Longest summary, in bytes.
+const LONGEST: usize = 512;
+
+/// One successful delivery.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Sent {
+    /// When the receiver answered 2xx.
+    pub time: Time,
+    /// The notification.
+    pub notification: String,
+}
+
+/// The newest of them.
+#[must_use]
+pub fn newest(sent: &BTreeMap<String, Sent>) -> Option<&Sent> {
+    sent.values().max()
+}
+
+/// One line on the targets, newest first: `prod/in-cluster/web chat 2026-11-23T03:00:00Z, …`. Targets beyond [`LONGEST`] bytes are
+/// counted.
+#[must_use]
+pub fn summary(sent: &BTreeMap<String, Sent>) -> String {
+    let mut targets: Vec<_> =
+        sent.iter().filter_map(|(subject, sent)| Some((subject.strip_prefix("target/")?, sent))).collect();
+    targets.sort_by_key(|(name, sent)| (Reverse(sent.time), *name));
+    let mut line = String::new();
+    for (at, (name, Sent { time, notification })) in targets.iter().enumerate() {
+        let separator = if at == 0 { "" } else { ", " };
+        let part = format!("{separator}{name} {notification} {time:.0}");
+        if line.len() + part.len() > LONGEST - " and 256 more".len() {
+            line += &format!(" and {} more", targets.len() - at);
+            break;
+        }
+        line += &part;
+    }
+    line
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(second: i64, notification: &str) -> Sent {
+        Sent { time: Time::from_second(second).unwrap(), notification: notification.to_owned() }
+    }
+
+    #[test]
+    fn a_summary_names_targets_only_and_the_newest_first() {
+        let sent = BTreeMap::from([
+            ("environment/prod".to_owned(), at(9, "chat")),
+            ("target/dev/in-cluster/web".to_owned(), at(1, "chat")),
+            ("target/prod/in-cluster/web".to_owned(), at(2, "audit")),
+        ]);
+        assert_eq!(
+            summary(&sent),
+            "prod/in-cluster/web audit 1970-01-01T00:00:02Z, dev/in-cluster/web chat 1970-01-01T00:00:01Z"
+        );
+        assert_eq!(newest(&sent), Some(&at(9, "chat")));
+        assert_eq!((summary(&BTreeMap::new()), newest(&BTreeMap::new())), (String::new(), None));
+    }
+
+    #[test]
+    fn a_summary_is_bounded() {
+        let sent: BTreeMap<_, _> = (0..256).map(|n| (format!("target/prod/in-cluster/web-{n}"), at(n, "chat"))).collect();
+        let line = summary(&sent);
+        assert!(line.len() <= LONGEST && line.starts_with("prod/in-cluster/web-255 "), "{line}");
+        let listed = line.matches("web-").count();
+        assert!(listed > 5 && line.ends_with(&format!(" and {} more", 256 - listed)), "{line}");
+        let long = BTreeMap::from([(format!("target/{}", "x".repeat(600)), at(1, "chat"))]);
+        assert_eq!(summary(&long), " and 1 more");
+    }
+}
