@@ -35,7 +35,7 @@ pub fn summary(sent: &BTreeMap<String, Sent>) -> String {
         let separator = if at == 0 { "" } else { ", " };
         let part = format!("{separator}{name} {notification} {time:.0}");
         if line.len() + part.len() > LONGEST - " and 256 more".len() {
-            line += &format!(" and {} more", targets.len() - at);
+            line.extend([" and ", &(targets.len() - at).to_string(), " more"]);
             break;
         }
         line += &part;
