@@ -190,7 +190,15 @@ mod tests {
 
     fn decide(status: u16, now: u64) -> (DeliveryStatus, Then) {
         let before = DeliveryStatus { reason: Some("ReceiverError".into()), attempts: 3, ..DeliveryStatus::default() };
-        attempted(&before, &answered(status), 0, &RETRY, Duration::from_secs(now), 1, At { now: time(now.cast_signed()), chance: 0.0 })
+        attempted(
+            &before,
+            &answered(status),
+            0,
+            &RETRY,
+            Duration::from_secs(now),
+            1,
+            At { now: time(now.cast_signed()), chance: 0.0 },
+        )
     }
 
     #[test]

@@ -157,8 +157,8 @@ impl Ledger {
         self.book().kept.count()
     }
 
-    /// Settled deliveries that have been kept long enough, the first `most` by name; see `Kept::overdue`.
-    pub fn overdue<'a>(&self, rules: impl Fn(&LaneKey) -> Rules<'a>, cap: usize, most: usize, now: Time) -> Overdue {
+    /// Settled deliveries that have been kept long enough, the first `most`; see `Kept::overdue`.
+    pub fn overdue<'a>(&self, rules: (impl Fn(&LaneKey) -> Rules<'a>, u64), cap: usize, most: usize, now: Time) -> Overdue {
         self.book().kept.overdue(rules, cap, most, now)
     }
 

@@ -110,7 +110,11 @@ mod tests {
         }
         ages.clear();
         ages.note(&longer, &[], at(31_536_001), boot(5));
-        assert_eq!(pass(&longer, 8, &[], max_age, &ages, boot(5)).serial, 13, "a process that begins now has only the wall clock");
+        assert_eq!(
+            pass(&longer, 8, &[], max_age, &ages, boot(5)).serial,
+            13,
+            "a process that begins now has only the wall clock"
+        );
     }
 
     #[test]

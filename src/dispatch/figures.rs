@@ -450,7 +450,11 @@ mod tests {
             ("edited", edited.clone(), at(99)),
             ("a Secret is edited", secret, at(40)),
             ("requested again", requested, at(40)),
-            ("of one of the same name before", Case { created: at(31), ..case(&stuck) }.after(&NotificationStatus::default()), None),
+            (
+                "of one of the same name before",
+                Case { created: at(31), ..case(&stuck) }.after(&NotificationStatus::default()),
+                None,
+            ),
         ] {
             assert_eq!((reason(&status), status.last_action_time), ("Delivering", acted), "{what}");
         }

@@ -33,7 +33,7 @@ impl History {
         let params = WatchParams::default().fields(&format!("metadata.name={notification}"));
         let mut events = api.watch(&params, &version).await.unwrap().boxed();
         let seen = Arc::new(Mutex::new(Vec::new()));
-        let (put, mut take) = (seen.clone(), move |n: Notification, put: &Mutex<Vec<Condition>>| {
+        let (put, take) = (seen.clone(), move |n: Notification, put: &Mutex<Vec<Condition>>| {
             let found = n.status.as_ref().and_then(|status| get(&status.conditions, type_)).cloned();
             put.lock().unwrap().extend(found);
         });
@@ -179,7 +179,10 @@ async fn what_was_parked_last_is_said_until_one_is_delivered() {
     assert_eq!((told.status, told.reason.as_str()), (ConditionStatus::False, "ReceiverRejects"));
     assert!(told.message.contains("/web; check the URL"), "{}", told.message);
     let row = row(&world).await;
-    assert_eq!((&row["Reason"], &row["Status"], &row["Pipelines"]), (&json!("ReceiverRejects"), &json!(told.message), &json!(1)));
+    assert_eq!(
+        (&row["Reason"], &row["Status"], &row["Pipelines"]),
+        (&json!("ReceiverRejects"), &json!(told.message), &json!(1))
+    );
 
     let history = History::of(&world, "hook", "Delivering").await;
     pennant.kill9();
