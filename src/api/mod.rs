@@ -21,7 +21,7 @@ pub mod pipeline;
 pub mod refs;
 pub mod target;
 
-pub use clock::{now, since_boot};
+pub use clock::{Age, now, since_boot};
 pub use crd::crds;
 pub use delivery::{Delivery, DeliverySpec, DeliveryStatus, Outcome, TransitionType};
 pub use notification::{Notification, NotificationSpec, NotificationStatus};

@@ -29,10 +29,12 @@ pub use super::endpoint::{Auth, BasicAuth, CaFrom, ClientCertificate, Endpoint, 
     derive = "PartialEq",
     printcolumn = r#"{"name":"Ready","type":"string","jsonPath":".status.conditions[?(@.type==\"Ready\")].status"}"#,
     printcolumn = r#"{"name":"Delivering","type":"string","jsonPath":".status.conditions[?(@.type==\"Delivering\")].status"}"#,
+    printcolumn = r#"{"name":"Reason","type":"string","jsonPath":".status.summary.reason"}"#,
+    printcolumn = r#"{"name":"Pipelines","type":"integer","jsonPath":".status.pipelines"}"#,
     printcolumn = r#"{"name":"Pending","type":"integer","jsonPath":".status.pending"}"#,
     printcolumn = r#"{"name":"Parked","type":"integer","jsonPath":".status.parked"}"#,
     printcolumn = r#"{"name":"Last Sent","type":"date","jsonPath":".status.lastSentTime"}"#,
-    printcolumn = r#"{"name":"Status","type":"string","priority":1,"jsonPath":".status.conditions[?(@.type==\"Ready\")].message"}"#,
+    printcolumn = r#"{"name":"Status","type":"string","priority":1,"jsonPath":".status.summary.message"}"#,
     printcolumn = r#"{"name":"Age","type":"date","jsonPath":".metadata.creationTimestamp"}"#
 )]
 #[serde(rename_all = "camelCase")]
@@ -288,9 +290,13 @@ pub struct NotificationStatus {
     /// The generation of the spec that this speaks of.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
-    /// `Ready`: valid, all references resolve, every pipeline's cursor is kept. `Delivering`: nothing is stuck.
+    /// `Ready`: valid, all references resolve, every pipeline's cursor is kept. `Delivering`: no delivery waits because of an error,
+    /// and the last one was not parked.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub conditions: Vec<Condition>,
+    /// Reason and message of the condition that needs attention first; of `Ready` if none does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub summary: Option<Summary>,
     /// The last 2xx.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<String>")]
@@ -321,4 +327,23 @@ pub struct NotificationStatus {
     /// Deliveries kept with outcome Parked.
     #[serde(default)]
     pub parked: i64,
+    /// When a delivery was last parked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<String>")]
+    pub last_parked_time: Option<Time>,
+    /// What was parked before this does not count for `Delivering`: a person has edited the spec, or a Secret or ConfigMap that it
+    /// names, or has requested a redelivery. Written only when something had been parked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<String>")]
+    pub last_action_time: Option<Time>,
+}
+
+/// One condition in short, for tables.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Summary {
+    /// Its reason.
+    pub reason: String,
+    /// Its message.
+    pub message: String,
 }

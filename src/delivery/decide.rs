@@ -41,14 +41,14 @@ pub enum Then {
     },
 }
 
-/// After an attempt. `failures` are those in a row before it.
+/// After an attempt. `age` is how long it has been waiting to be sent, `failures` are those in a row before it.
 #[must_use]
 pub fn attempted(
     before: &DeliveryStatus,
     attempt: &Attempt,
     earlier_404s: u32,
     retry: &Retry,
-    recorded: Time,
+    age: Duration,
     failures: u32,
     at: At,
 ) -> (DeliveryStatus, Then) {
@@ -56,12 +56,12 @@ pub fn attempted(
     if let Verdict::Blocked { reason: reason @ (Reason::SecretUnknown | Reason::SecretUnreadable) } = verdict {
         // Its watch will speak, or be allowed to, and wake the lane: no reason to give anything up, however old.
         let message = attempt.result.error().unwrap_or_default();
-        let (status, _) = blocked(before, reason.as_str(), &message, None, recorded, failures, at);
+        let (status, _) = blocked(before, reason.as_str(), &message, None, age, failures, at);
         return (status, Then::Hold { after: Some(LOOK_AGAIN) });
     }
     if let Verdict::Blocked { reason } = verdict {
         let message = attempt.result.error().unwrap_or_default();
-        return blocked(before, reason.as_str(), &message, Some(retry), recorded, failures, at);
+        return blocked(before, reason.as_str(), &message, Some(retry), age, failures, at);
     }
     let mut status = tried(before, attempt);
     let then = match verdict {
@@ -74,7 +74,7 @@ pub fn attempted(
             Then::Settle { answered: true }
         }
         Verdict::Retry { not_before, reason } => {
-            match next(retry, failures.saturating_add(1), recorded, at.now, not_before, at.chance) {
+            match next(retry, failures.saturating_add(1), age, not_before, at.chance) {
                 Next::GiveUp => {
                     settle(&mut status, Outcome::Parked, Some(reason.as_str()), at.now);
                     Then::Settle { answered: false }
@@ -104,7 +104,7 @@ pub fn blocked(
     reason: &str,
     message: &str,
     retry: Option<&Retry>,
-    recorded: Time,
+    age: Duration,
     failures: u32,
     at: At,
 ) -> (DeliveryStatus, Then) {
@@ -114,7 +114,7 @@ pub fn blocked(
     status.next_attempt_time = None;
     let Some(retry) = retry else { return (status, Then::Hold { after: None }) };
     let wait = gap(retry, failures.saturating_add(1), at.chance).min(LOOK_AGAIN);
-    match next(retry, 1, recorded, at.now, None, 0.0) {
+    match next(retry, 1, age, None, 0.0) {
         Next::GiveUp => {
             settle(&mut status, Outcome::Parked, Some(reason), at.now);
             (status, Then::Settle { answered: false })
@@ -188,9 +188,17 @@ mod tests {
         Attempt { started: time(1), duration: Duration::from_millis(12), result }
     }
 
-    fn decide(status: u16, now: i64) -> (DeliveryStatus, Then) {
+    fn decide(status: u16, now: u64) -> (DeliveryStatus, Then) {
         let before = DeliveryStatus { reason: Some("ReceiverError".into()), attempts: 3, ..DeliveryStatus::default() };
-        attempted(&before, &answered(status), 0, &RETRY, time(0), 1, At { now: time(now), chance: 0.0 })
+        attempted(
+            &before,
+            &answered(status),
+            0,
+            &RETRY,
+            Duration::from_secs(now),
+            1,
+            At { now: time(now.cast_signed()), chance: 0.0 },
+        )
     }
 
     #[test]
@@ -231,14 +239,14 @@ mod tests {
     fn what_is_blocked_waits_until_it_is_too_old() {
         let before = DeliveryStatus::default();
         let at = |s| At { now: time(s), chance: 0.0 };
-        let (status, then) = blocked(&before, "SecretMissing", "m", Some(&RETRY), time(0), 0, at(1));
+        let (status, then) = blocked(&before, "SecretMissing", "m", Some(&RETRY), Duration::from_secs(1), 0, at(1));
         assert_eq!(then, Then::Hold { after: Some(Duration::from_secs(5)) });
         assert_eq!((status.reason.as_deref(), status.attempts, status.outcome), (Some("SecretMissing"), 0, None));
-        let again = blocked(&status, "SecretMissing", "m", Some(&RETRY), time(0), 0, at(9)).0;
+        let again = blocked(&status, "SecretMissing", "m", Some(&RETRY), Duration::from_secs(9), 0, at(9)).0;
         assert_eq!(again, status, "nothing new, nothing to write");
-        let (status, _) = blocked(&before, "SecretMissing", "m", Some(&RETRY), time(0), 0, at(600));
+        let (status, _) = blocked(&before, "SecretMissing", "m", Some(&RETRY), Duration::from_secs(600), 0, at(600));
         assert_eq!(status.outcome, Some(Outcome::Parked));
-        let (status, then) = blocked(&before, "Suspended", "m", None, time(0), 0, at(9999));
+        let (status, then) = blocked(&before, "Suspended", "m", None, Duration::from_secs(9999), 0, at(9999));
         assert_eq!((status.outcome, then), (None, Then::Hold { after: None }));
     }
 }

@@ -43,6 +43,8 @@ struct Known {
     source: Source,
     cursors: HashMap<String, Arc<Cursors>>,
     layered: HashMap<String, Arc<Layered>>,
+    /// Rises with each change of what notifications mean.
+    meanings: u64,
 }
 
 type Labels = BTreeMap<String, String>;
@@ -121,8 +123,10 @@ impl Directory {
     pub fn put_layers(&self, uid: &str, layered: Layered) -> bool {
         self.write(|k| {
             if layered.is_empty() {
+                k.meanings += u64::from(k.layered.contains_key(uid));
                 return k.layered.remove(uid).is_some();
             }
+            k.meanings += 1;
             k.layered.insert(uid.to_owned(), Arc::new(layered));
             true
         })
@@ -170,7 +174,16 @@ impl Directory {
     /// Puts a notification.
     pub fn put_notification(&self, namespace: &str, name: &str, notification: impl Into<Based>) {
         let based = notification.into();
-        self.write(|k| k.notifications.entry(namespace.to_owned()).or_default().insert(name.to_owned(), based));
+        self.write(|k| {
+            k.meanings += 1;
+            k.notifications.entry(namespace.to_owned()).or_default().insert(name.to_owned(), based);
+        });
+    }
+
+    /// A number that is another when what notifications mean is.
+    #[must_use]
+    pub fn meanings(&self) -> u64 {
+        self.read(|k| k.meanings)
     }
 
     /// Takes a notification out; `true` if it was there.
@@ -178,6 +191,7 @@ impl Directory {
         self.write(|k| {
             let Some(of) = k.notifications.get_mut(namespace) else { return false };
             let was = of.remove(name).is_some();
+            k.meanings += u64::from(was);
             if of.is_empty() {
                 k.notifications.remove(namespace);
             }
@@ -199,9 +213,12 @@ impl Directory {
 
     /// Puts a cluster-wide notification, or takes it out.
     pub fn put_everywhere(&self, name: &str, everywhere: Option<Everywhere>) {
-        self.write(|k| match everywhere {
-            Some(everywhere) => drop(k.everywhere.insert(name.to_owned(), everywhere)),
-            None => drop(k.everywhere.remove(name)),
+        self.write(|k| {
+            k.meanings += 1;
+            match everywhere {
+                Some(everywhere) => drop(k.everywhere.insert(name.to_owned(), everywhere)),
+                None => drop(k.everywhere.remove(name)),
+            }
         });
     }
 

@@ -19,6 +19,7 @@ use super::lane::{Lane, Place};
 use super::pool::{Heard, Pool, Turn};
 use super::rates::{Rates, Shared};
 use super::record::{LaneKey, Record, RecordId};
+use super::words::trouble;
 use super::work::{Decided, Parts, Worked};
 use super::{Command, Scope, Started, schedule};
 use crate::api::now;
@@ -234,8 +235,11 @@ impl Engine {
             return;
         }
         let (wall, mono) = (now(), Instant::now());
-        for slot in self.lanes.values_mut() {
+        for (key, slot) in &mut self.lanes {
             let Some(head) = slot.lane.head() else { continue };
+            if slot.lane.at_work().is_none() {
+                self.parts.ledger.resumed(key, trouble(head));
+            }
             let status = head.status.clone();
             let failures = u32::try_from(status.attempts).unwrap_or(u32::MAX);
             let notification = self.parts.directory.effective(&head.spec);
@@ -293,7 +297,7 @@ impl Engine {
     fn take_over(&mut self, key: &LaneKey, place: Place, mut record: Record) {
         let Some(slot) = self.lanes.get_mut(key) else { return };
         if let Some(known) = slot.lane.get(place).filter(|known| known.is_older_than(&record)) {
-            record.not_found = known.not_found;
+            record.goes_on_from(known);
             slot.lane.replace(place, record);
         }
     }

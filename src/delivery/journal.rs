@@ -17,7 +17,7 @@ use tokio::sync::watch;
 
 use super::record::{Record, RecordId, name};
 use crate::api::delivery::{REDELIVER, is_same_notification};
-use crate::api::{Delivery, DeliverySpec, DeliveryStatus};
+use crate::api::{Age, Delivery, DeliverySpec, DeliveryStatus, now, since_boot};
 use crate::telemetry::metrics::{ApiWrite, Metrics, Watch, WriteResult};
 
 /// Creates that are under way at once: as many as the API server takes gladly.
@@ -312,18 +312,22 @@ fn id(object: &Delivery) -> RecordId {
 fn record(object: Delivery) -> Record {
     let id = id(&object);
     let status = object.status.unwrap_or_default();
-    Record {
+    let recorded = object.metadata.creation_timestamp.map_or(object.spec.time, |t| t.0);
+    let mut record = Record {
         id,
         uid: object.metadata.uid.unwrap_or_default(),
         version: object.metadata.resource_version.unwrap_or_default(),
-        recorded: object.metadata.creation_timestamp.map_or(object.spec.time, |t| t.0),
+        recorded,
+        age: Age::new(recorded, now(), since_boot()),
         asked: object.metadata.annotations.and_then(|mut a| a.remove(REDELIVER)),
         again: status.outcome.is_none() && status.redelivered.is_some(),
         spec: Arc::new(object.spec),
         status,
         not_found: 0,
         unwritten: false,
-    }
+    };
+    record.age = Age::new(record.since(), now(), since_boot());
+    record
 }
 
 /// Fields of a status that need not be there.

@@ -4,19 +4,17 @@
 //! whether a name is taken, so that a transition that is recorded already costs no call, and what has been kept long enough.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::kept::{Kept, Overdue, Rules};
 use super::lane::Place;
+use super::parked::Parked;
 use super::record::{LaneKey, Record, RecordId};
 use super::wakes::Wakes;
 use crate::api::delivery::PipelineRef;
 use crate::api::{Outcome, Time, version};
 use crate::telemetry::metrics::Share;
-
-/// The status with which a receiver says that it is gone for good (RFC 9110, section 15.5.11).
-const GONE: u16 = 410;
 
 /// (namespace of the pipeline, name of the notification).
 pub type Owner = (String, String);
@@ -54,10 +52,20 @@ pub struct Figures {
     pub last_attempt: Option<Time>,
     /// Its error, if it was one.
     pub last_error: Option<String>,
-    /// When the receiver last said that it is gone for good (410).
-    pub gone: Option<Time>,
+    /// What was parked since one was last delivered.
+    pub given_up: Parked,
     /// Lanes that do not move, in order.
     pub troubles: BTreeMap<LaneKey, Trouble>,
+    /// Lanes that wait since the beginning of this turn, of which nothing is known yet.
+    pub untried: BTreeSet<LaneKey>,
+}
+
+impl Figures {
+    /// Whether there is nothing that a later delivery would not say as well.
+    fn is_idle(&self) -> bool {
+        let counts = [self.pending, self.delivered, self.parked];
+        counts == [0; 3] && self.given_up.is_empty() && self.troubles.is_empty() && self.untried.is_empty()
+    }
 }
 
 /// One delivery.
@@ -74,6 +82,8 @@ struct Book {
     entries: HashMap<RecordId, Entry>,
     kept: Kept,
     figures: HashMap<Owner, Figures>,
+    /// Those that had nothing to say when this was last tidied.
+    idle: HashSet<Owner>,
     sent: HashMap<String, BTreeMap<Topic, Time>>,
 }
 
@@ -111,15 +121,12 @@ impl Ledger {
                 figures.last_attempt = status.last_attempt_time;
                 figures.last_error.clone_from(&status.error);
             }
-            match status.outcome {
-                Some(Outcome::Delivered) => {
-                    figures.last_sent = figures.last_sent.max(status.last_attempt_time);
-                    status.last_attempt_time.into_iter().for_each(|at| book.sent_at(record, at));
-                }
-                Some(Outcome::Parked) if status.status_code == Some(GONE) => {
-                    figures.gone = figures.gone.max(status.last_attempt_time);
-                }
-                _ => {}
+            if status.outcome == Some(Outcome::Delivered) {
+                figures.last_sent = figures.last_sent.max(status.last_attempt_time);
+            }
+            figures.given_up.note(record);
+            if status.outcome == Some(Outcome::Delivered) {
+                status.last_attempt_time.into_iter().for_each(|at| book.sent_at(record, at));
             }
         }
         self.changed.wake(owner);
@@ -162,8 +169,8 @@ impl Ledger {
         self.book().kept.count()
     }
 
-    /// Settled deliveries that have been kept long enough, the first `most` by name; see `Kept::overdue`.
-    pub fn overdue<'a>(&self, rules: impl Fn(&LaneKey) -> Rules<'a>, cap: usize, most: usize, now: Time) -> Overdue {
+    /// Settled deliveries that have been kept long enough, the first `most`; see `Kept::overdue`.
+    pub fn overdue<'a>(&self, rules: (impl Fn(&LaneKey) -> Rules<'a>, u64), cap: usize, most: usize, now: Time) -> Overdue {
         self.book().kept.overdue(rules, cap, most, now)
     }
 
@@ -197,16 +204,51 @@ impl Ledger {
         let owner = (lane.namespace.clone(), lane.notification.clone());
         {
             let mut book = self.book();
-            let troubles = &mut book.figures.entry(owner.clone()).or_default().troubles;
-            if troubles.get(lane) == trouble.as_ref() {
+            let figures = match &trouble {
+                Some(_) => Some(book.figures.entry(owner.clone()).or_default()),
+                None => book.figures.get_mut(&owner),
+            };
+            let Some(figures) = figures else { return };
+            let tried = figures.untried.remove(lane);
+            let same = figures.troubles.get(lane) == trouble.as_ref();
+            match trouble {
+                Some(trouble) => figures.troubles.insert(lane.clone(), trouble),
+                None => figures.troubles.remove(lane),
+            };
+            if same && !tried {
                 return;
             }
-            match trouble {
-                Some(trouble) => troubles.insert(lane.clone(), trouble),
-                None => troubles.remove(lane),
-            };
         }
         self.changed.wake(owner);
+    }
+
+    /// At the beginning of a turn: why the head of a lane waits, by its object. `None`: the object does not say, and until something
+    /// comes of it nobody knows.
+    pub fn resumed(&self, lane: &LaneKey, trouble: Option<Trouble>) {
+        let known = trouble.is_some();
+        self.trouble(lane, trouble);
+        if !known {
+            let owner = (lane.namespace.clone(), lane.notification.clone());
+            self.book().figures.entry(owner).or_default().untried.insert(lane.clone());
+        }
+    }
+
+    /// Drops what is kept of notifications that have had nothing to say for the time between two calls, and of pipelines that are gone.
+    pub fn tidy(&self, is_there: impl Fn(&str) -> bool) {
+        let mut book = self.book();
+        let Book { figures, idle, sent, .. } = &mut *book;
+        sent.retain(|uid, _| is_there(uid));
+        sent.shrink_to(2 * sent.len());
+        figures.retain(|owner, figures| !(figures.is_idle() && idle.contains(owner)));
+        figures.shrink_to(2 * figures.len());
+        *idle = figures.iter().filter(|(_, figures)| figures.is_idle()).map(|(owner, _)| owner.clone()).collect();
+    }
+
+    /// Notifications, and pipelines with something sent, of which something is kept.
+    #[must_use]
+    pub fn entries(&self) -> [usize; 2] {
+        let book = self.book();
+        [book.figures.len(), book.sent.len()]
     }
 
     /// The figures of one notification.
@@ -277,6 +319,7 @@ impl Book {
         self.kept.take(&entry.lane, entry.place, entry.outcome);
         if let Some(figures) = self.figures.get_mut(&(entry.lane.namespace.clone(), entry.lane.notification.clone())) {
             count(figures, entry.outcome, -1);
+            figures.given_up.forget(id);
         }
         Some(entry)
     }
@@ -325,5 +368,62 @@ mod tests {
         assert_eq!(topics, ["deploys"], "what is kept says when it was sent");
         assert!(ledger.forget(&r.id) && !ledger.forget(&r.id));
         assert_eq!(ledger.figures(&owner).delivered, 0);
+    }
+
+    /// One of many pipelines and notifications.
+    fn one_of_many(n: i64) -> Record {
+        let mut r = record(1);
+        let spec = Arc::make_mut(&mut r.spec);
+        (spec.notification, spec.pipeline_ref.uid) = (format!("n{n}"), format!("p{n}"));
+        r.id.name = format!("r{n}");
+        r
+    }
+
+    #[test]
+    fn what_comes_and_goes_leaves_nothing_behind() {
+        let ledger = Ledger::default();
+        for n in 0..10_000 {
+            let mut r = one_of_many(n);
+            ledger.trouble(&r.lane(), None);
+            ledger.note(&r);
+            ledger.trouble(&r.lane(), Some(Trouble { reason: "ReceiverError".into(), message: "503".into() }));
+            ledger.attempted(&r, Time::UNIX_EPOCH, None);
+            ledger.trouble(&r.lane(), None);
+            r.status.outcome = Some(if n % 2 == 0 { Outcome::Delivered } else { Outcome::Parked });
+            ledger.note(&r);
+            assert!(ledger.forget(&r.id));
+            ledger.attempted(&r, Time::UNIX_EPOCH, None);
+            ledger.trouble(&r.lane(), None);
+        }
+        let mut stays = one_of_many(10_000);
+        stays.status.outcome = Some(Outcome::Delivered);
+        ledger.note(&stays);
+        ledger.attempted(&stays, Time::UNIX_EPOCH, None);
+        ledger.tidy(|_| true);
+        assert_eq!(ledger.entries(), [10_001, 10_001], "its times may not be in a status yet");
+        ledger.tidy(|uid| uid == "p10000");
+        assert_eq!(ledger.entries(), [1, 1]);
+        assert_eq!(ledger.figures(&("team-a".to_owned(), "n10000".to_owned())).delivered, 1);
+        ledger.trouble(&one_of_many(1).lane(), None);
+        assert_eq!(ledger.entries(), [1, 1], "that nothing is wrong is nothing to keep");
+    }
+
+    #[test]
+    fn a_lane_that_waits_since_the_beginning_of_a_turn_is_known_by_its_object_or_not_at_all() {
+        let ledger = Ledger::default();
+        let owner = ("team-a".to_owned(), "deploys".to_owned());
+        let lane = record(1).lane();
+        let trouble = Trouble { reason: "CredentialsRejected".into(), message: "401".into() };
+        ledger.resumed(&lane, Some(trouble.clone()));
+        assert_eq!(ledger.figures(&owner).troubles[&lane], trouble);
+        ledger.resumed(&lane, None);
+        let figures = ledger.figures(&owner);
+        assert_eq!((figures.troubles.len(), figures.untried.len()), (0, 1));
+        ledger.trouble(&lane, Some(trouble.clone()));
+        let figures = ledger.figures(&owner);
+        assert_eq!((figures.troubles.len(), figures.untried.len()), (1, 0));
+        ledger.resumed(&lane, None);
+        ledger.trouble(&lane, None);
+        assert_eq!(ledger.figures(&owner), Figures::default());
     }
 }

@@ -5,7 +5,7 @@
 //! [`journal`]), figures (in the [`Ledger`]), and notes on what a person should do something about.
 //!
 //! Pure are [`lane`] (order), [`schedule`] (when again), `decide` (what an attempt means), `pool` (whose turn), `rates` (how
-//! fast), `supersede` (what stands for what), `redeliver` (what is sent again), `kept` (what stays as the audit), `request`
+//! fast), `supersede` (what stands for what), `redeliver` (what is sent again), `kept` (what stays as the audit), `parked` (what was given up last), `request`
 //! (what is sent) and `traced` (what traces tell of it). Nothing else in Pennant decides what may be sent.
 
 mod answer;
@@ -22,6 +22,7 @@ pub mod lane;
 mod layered;
 pub mod ledger;
 mod measure;
+mod parked;
 mod pool;
 mod rates;
 pub mod record;
@@ -53,6 +54,7 @@ use journal::New;
 pub use journal::{Journal, JournalError};
 pub use layered::{Applied, Based, Everywhere, Layered, Overridden};
 pub use ledger::{Figures, Ledger};
+pub use parked::{Park, Parked};
 use record::LaneKey;
 pub use record::{Record, RecordId};
 pub use wakes::Wakes;

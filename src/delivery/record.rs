@@ -5,7 +5,7 @@ use std::sync::Arc;
 use sha2::{Digest as _, Sha256};
 
 use crate::api::delivery::{Family, SubjectKind};
-use crate::api::{DeliverySpec, DeliveryStatus, Time, version};
+use crate::api::{Age, DeliverySpec, DeliveryStatus, Time, version};
 
 /// Where a record is kept; also the key of its identity.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -27,6 +27,8 @@ pub struct Record {
     pub version: String,
     /// When it was recorded.
     pub recorded: Time,
+    /// How long it has been waiting to be sent; `maxAge` is compared with it. This process counts it from when it first saw it.
+    pub age: Age,
     /// What it reports.
     pub spec: Arc<DeliverySpec>,
     /// What became of it.
@@ -82,6 +84,14 @@ impl Record {
     #[must_use]
     pub fn refusal(&self) -> Option<&str> {
         self.spec.error.as_deref().filter(|_| !self.again)
+    }
+
+    /// What only this process knows of an older copy holds for this one, too.
+    pub fn goes_on_from(&mut self, known: &Self) {
+        self.not_found = known.not_found;
+        if self.since() == known.since() {
+            self.age = known.age;
+        }
     }
 
     /// Since when it is to be sent: `maxAge` counts from then.
@@ -204,6 +214,23 @@ mod tests {
         assert_eq!(one.refusal(), None, "a person wants it sent");
         one.again = false;
         assert_eq!(one.refusal(), Some("e"));
+    }
+
+    #[test]
+    fn a_newer_copy_is_as_old_as_the_one_before_unless_it_was_requested_again() {
+        let at = |second| Time::from_second(second).unwrap();
+        let age = |since, wall, boot| Age::new(at(since), at(wall), std::time::Duration::from_secs(boot));
+        let known = Record { age: age(0, 10, 100), not_found: 2, ..crate::delivery::testing::record(1) };
+        // Read after the wall clock jumped by a year.
+        let mut newer = Record { age: age(0, 31_536_020, 110), ..crate::delivery::testing::record(1) };
+        let mut again = newer.clone();
+        newer.goes_on_from(&known);
+        assert_eq!((newer.not_found, newer.age.at(std::time::Duration::from_secs(120)).as_secs()), (2, 30));
+        again.again = true;
+        again.status.redelivered = Some(crate::api::delivery::Redelivered { value: "1".into(), time: at(15) });
+        again.age = age(15, 20, 110);
+        again.goes_on_from(&known);
+        assert_eq!(again.age, age(15, 20, 110));
     }
 
     #[test]

@@ -11,7 +11,7 @@ use super::record::{LaneKey, PIPELINE_LANE, Record, RecordId};
 use super::redeliver::{noted, reopened, wanted};
 use super::supersede::{BOUND, Why, statuses, victims};
 use super::work::{self, Decided, Worked};
-use crate::api::now;
+use crate::api::{Age, now, since_boot};
 
 /// Deliveries of one namespace that are reopened at once: where that cannot be written, other namespaces go on.
 const REOPENING: usize = 16;
@@ -117,6 +117,7 @@ impl Engine {
             self.parts.ledger.forget(&record.id);
         } else {
             record.again = record.status.outcome.is_none();
+            record.age = Age::new(record.since(), now(), since_boot());
             if news {
                 self.parts.metrics.redelivery();
             }

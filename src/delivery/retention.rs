@@ -48,7 +48,7 @@ async fn sweeps(parts: &Parts, cap: usize) {
             continue;
         }
         failing.retain(|_, until| *until > Instant::now());
-        let Overdue { goes, count } = overdue(parts, cap, most, &failing);
+        let Overdue { goes, count, .. } = overdue(parts, cap, most, &failing);
         parts.metrics.overdue(count);
         most = if goes.len() >= most { (most * 2).min(MANY) } else { (most / 2).max(FEW) };
         take_away(parts, goes, most, &mut failing).await;
@@ -73,7 +73,7 @@ fn overdue(parts: &Parts, cap: usize, most: usize, failing: &Failing) -> Overdue
         let retain = notification.as_ref().map(|notification| notification.delivery.retain).unwrap_or_default();
         Rules { retain, cursor: if is_known { persisted(&cursors, lane) } else { Persisted::Unknown }, resting }
     };
-    parts.ledger.overdue(rules, cap, most, now())
+    parts.ledger.overdue((rules, directory.meanings()), cap, most, now())
 }
 
 fn persisted<'a>(cursors: &'a HashMap<String, Arc<Cursors>>, lane: &LaneKey) -> Persisted<'a> {

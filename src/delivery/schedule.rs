@@ -29,8 +29,7 @@ pub fn gap(retry: &Retry, failures: u32, chance: f64) -> Duration {
 /// Plans the next attempt. It never comes before `asked` (the receiver's `Retry-After`, already capped). A gap that would end
 /// after `maxAge` is cut, so that the last attempt is made when the time is up and not long before it.
 #[must_use]
-pub fn next(retry: &Retry, failures: u32, recorded: Time, now: Time, asked: Option<Duration>, chance: f64) -> Next {
-    let age = Duration::try_from(now.duration_since(recorded)).unwrap_or_default();
+pub fn next(retry: &Retry, failures: u32, age: Duration, asked: Option<Duration>, chance: f64) -> Next {
     let Some(left) = retry.max_age.checked_sub(age).filter(|left| !left.is_zero()) else { return Next::GiveUp };
     Next::After(gap(retry, failures, chance).min(left).max(asked.unwrap_or_default()))
 }
@@ -83,10 +82,9 @@ mod tests {
             ("cut at the age", 5, 90, None, Next::After(secs(10))),
             ("asked beyond the age", 1, 90, Some(secs(50)), Next::After(secs(50))),
             ("too old", 1, 100, None, Next::GiveUp),
-            ("clock went back", 1, -50, None, Next::After(secs(5))),
         ];
-        for (what, failures, now, asked, expected) in table {
-            assert_eq!(next(&retry, failures, at(0), at(now), asked, 0.0), expected, "{what}");
+        for (what, failures, age, asked, expected) in table {
+            assert_eq!(next(&retry, failures, secs(age), asked, 0.0), expected, "{what}");
         }
     }
 

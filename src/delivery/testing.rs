@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::record::{Record, RecordId, name};
 use crate::api::delivery::{PipelineRef, Subject};
-use crate::api::{DeliverySpec, DeliveryStatus, Notification, Time, TransitionType};
+use crate::api::{Age, DeliverySpec, DeliveryStatus, Notification, Time, TransitionType};
 use crate::config::{EffectiveNotification, Given, resolve};
 
 /// A transition of pipeline `p1`, notification `deploys`, target `prod/in-cluster/podinfo`.
@@ -35,6 +35,7 @@ pub(crate) fn record(serial: i64) -> Record {
         uid: format!("d{serial}"),
         version: "1".into(),
         recorded: spec.time,
+        age: Age::new(spec.time, spec.time, std::time::Duration::ZERO),
         spec: Arc::new(spec),
         status: DeliveryStatus::default(),
         not_found: 0,

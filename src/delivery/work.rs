@@ -22,7 +22,7 @@ use super::record::Record;
 use super::request::build;
 use super::traced::Call;
 use super::{directory, redeliver, schedule};
-use crate::api::{DeliveryStatus, now};
+use crate::api::{DeliveryStatus, now, since_boot};
 use crate::config::{self, EffectiveNotification, Retry, Sending};
 use crate::gate::Gate;
 use crate::lease::Lease;
@@ -163,7 +163,7 @@ pub async fn attempt(
     }
     let blocked = |record: Record, reason, message: &str| {
         let retry = Some(&notification.delivery.retry);
-        let decision = decide::blocked(&record.status, reason, message, retry, record.since(), failures, at());
+        let decision = decide::blocked(&record.status, reason, message, retry, record.age.at(since_boot()), failures, at());
         (Decided::new(record, decision), Heard::Nothing)
     };
     let how = match &notification.sending {
@@ -193,7 +193,7 @@ pub async fn attempt(
     let before = record.not_found;
     record.not_found = if attempt.result.status() == Some(404) { before.saturating_add(1) } else { 0 };
     let retry = &notification.delivery.retry;
-    let decision = decide::attempted(&record.status, &attempt, before, retry, record.since(), failures, at());
+    let decision = decide::attempted(&record.status, &attempt, before, retry, record.age.at(since_boot()), failures, at());
     let decided = Decided::new(record, decision);
     let heard = heard(&attempt.result, decided.after);
     (decided, heard)
@@ -229,7 +229,7 @@ fn heard(result: &AttemptResult, after: After) -> Heard {
 
 /// Decides about a delivery that must wait.
 pub fn wait(record: Record, reason: &str, message: &str, until: Option<&Retry>, failures: u32) -> Decided {
-    let decision = decide::blocked(&record.status, reason, message, until, record.since(), failures, at());
+    let decision = decide::blocked(&record.status, reason, message, until, record.age.at(since_boot()), failures, at());
     Decided::new(record, decision)
 }
 
@@ -272,8 +272,9 @@ fn overtaken(record: &Record, live: Record) -> Worked {
         Some(_) => After::Settled { answered: false },
         None => After::Retry { until: Instant::now() + schedule::resume(live.status.next_attempt_time, now()), asked: true },
     };
-    let again = record.again || live.again;
-    Worked { record: Record { not_found: record.not_found, again, ..live }, after, gone: false, instead: None, news: false }
+    let mut live = Record { again: record.again || live.again, ..live };
+    live.goes_on_from(record);
+    Worked { record: live, after, gone: false, instead: None, news: false }
 }
 
 fn at() -> At {

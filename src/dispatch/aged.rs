@@ -1,11 +1,12 @@
 //! What a held cursor passes because it has grown too old to be recorded. Pure.
 //!
-//! In: the log, where the cursor stands, its clocks, and `maxAge`. Out: up to where it may go, and the clocks that go on.
+//! In: the log, where the cursor stands, its clocks, `maxAge`, and how old all of that is. Out: up to where it may go, and the clocks that go on.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::api::pipeline::Armed;
-use crate::api::{Change, ChangeLog, Time};
+use crate::api::{Age, Change, ChangeLog, Time};
 use crate::trigger::ends;
 
 /// What is passed.
@@ -19,11 +20,33 @@ pub struct Passed {
     pub count: usize,
 }
 
+/// How old the changes and clocks of one pipeline are, counted from when this process first saw them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Ages(BTreeMap<Time, Age>);
+
+impl Ages {
+    /// Takes note of what there is, by its time, and forgets the rest. `wall` and `boot` are what the clocks say.
+    pub fn note(&mut self, log: &ChangeLog, armed: &[&Armed], wall: Time, boot: Duration) {
+        let times = log.changes.iter().map(|change| change.time).chain(armed.iter().map(|clock| clock.due));
+        let age = |time| self.0.get(&time).copied().unwrap_or_else(|| Age::new(time, wall, boot));
+        self.0 = times.map(|time| (time, age(time))).collect();
+    }
+
+    /// Nothing is held any more.
+    pub fn clear(&mut self) {
+        self.0.clear();
+    }
+
+    fn is_older(&self, time: Time, max_age: Duration, boot: Duration) -> bool {
+        self.0.get(&time).is_some_and(|age| age.at(boot) > max_age)
+    }
+}
+
 /// Passes what is older than `max_age`: changes after the cursor, and clocks that were due. A clock whose state a passed change
 /// ends goes with it, for nothing else would ever tell that it has ended.
 #[must_use]
-pub fn pass(log: &ChangeLog, after: i64, armed: &[Armed], max_age: Duration, now: Time) -> Passed {
-    let is_old = |time: Time| Duration::try_from(now.duration_since(time)).is_ok_and(|age| age > max_age);
+pub fn pass(log: &ChangeLog, after: i64, armed: &[Armed], max_age: Duration, ages: &Ages, boot: Duration) -> Passed {
+    let is_old = |time: Time| ages.is_older(time, max_age, boot);
     let changes = log.changes.iter().filter(|change| change.serial > after);
     let changes: Vec<&Change> = changes.take_while(|change| is_old(change.time)).collect();
     let is_ended = |clock: &Armed| {
@@ -64,20 +87,50 @@ mod tests {
         ChangeLog { epoch: 0, first: 8, serial: 13, changes: changes.collect() }
     }
 
+    /// As if everything had been seen as it happened.
+    fn passed(after: i64, armed: &[Armed], now: i64) -> Passed {
+        let boot = |second| Duration::from_secs(1000 + u64::try_from(second).unwrap());
+        let mut ages = Ages::default();
+        ages.note(&log(), &armed.iter().collect::<Vec<_>>(), at(0), boot(0));
+        pass(&log(), after, armed, Duration::from_secs(10), &ages, boot(now))
+    }
+
+    #[test]
+    fn a_wall_clock_that_jumps_makes_nothing_old() {
+        let (max_age, boot) = (Duration::from_secs(10), |second: u64| Duration::from_secs(1000 + second));
+        let mut ages = Ages::default();
+        ages.note(&log(), &[], at(13), boot(0));
+        // Looked at again after the jump of a year, when one more change is seen.
+        let mut longer = log();
+        longer.changes.push(change(14, "target/x", Status::Failed));
+        longer.changes[5].time = at(31_536_001);
+        for (boots, serial) in [(6, 8), (7, 9), (9, 11), (11, 13), (15, 13), (16, 14)] {
+            ages.note(&longer, &[], at(31_536_001), boot(5));
+            assert_eq!(pass(&longer, 8, &[], max_age, &ages, boot(boots)).serial, serial, "{boots}");
+        }
+        ages.clear();
+        ages.note(&longer, &[], at(31_536_001), boot(5));
+        assert_eq!(
+            pass(&longer, 8, &[], max_age, &ages, boot(5)).serial,
+            13,
+            "a process that begins now has only the wall clock"
+        );
+    }
+
     #[test]
     fn held_cursors_pass_what_is_too_old() {
-        let passed = |after, now| {
-            let passed = pass(&log(), after, &[], Duration::from_secs(10), at(now));
+        let counts = |after, now| {
+            let passed = passed(after, &[], now);
             (passed.serial, passed.count)
         };
-        assert_eq!([passed(10, 20), passed(10, 23), passed(12, 99)], [(10, 0), (12, 2), (13, 1)]);
+        assert_eq!([counts(10, 20), counts(10, 23), counts(12, 99)], [(10, 0), (12, 2), (13, 1)]);
     }
 
     #[test]
     fn clocks_go_with_what_ends_their_state() {
         let armed = [clock(9, "target/dev/c/a", 1000), clock(10, "target/prod/c/a", 1000), clock(9, "target/y", 12)];
         let serials = |now| {
-            let passed = pass(&log(), 10, &armed, Duration::from_secs(10), at(now));
+            let passed = passed(10, &armed, now);
             (passed.armed.iter().map(|clock| clock.serial).collect::<Vec<_>>(), passed.count)
         };
         assert_eq!(serials(21), (vec![9, 10, 9], 0));

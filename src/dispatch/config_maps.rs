@@ -10,6 +10,7 @@ use kube::Client;
 use tokio::sync::watch::Receiver;
 
 use crate::api::refs::{ConfigMapKey, ObjectName};
+use crate::api::{Time, now};
 use crate::config::Text;
 use crate::delivery::Wakes;
 use crate::telemetry::Metrics;
@@ -20,6 +21,8 @@ use crate::watch::{NamedWatches, Seen};
 pub(super) struct ConfigMaps {
     watches: NamedWatches,
     known: Arc<Mutex<HashMap<ObjectName, Slot>>>,
+    /// When this process last saw one change from what it knew of it.
+    edits: Arc<Mutex<HashMap<ObjectName, Time>>>,
     /// Those about which there is news.
     pub(super) changed: Wakes<ObjectName>,
 }
@@ -40,7 +43,7 @@ impl ConfigMaps {
     /// No watch yet. The client needs `list` and `watch` on those that will be wanted.
     pub(super) fn new(client: Client, turns: Receiver<Option<u64>>, metrics: Metrics) -> Self {
         let watches = NamedWatches::new(client, turns, Watch::ConfigMaps, metrics);
-        Self { watches, known: Arc::default(), changed: Wakes::default() }
+        Self { watches, known: Arc::default(), edits: Arc::default(), changed: Wakes::default() }
     }
 
     /// What a key holds, as far as it is known.
@@ -56,6 +59,12 @@ impl ConfigMaps {
         }
     }
 
+    /// When this process last saw one of these change from what it knew of it; what it reads first is no change.
+    pub(super) fn edited<'k>(&self, keys: impl IntoIterator<Item = &'k ConfigMapKey>) -> Option<Time> {
+        let edits = self.edits.lock().unwrap_or_else(PoisonError::into_inner);
+        keys.into_iter().filter_map(|key| edits.get(&key.object()).copied()).max()
+    }
+
     /// Watches these and no others; see [`NamedWatches::set_wanted`].
     pub(super) fn set_wanted(&self, wanted: impl FnOnce() -> BTreeSet<ObjectName>) {
         let known = |name: &ObjectName, slot: Option<Slot>| {
@@ -67,20 +76,33 @@ impl ConfigMaps {
         };
         let begin = |name: &ObjectName| {
             let (name, changed, slot) = (name.clone(), self.changed.clone(), Slot::default());
+            let edits = self.edits.clone();
             known(&name, Some(Arc::clone(&slot)));
             move |seen: Seen<ConfigMap>| {
+                let was_known = is_known(&slot);
                 if take(&slot, seen) {
+                    if was_known && is_known(&slot) {
+                        edits.lock().unwrap_or_else(PoisonError::into_inner).insert(name.clone(), now());
+                    }
                     changed.wake(name.clone());
                 }
             }
         };
-        self.watches.set_wanted(wanted, begin, |name| _ = known(name, None));
+        let end = |name: &ObjectName| {
+            known(name, None);
+            self.edits.lock().unwrap_or_else(PoisonError::into_inner).remove(name);
+        };
+        self.watches.set_wanted(wanted, begin, end);
     }
 
     /// Ends all watches and joins their tasks.
     pub(super) async fn shutdown(&self) {
         self.watches.shutdown().await;
     }
+}
+
+fn is_known(slot: &Slot) -> bool {
+    !matches!(*slot.lock().unwrap_or_else(PoisonError::into_inner), State::Unknown | State::Unreadable)
 }
 
 /// Takes what a watch saw; `true` if it is news.

@@ -1,13 +1,12 @@
 //! What all parts of the dispatcher share.
 
-use std::collections::HashMap;
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use kube::Client;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
+use super::by_uid::ByUid;
 use super::config_maps::ConfigMaps;
 use super::globals::Globals;
 use super::layers::Layers;
@@ -94,8 +93,9 @@ pub struct Context {
     pub(super) gate: Gate,
     pub(super) written: Written,
     scopes: Vec<(Option<String>, Again)>,
-    standings: Mutex<HashMap<String, Standing>>,
-    failures: Mutex<HashMap<String, u32>>,
+    standings: ByUid<Standing>,
+    /// Failures in a row.
+    failures: ByUid<u32>,
     /// The turn in which every watch has brought its list; nothing is decided in it before.
     pub(super) complete: watch::Sender<Option<u64>>,
     stop: CancellationToken,
@@ -120,8 +120,8 @@ impl Context {
             gate: Gate::new(LOOKS),
             written: Written::default(),
             scopes: given.namespaces.into_iter().map(|ns| (ns, Again::default())).collect(),
-            standings: Mutex::default(),
-            failures: Mutex::default(),
+            standings: ByUid::default(),
+            failures: ByUid::default(),
             complete: watch::Sender::new(None),
             stop,
         }
@@ -204,29 +204,39 @@ impl Context {
     /// Takes where the dispatcher stands with a pipeline. Only one pass over a pipeline runs at a time, so nobody misses it;
     /// should the pass be lost, or another replica have acted since, the next begins from what is persisted.
     pub(super) fn take_standing(&self, uid: &str, turn: u64) -> Standing {
-        let known = self.standings.lock().unwrap_or_else(PoisonError::into_inner).remove(uid);
+        let known = self.standings.take(uid);
         known.filter(|standing| standing.turn == turn).unwrap_or_else(|| Standing::new(turn))
     }
 
     pub(super) fn put_standing(&self, uid: &str, standing: Standing) {
-        self.standings.lock().unwrap_or_else(PoisonError::into_inner).insert(uid.to_owned(), standing);
+        self.standings.put(uid, standing);
     }
 
     pub(super) fn forget(&self, uid: &str) {
-        self.standings.lock().unwrap_or_else(PoisonError::into_inner).remove(uid);
-        self.failures.lock().unwrap_or_else(PoisonError::into_inner).remove(uid);
+        self.standings.take(uid);
+        self.failures.take(uid);
         self.refused.forget(uid);
+    }
+
+    /// Drops what is kept of pipelines and notifications that are gone: a look that was under way then has put it back. Gives how
+    /// many entries are left.
+    pub(super) fn tidy(&self) -> usize {
+        let pipelines = |uid: &str| self.deliveries.directory.pipeline(uid).is_some();
+        let uids = self.understood.uids();
+        let notifications = |uid: &str| uids.contains(uid);
+        self.refused.tidy(pipelines);
+        self.deliveries.ledger.tidy(pipelines);
+        let failures = self.failures.tidy(|uid| notifications(uid) || pipelines(uid));
+        let kept = self.standings.tidy(pipelines) + self.written.tidy(notifications) + failures;
+        kept + self.deliveries.ledger.entries().into_iter().sum::<usize>()
     }
 
     /// Counts a failure of an object's reconciliation; gives how many there were in a row before.
     pub(super) fn failed(&self, uid: &str) -> u32 {
-        let mut failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
-        let count = failures.entry(uid.to_owned()).or_default();
-        *count = count.saturating_add(1);
-        *count - 1
+        self.failures.replace(uid, |count| count.saturating_add(1))
     }
 
     pub(super) fn succeeded(&self, uid: &str) {
-        self.failures.lock().unwrap_or_else(PoisonError::into_inner).remove(uid);
+        self.failures.take(uid);
     }
 }

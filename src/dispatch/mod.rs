@@ -10,6 +10,7 @@
 //! functions of values.
 
 pub mod aged;
+mod by_uid;
 pub mod clocks;
 mod config_maps;
 mod context;
@@ -17,6 +18,7 @@ pub mod cursors;
 pub mod derive;
 pub mod figures;
 mod follow;
+pub mod given_up;
 mod globals;
 mod last_good;
 mod layers;

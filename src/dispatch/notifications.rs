@@ -4,8 +4,8 @@
 //! `Notification.status`, written at once when people wait for it, within a second when a condition has
 //! changed or nothing had for a while, and while only figures change, every five.
 
-use std::collections::{BTreeSet, HashMap};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use k8s_openapi::api::core::v1::ObjectReference;
@@ -14,14 +14,15 @@ use kube::runtime::watcher::Event;
 use kube::{Resource as _, ResourceExt as _};
 
 use super::Context;
+use super::by_uid::ByUid;
 use super::figures::{self, Known};
 use super::follow::Followed;
 use super::globals::{self, Held};
 use super::troubles::{Wrong, defined_wrong};
-use crate::api::conditions::{ConditionStatus, READY, get};
+use crate::api::conditions::Condition;
 use crate::api::credentials::SecretName;
 use crate::api::refs::{ConfigMapKey, ObjectName};
-use crate::api::{self, Notification, NotificationStatus, now};
+use crate::api::{self, Notification, NotificationStatus, Time, now};
 use crate::config::{Edited, EffectiveNotification, Global, PipelineSelector};
 use crate::delivery::{PipelineFacts, Scope};
 use crate::report::status::{self, StatusError};
@@ -35,7 +36,7 @@ const WRITE_EVERY: Duration = Duration::from_secs(5);
 
 /// What was last written of each status, so that a copy that lags is not taken for the truth, and when it was first out of date.
 #[derive(Debug, Default)]
-pub struct Written(Mutex<HashMap<String, Last>>);
+pub struct Written(ByUid<Last>);
 
 #[derive(Clone, Debug, Default)]
 struct Last {
@@ -49,7 +50,12 @@ impl Last {
     /// How long `new` may still wait, when the first difference came up at `since`.
     fn left(&self, new: &NotificationStatus, since: Instant, now: Instant) -> Duration {
         let soon = since + WRITE_AFTER;
-        let only_figures = self.status.conditions == new.conditions;
+        let said = |status: &NotificationStatus| -> Vec<_> {
+            let said = status.conditions.iter().cloned().map(|c| Condition { message: String::new(), ..c });
+            said.collect()
+        };
+        // What a message counts is a figure, too.
+        let only_figures = said(&self.status) == said(new);
         let due = self.written.filter(|_| only_figures).map_or(soon, |at| soon.max(at + WRITE_EVERY));
         due.saturating_duration_since(now)
     }
@@ -210,7 +216,7 @@ pub async fn secret_changed(ctx: &Context, secret: &SecretName) {
 impl Written {
     fn last(&self, notification: &Notification) -> Last {
         let uid = notification.uid().unwrap_or_default();
-        let known = self.0.lock().unwrap_or_else(PoisonError::into_inner).get(&uid).cloned().unwrap_or_default();
+        let known = self.0.get(&uid).unwrap_or_default();
         let version = api::version(notification.metadata.resource_version.as_deref());
         if version < known.version {
             return known;
@@ -218,12 +224,17 @@ impl Written {
         Last { version, status: notification.status.clone().unwrap_or_default(), ..known }
     }
 
-    fn put(&self, uid: String, last: Last) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(uid, last);
+    fn put(&self, uid: &str, last: Last) {
+        self.0.put(uid, last);
+    }
+
+    /// Drops those of notifications that are gone; gives how many are left.
+    pub(super) fn tidy(&self, is_there: impl Fn(&str) -> bool) -> usize {
+        self.0.tidy(is_there)
     }
 
     fn forget(&self, uid: &str) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(uid);
+        self.0.take(uid);
     }
 }
 
@@ -249,20 +260,20 @@ pub async fn tell(notification: &Notification, ctx: &Context, last_time: bool) -
     let new = compute(ctx, notification, effective, &applied, &last.status);
     if new == last.status {
         last.stale_since = None;
-        ctx.written.put(uid, last);
+        ctx.written.put(&uid, last);
         return Ok(Action::await_change());
     }
     let since = *last.stale_since.get_or_insert_with(Instant::now);
     let left = last.left(&new, since, Instant::now());
     if !left.is_zero() && !last_time && !figures::urgent(&last.status, &new) {
-        ctx.written.put(uid, last);
+        ctx.written.put(&uid, last);
         return Ok(Action::requeue(left));
     }
     let version = status::write(&ctx.client, &ctx.metrics, notification, &new).await?;
-    warn_if_worse(ctx, notification, &last.status, &new);
+    say(ctx, notification, &last.status, &new);
     if let Some(version) = version {
         let version = api::version(Some(&version));
-        ctx.written.put(uid, Last { version, status: new, stale_since: None, written: Some(Instant::now()) });
+        ctx.written.put(&uid, Last { version, status: new, stale_since: None, written: Some(Instant::now()) });
     }
     Ok(Action::await_change())
 }
@@ -302,6 +313,7 @@ fn compute(
     let refused = ctx.refused.of(&namespace, &name);
     let global = globals::concern(ctx, &namespace, &name);
     let figures = ctx.deliveries.ledger.figures(&(namespace.clone(), name.clone()));
+    let is_parked = !figures.given_up.is_empty() || old.last_parked_time.is_some();
     let known = Known {
         name: &name,
         generation: notification.metadata.generation,
@@ -314,16 +326,30 @@ fn compute(
         unread: unread.as_deref(),
         refused: refused.as_ref().map(|(pipeline, refusal)| (pipeline.as_str(), refusal)),
         global: global.as_deref(),
+        created: notification.metadata.creation_timestamp.as_ref().map(|time| time.0),
+        seen: ctx.understood.since(&namespace, &name),
+        edited: if is_parked { edited(ctx, applied.targets, effective) } else { None },
     };
     figures::status(old, &known, now())
 }
 
-/// A notification that has become unusable is said aloud, once.
-fn warn_if_worse(ctx: &Context, notification: &Notification, old: &NotificationStatus, new: &NotificationStatus) {
-    let Some(ready) = get(&new.conditions, READY).filter(|c| c.status == ConditionStatus::False) else { return };
-    let was = get(&old.conditions, READY).map(|c| (c.status, c.reason.as_str(), c.message.as_str()));
-    if was != Some((ConditionStatus::False, &ready.reason, &ready.message)) {
-        ctx.events.warn(notification.object_ref(&()), &ready.reason, "Configure", &ready.message);
+/// When this process last saw a Secret or ConfigMap change that is named by what is sent.
+fn edited(ctx: &Context, targets: &[Arc<EffectiveNotification>], effective: &EffectiveNotification) -> Option<Time> {
+    let all = || targets.iter().map(|target| &**target).chain([effective]);
+    let secrets = all().filter_map(|n| n.sending.as_ref().ok()).flat_map(crate::config::Sending::secrets);
+    let secrets: Vec<_> = secrets.collect();
+    ctx.secrets.secrets().edited(&secrets).max(ctx.config_maps.edited(all().flat_map(|n| &n.config_maps)))
+}
+
+/// Says in Events what the new status is worth.
+fn say(ctx: &Context, notification: &Notification, old: &NotificationStatus, new: &NotificationStatus) {
+    for figures::Said { warning, action, reason, note } in figures::events(old, new) {
+        let regarding = notification.object_ref(&());
+        if warning {
+            ctx.events.warn(regarding, reason, action, note);
+        } else {
+            ctx.events.inform(regarding, reason, action, note);
+        }
     }
 }
 
@@ -339,7 +365,7 @@ pub fn object_reference(ctx: &Context, namespace: &str, name: &str) -> Option<Ob
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::api::conditions::{DELIVERING, set};
+    use crate::api::conditions::{ConditionStatus, DELIVERING, set};
 
     #[test]
     fn conditions_are_written_soon_and_figures_when_it_is_worth_it() {

@@ -24,7 +24,7 @@ use super::{Context, aged, notifications, persist, pipelines};
 use crate::api::delivery::PipelineRef;
 use crate::api::pipeline::{Cursor, InTrouble};
 use crate::api::target::targets;
-use crate::api::{ChangeLog, Pipeline, now};
+use crate::api::{ChangeLog, Pipeline, now, since_boot};
 use crate::config::EffectiveNotification;
 use crate::delivery::{Applied, JournalError, ToRecord, is_notification_gone};
 
@@ -204,6 +204,12 @@ impl Pass<'_> {
                 Recorded::Held => held.push(work.notification),
             }
         }
+        if held.is_empty() {
+            standing.ages.clear();
+        } else {
+            let armed: Vec<_> = standing.position.armed.values().flatten().collect();
+            standing.ages.note(self.log, &armed, now(), since_boot());
+        }
         let waits: Vec<_> = held.iter().filter_map(|name| self.hold(name, standing)).collect();
         Ok(waits.into_iter().chain(again).min())
     }
@@ -300,7 +306,7 @@ impl Pass<'_> {
         let Self { of, ctx, .. } = self;
         let max_age = self.notifications.get(name)?.all().map(|n| n.delivery.retry.max_age).max()?;
         let at = standing.position.cursors.get(name)?.serial;
-        let passed = aged::pass(self.log, at, standing.armed(name), max_age, now());
+        let passed = aged::pass(self.log, at, standing.armed(name), max_age, &standing.ages, since_boot());
         if passed.count > 0 {
             standing.put_armed(name, passed.armed);
             standing.advance(name, passed.serial);

@@ -108,6 +108,11 @@ impl Refused {
         self.book().retain(|(pipeline, _), _| pipeline.uid != uid);
     }
 
+    /// Drops what is noted of pipelines that are gone.
+    pub fn tidy(&self, is_there: impl Fn(&str) -> bool) {
+        self.book().retain(|(pipeline, _), _| is_there(&pipeline.uid));
+    }
+
     /// What a notification must know: the first pipeline for which a person must do something.
     #[must_use]
     pub fn of(&self, namespace: &str, notification: &str) -> Option<(String, Refusal)> {

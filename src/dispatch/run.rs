@@ -21,6 +21,9 @@ use crate::delivery::{ConfirmError, Note, Scope};
 use crate::report::status::StatusError;
 use crate::telemetry::chain;
 
+/// Between two looks at what may be dropped: a figure that nobody needs lives for two of these at most, and statuses are written
+/// more often.
+const TIDY: Duration = Duration::from_secs(15);
 /// Last writes that are made at once.
 const CONCURRENCY: usize = 32;
 /// The gate bounds what is done at once, and what one namespace may take of it: a bound of all alone would let a namespace whose
@@ -60,6 +63,7 @@ pub fn start(
         "the start of the dispatcher"
     });
     tasks.spawn(pass_on(ctx.clone(), notes, stop.clone()));
+    tasks.spawn(tidy(ctx.clone(), stop.clone()));
     tasks.spawn(follow_secrets(ctx.clone(), stop.clone()));
     tasks.spawn(follow_config_maps(ctx, stop.clone()));
 }
@@ -214,6 +218,14 @@ async fn pass_on(ctx: Arc<Context>, mut notes: mpsc::Receiver<Note>, stop: Cance
             Some(note) = notes.recv() => warn(&ctx, &note),
         }
     }
+}
+
+/// Drops what is kept of what is gone, from time to time.
+async fn tidy(ctx: Arc<Context>, stop: CancellationToken) -> &'static str {
+    while stop.run_until_cancelled(tokio::time::sleep(TIDY)).await.is_some() {
+        ctx.metrics.bookkeeping(ctx.tidy());
+    }
+    "the dispatcher's bookkeeping"
 }
 
 fn warn(ctx: &Context, note: &Note) {

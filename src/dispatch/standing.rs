@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use thiserror::Error;
 
 use super::Context;
+use super::aged::Ages;
 use super::cursors::{Position, Sight};
 use super::persist::{self, PersistError, Persisted, Stored};
 use super::sent::Sent;
@@ -90,6 +91,8 @@ pub struct Standing {
     /// By notification: where its deliveries were kept when all that were asked for had been recorded. Until then, and when that
     /// has changed, they may have been recorded elsewhere.
     homes: HashMap<String, u64>,
+    /// While a cursor is held: how old everything is.
+    pub(super) ages: Ages,
 }
 
 impl Standing {

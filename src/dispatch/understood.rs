@@ -8,15 +8,15 @@
 //! made of what is no longer so is not put in the place of a newer.
 
 use std::cell::RefCell;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use kube::ResourceExt as _;
 
 use super::Context;
-use crate::api::Notification;
 use crate::api::delivery::GLOBAL;
 use crate::api::refs::{ConfigMapKey, ObjectName};
+use crate::api::{Notification, Time, now};
 use crate::config::{Edited, Given, Global, Text, resolve, resolve_layers};
 use crate::delivery::Based;
 
@@ -32,6 +32,7 @@ pub struct Understood(Mutex<HashMap<Place, Kept>>);
 struct Kept {
     notification: Arc<Notification>,
     texts: Texts,
+    since: Time,
 }
 
 /// What keys of ConfigMaps held.
@@ -86,7 +87,7 @@ impl Understood {
         }
         let notification = Arc::new(notification.clone());
         // Until it is kept, no news finds it.
-        self.lock().insert(place.clone(), Kept { notification, texts: Texts::new() });
+        self.lock().insert(place.clone(), Kept { notification, texts: Texts::new(), since: now() });
         self.again(ctx, |at, _| *at == place, true);
         true
     }
@@ -106,7 +107,7 @@ impl Understood {
         let those =
             self.lock().iter().filter(|(p, k)| wanted(p, k)).map(|(p, k)| (p.clone(), k.clone())).collect::<Vec<_>>();
         let mut done = Vec::new();
-        for (place, Kept { notification, texts }) in those {
+        for (place, Kept { notification, texts, .. }) in those {
             let mut stale = all || are_stale(ctx, &texts);
             while stale {
                 let held = ctx.globals.held();
@@ -129,6 +130,16 @@ impl Understood {
     /// The notification of this name.
     pub fn get(&self, namespace: &str, name: &str) -> Option<Arc<Notification>> {
         self.lock().get(&(namespace.to_owned(), name.to_owned())).map(|kept| kept.notification.clone())
+    }
+
+    /// When its present spec was first seen.
+    pub fn since(&self, namespace: &str, name: &str) -> Option<Time> {
+        self.lock().get(&(namespace.to_owned(), name.to_owned())).map(|kept| kept.since)
+    }
+
+    /// The uids of all.
+    pub fn uids(&self) -> HashSet<String> {
+        self.lock().values().filter_map(|kept| kept.notification.metadata.uid.clone()).collect()
     }
 
     /// Takes a notification out; `true` if it was there.

@@ -26,7 +26,7 @@ const CONTROLLER: &str = "pennant.dev/pennant";
 /// What is to be said.
 #[derive(Debug)]
 enum Said {
-    Warning { regarding: ObjectReference, reason: String, action: &'static str, note: String },
+    Word { type_: EventType, regarding: ObjectReference, reason: String, action: &'static str, note: String },
     Change { regarding: ObjectReference, change: Told },
 }
 
@@ -50,7 +50,16 @@ pub struct Events(mpsc::Sender<Said>);
 impl Events {
     /// Warns of something, without waiting.
     pub fn warn(&self, regarding: ObjectReference, reason: &str, action: &'static str, note: &str) {
-        self.say(Said::Warning { regarding, reason: reason.to_owned(), action, note: cut(note) });
+        self.word(EventType::Warning, regarding, reason, action, note);
+    }
+
+    /// Says something that is as it should be, without waiting.
+    pub fn inform(&self, regarding: ObjectReference, reason: &str, action: &'static str, note: &str) {
+        self.word(EventType::Normal, regarding, reason, action, note);
+    }
+
+    fn word(&self, type_: EventType, regarding: ObjectReference, reason: &str, action: &'static str, note: &str) {
+        self.say(Said::Word { type_, regarding, reason: reason.to_owned(), action, note: cut(note) });
     }
 
     /// Says what has happened, without waiting; saying it again is saying it once.
@@ -84,8 +93,8 @@ pub fn events(
     let write = async move {
         while let Some(Some(said)) = stop.run_until_cancelled(queue.recv()).await {
             let written = match said {
-                Said::Warning { regarding, reason, action, note } => {
-                    let (type_, action, note) = (EventType::Warning, action.to_owned(), Some(note));
+                Said::Word { type_, regarding, reason, action, note } => {
+                    let (action, note) = (action.to_owned(), Some(note));
                     recorder.publish(&Event { type_, reason, note, action, secondary: None }, &regarding).await
                 }
                 Said::Change { regarding, change } => record(&client, regarding, change, &instance).await,

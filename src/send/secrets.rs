@@ -14,6 +14,7 @@ use super::redact::Hidden;
 use super::signing::Signing;
 use super::tls;
 use crate::api::credentials::{Needed, SecretKey, SecretName};
+use crate::api::{Time, now};
 
 /// Changes that a slow listener may fall behind by before it is told that it missed some.
 const CHANGES: usize = 256;
@@ -23,6 +24,8 @@ const CHANGES: usize = 256;
 pub struct Secrets {
     slots: Arc<RwLock<HashMap<SecretName, Slot>>>,
     changes: broadcast::Sender<SecretName>,
+    /// When this process last saw one change from what it knew of it.
+    edits: Arc<RwLock<HashMap<SecretName, Time>>>,
     /// What is so of a Secret that is not in `slots`.
     others: State,
 }
@@ -51,7 +54,8 @@ pub(super) struct Contents(BTreeMap<String, SecretSlice<u8>>);
 impl Secrets {
     /// For the watches: nothing is known yet.
     pub(super) fn unknown() -> Self {
-        Self { slots: Arc::default(), changes: broadcast::Sender::new(CHANGES), others: State::Unknown }
+        let changes = broadcast::Sender::new(CHANGES);
+        Self { slots: Arc::default(), changes, edits: Arc::default(), others: State::Unknown }
     }
 
     /// Values that never change, and no other Secrets: for tests and for runs without a cluster.
@@ -63,7 +67,8 @@ impl Secrets {
         }
         let present = |data| Arc::new(watch::Sender::new(State::Present(Arc::new(Contents(data)))));
         let slots = data.into_iter().map(|(name, data)| (name, present(data))).collect();
-        Self { slots: Arc::new(RwLock::new(slots)), changes: broadcast::Sender::new(CHANGES), others: State::Missing }
+        let changes = broadcast::Sender::new(CHANGES);
+        Self { slots: Arc::new(RwLock::new(slots)), changes, edits: Arc::default(), others: State::Missing }
     }
 
     /// Whether all that is needed is there and can be used; if not, the first that is not.
@@ -85,6 +90,13 @@ impl Secrets {
     #[must_use]
     pub fn changes(&self) -> broadcast::Receiver<SecretName> {
         self.changes.subscribe()
+    }
+
+    /// When this process last saw one of these Secrets change from what it knew of it; what it reads first is no change.
+    #[must_use]
+    pub fn edited<'k>(&self, needed: impl IntoIterator<Item = &'k Needed>) -> Option<Time> {
+        let edits = self.edits.read().unwrap_or_else(PoisonError::into_inner);
+        needed.into_iter().filter_map(|needed| edits.get(&needed.secret()).copied()).max()
     }
 
     /// What a Secret holds, as far as it is known.
@@ -119,6 +131,7 @@ impl Secrets {
     /// Forgets a Secret.
     pub(super) fn remove(&self, name: &SecretName) {
         self.slots.write().unwrap_or_else(PoisonError::into_inner).remove(name);
+        self.edits.write().unwrap_or_else(PoisonError::into_inner).remove(name);
     }
 
     /// What was seen before counts no more; the watch will soon tell what is so now.
@@ -129,6 +142,7 @@ impl Secrets {
     /// Takes what a watch saw, and tells those who listen, if it is news.
     pub(super) fn put(&self, name: &SecretName, slot: &Slot, seen: Option<Secret>) {
         let seen = seen.map(Contents::from);
+        let mut edited = false;
         let news = slot.send_if_modified(|state| {
             let same = match (&*state, &seen) {
                 (State::Unknown | State::Unreadable, _) => false,
@@ -136,10 +150,14 @@ impl Secrets {
                 (State::Present(old), seen) => seen.as_ref().is_some_and(|new| old.same(new)),
             };
             if !same {
+                edited = !matches!(state, State::Unknown | State::Unreadable);
                 *state = seen.map_or(State::Missing, |contents| State::Present(Arc::new(contents)));
             }
             !same
         });
+        if edited {
+            self.edits.write().unwrap_or_else(PoisonError::into_inner).insert(name.clone(), now());
+        }
         if news {
             // An error means that nobody listens.
             _ = self.changes.send(name.clone());
@@ -276,6 +294,25 @@ pub(super) mod tests {
             secrets.put(&name, &slot, seen.clone());
             assert_eq!(changes.try_recv().ok(), news.then(|| name.clone()), "{seen:?}");
         }
+    }
+
+    #[test]
+    fn what_is_read_first_is_no_edit() {
+        let secrets = Secrets::unknown();
+        let (name, needed) = (key("").secret(), [Needed::Key(key("k"))]);
+        let slot = secrets.add(name.clone());
+        let edited = |value: Option<&str>| {
+            secrets.put(&name, &slot, value.map(|value| secret(&[("k", value)])));
+            secrets.edited(&needed)
+        };
+        assert_eq!([edited(Some("1")), edited(Some("1"))], [None, None]);
+        let first = edited(Some("2"));
+        assert!(first.is_some());
+        Secrets::forget_value(&slot);
+        assert_eq!(edited(Some("2")), first, "read once more");
+        assert!(edited(None) >= first && edited(Some("2")) >= first);
+        secrets.remove(&name);
+        assert_eq!(secrets.edited(&needed), None);
     }
 
     #[tokio::test]

@@ -99,6 +99,7 @@ struct Families {
     by_notification: ByNotification,
     kept: Gauge,
     overdue: Gauge,
+    bookkeeping: Gauge,
     removed: Family<RemovalLabels, Counter>,
     redeliveries: Counter,
     unreachable: Gauge,
@@ -132,6 +133,7 @@ impl Metrics {
             by_notification: ByNotification::default(),
             kept: Gauge::default(),
             overdue: Gauge::default(),
+            bookkeeping: Gauge::default(),
             removed: Family::default(),
             redeliveries: Counter::default(),
             unreachable: Gauge::default(),
@@ -201,6 +203,11 @@ impl Metrics {
     /// How many settled deliveries should be gone and are not.
     pub fn overdue(&self, count: usize) {
         self.families.overdue.set(i64::try_from(count).unwrap_or(i64::MAX));
+    }
+
+    /// How many entries are kept in memory about pipelines and notifications.
+    pub fn bookkeeping(&self, count: usize) {
+        self.families.bookkeeping.set(i64::try_from(count).unwrap_or(i64::MAX));
     }
 
     /// A settled delivery has been kept long enough.
@@ -346,6 +353,8 @@ impl Families {
         r.register("deliveries_kept", "Deliveries settled and kept", self.kept.clone());
         let help = "Deliveries settled and kept that should be gone";
         r.register("deliveries_overdue", help, self.overdue.clone());
+        let help = "Entries in memory about pipelines and notifications";
+        r.register("bookkeeping_entries", help, self.bookkeeping.clone());
         let help = "Settled deliveries that were kept long enough and are gone, by why";
         r.register("deliveries_removed", help, self.removed.clone());
         r.register(

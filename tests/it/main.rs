@@ -27,6 +27,7 @@ mod clocks;
 mod clusters;
 mod conditions;
 mod deleted;
+mod delivering;
 mod egress;
 mod explained;
 mod faults;

@@ -49,8 +49,8 @@ async fn statuses_say_what_was_sent_and_what_waits() {
     assert!(parked.last_attempt_time > first.last_attempt_time);
 
     world.ship("api", "2").await;
-    let failing = world.condition("hook", "Delivering", |c| c.status == ConditionStatus::False).await;
-    assert_eq!(failing.reason, "ReceiverError");
+    let failing = world.condition("hook", "Delivering", |c| c.reason == "ReceiverError").await;
+    assert_eq!(failing.status, ConditionStatus::False);
     assert!(failing.message.contains("503") && failing.message.contains("/api"), "{}", failing.message);
     counted(&world, [1, 1, 1]).await;
     world.condition("hook", "Ready", |c| c.status == ConditionStatus::True).await;

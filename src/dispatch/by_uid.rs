@@ -1,0 +1,83 @@
+//! What the dispatcher keeps of objects, by their uid.
+//!
+//! In: values of pipelines and notifications; a look at one of them may end after its object is gone, and put its value back. Out: the
+//! values. So everything that is kept is compared with what is there from time to time.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// Values by uid.
+#[derive(Debug)]
+pub(super) struct ByUid<T>(Mutex<HashMap<String, T>>);
+
+impl<T> Default for ByUid<T> {
+    fn default() -> Self {
+        Self(Mutex::default())
+    }
+}
+
+impl<T> ByUid<T> {
+    fn book(&self) -> MutexGuard<'_, HashMap<String, T>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Keeps a value.
+    pub(super) fn put(&self, uid: &str, value: T) {
+        self.book().insert(uid.to_owned(), value);
+    }
+
+    /// Takes a value out.
+    pub(super) fn take(&self, uid: &str) -> Option<T> {
+        self.book().remove(uid)
+    }
+
+    /// A copy of a value.
+    pub(super) fn get(&self, uid: &str) -> Option<T>
+    where
+        T: Clone,
+    {
+        self.book().get(uid).cloned()
+    }
+
+    /// Changes a value, which begins as its default; gives what it was.
+    pub(super) fn replace(&self, uid: &str, change: impl FnOnce(T) -> T) -> T
+    where
+        T: Copy + Default,
+    {
+        let mut book = self.book();
+        let value = book.entry(uid.to_owned()).or_default();
+        std::mem::replace(value, change(*value))
+    }
+
+    /// Drops what is not there; gives how many are left.
+    pub(super) fn tidy(&self, is_there: impl Fn(&str) -> bool) -> usize {
+        let mut book = self.book();
+        book.retain(|uid, _| is_there(uid));
+        let left = book.len();
+        book.shrink_to(2 * left);
+        left
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_comes_and_goes_leaves_nothing_behind_though_it_is_put_back() {
+        let values = ByUid::default();
+        for n in 0..10_000u32 {
+            let uid = format!("u{n}");
+            values.put(&uid, n);
+            let taken = values.take(&uid);
+            assert_eq!((taken, values.get(&uid)), (Some(n), None));
+            // Its object is gone, and a look at it ends only now.
+            values.put(&uid, n);
+            assert_eq!(values.replace(&uid, |n| n + 1), n);
+        }
+        assert_eq!(values.tidy(|_| true), 10_000);
+        assert_eq!(values.tidy(|uid| uid == "u7"), 1);
+        assert_eq!(values.get("u7"), Some(8));
+        assert!(values.book().capacity() < 100);
+    }
+}

@@ -1,0 +1,342 @@
+//! What a Notification says of itself, and for how long: that deliveries wait or were parked, over restarts and take-overs, until one is
+//! delivered or a person acts; and that it selects no pipeline.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+
+use futures::StreamExt as _;
+use futures::future::join_all;
+use k8s_openapi::api::core::v1::Secret;
+use k8s_openapi::api::events::v1::Event;
+use kube::ResourceExt as _;
+use kube::api::{DeleteParams, ListParams, WatchEvent, WatchParams};
+use pennant::api::conditions::{Condition, ConditionStatus, get};
+use pennant::api::{Delivery, Notification, Outcome, Pipeline};
+use serde_json::{Value, json};
+use tokio::task::JoinHandle;
+
+use crate::support::pennant::Options;
+use crate::support::wait::{heavy, within};
+use crate::support::{Pennant, Receiver, Reply, World, eventually};
+
+/// Every version of a condition of a notification, from now on.
+struct History {
+    seen: Arc<Mutex<Vec<Condition>>>,
+    watch: JoinHandle<()>,
+}
+
+impl History {
+    async fn of(world: &World, notification: &str, type_: &'static str) -> Self {
+        let api = world.api::<Notification>();
+        let now = api.get(notification).await.unwrap();
+        let version = now.resource_version().unwrap();
+        let params = WatchParams::default().fields(&format!("metadata.name={notification}"));
+        let mut events = api.watch(&params, &version).await.unwrap().boxed();
+        let seen = Arc::new(Mutex::new(Vec::new()));
+        let (put, take) = (seen.clone(), move |n: Notification, put: &Mutex<Vec<Condition>>| {
+            let found = n.status.as_ref().and_then(|status| get(&status.conditions, type_)).cloned();
+            put.lock().unwrap().extend(found);
+        });
+        take(now, &put);
+        let watch = tokio::spawn(async move {
+            while let Some(event) = events.next().await {
+                match event.expect("the watch goes on") {
+                    WatchEvent::Added(n) | WatchEvent::Modified(n) => take(n, &put),
+                    _ => {}
+                }
+            }
+        });
+        Self { seen, watch }
+    }
+
+    /// All of it, and no more.
+    fn end(self) -> Vec<Condition> {
+        assert!(!self.watch.is_finished(), "the watch has ended");
+        self.watch.abort();
+        self.seen.lock().unwrap().clone()
+    }
+}
+
+/// It was `False` all the time, since the same time.
+fn always_false(history: &[Condition]) {
+    let first = &history[0];
+    let same = |c: &Condition| (c.status, c.last_transition_time) == (ConditionStatus::False, first.last_transition_time);
+    assert!(history.iter().all(same), "{history:#?}");
+}
+
+/// Type and count of the Events about a notification with this reason.
+async fn events(world: &World, notification: &str, reason: &str) -> Vec<(String, i32)> {
+    let all = world.api::<Event>().list(&ListParams::default()).await.unwrap();
+    let about = |e: &Event| {
+        let regarding = e.regarding.as_ref().filter(|r| r.kind.as_deref() == Some("Notification"));
+        e.reason.as_deref() == Some(reason) && regarding.is_some_and(|r| r.name.as_deref() == Some(notification))
+    };
+    let count = |e: &Event| e.series.as_ref().map_or(1, |s| s.count);
+    all.iter().filter(|e| about(e)).map(|e| (e.type_.clone().unwrap_or_default(), count(e))).collect()
+}
+
+async fn has_events(world: &World, notification: &str, reason: &str, expected: &[(&str, i32)]) {
+    eventually(&format!("Events {reason}: {expected:?}"), async || {
+        let said = events(world, notification, reason).await;
+        let same = said.iter().map(|(type_, count)| (type_.as_str(), *count)).eq(expected.iter().copied());
+        if same { Ok(()) } else { Err(format!("{said:?}")) }
+    })
+    .await;
+}
+
+/// The row of the only notification in the table that kubectl shows.
+async fn row(world: &World) -> BTreeMap<String, Value> {
+    let path = format!("/apis/pennant.dev/v1alpha1/namespaces/{}/notifications", world.ns);
+    let request = http::Request::get(path).header("accept", "application/json;as=Table;v=v1;g=meta.k8s.io");
+    let table: Value = world.client.request(request.body(Vec::new()).unwrap()).await.unwrap();
+    let names = table["columnDefinitions"].as_array().unwrap().iter().map(|c| c["name"].as_str().unwrap().to_owned());
+    names.zip(table["rows"][0]["cells"].as_array().unwrap().iter().cloned()).collect()
+}
+
+/// Waits until the status counts so many delivered: it was written since, with all conditions.
+async fn delivered(world: &World, count: i64) {
+    eventually(&format!("{count} are counted"), async || {
+        let status = world.get_notification("hook").await.status.unwrap_or_default();
+        if status.delivered == count { Ok(()) } else { Err(format!("{status:?}")) }
+    })
+    .await;
+}
+
+/// A lane that waits 10 minutes after a 401, and another that nothing has been sent in.
+async fn waiting(ns: &str, receiver: &Receiver) -> World {
+    let world = World::new(ns).await;
+    receiver.always("/hook/web", Reply::status(401));
+    for app in ["web", "api"] {
+        world.deploy(app, "1").await;
+    }
+    world.pipeline("shop", &["dev/web", "dev/api"]).await;
+    world.notification("hook", receiver, json!({"delivery": {"retry": {"initial": "10m", "max": "10m"}}})).await;
+    world
+}
+
+#[tokio::test]
+async fn a_lane_that_waits_is_not_forgotten_by_a_restart() {
+    let receiver = Receiver::start();
+    let world = waiting("delivering-restart", &receiver).await;
+    let mut pennant = Pennant::start(&world).await;
+    world.settled().await;
+    world.ship("web", "2").await;
+    let before = world.condition("hook", "Delivering", |c| c.reason == "CredentialsRejected").await;
+    has_events(&world, "hook", "CredentialsRejected", &[("Warning", 1)]).await;
+    let history = History::of(&world, "hook", "Delivering").await;
+    pennant.kill9();
+    pennant.start_again().await;
+    // One that is delivered has its figures written, and with them what the new process thinks of all lanes.
+    world.ship("api", "2").await;
+    delivered(&world, 1).await;
+    pennant.restart().await;
+    world.ship("api", "3").await;
+    delivered(&world, 2).await;
+    let history = history.end();
+    always_false(&history);
+    let last = history.last().unwrap();
+    assert_eq!((&last.reason, &last.message), (&before.reason, &before.message));
+    assert_eq!(receiver.to("/hook/web").len(), 1, "it waits");
+    has_events(&world, "hook", "CredentialsRejected", &[("Warning", 1)]).await;
+    assert_eq!(events(&world, "hook", "Delivering").await, []);
+}
+
+#[tokio::test]
+async fn a_lane_that_waits_is_not_forgotten_by_a_take_over() {
+    let receiver = Receiver::start();
+    let world = waiting("delivering-take-over", &receiver).await;
+    let replica = |pod| Pennant::with(&world, Options { pod: Some(pod), ..Options::of(&world) });
+    let mut first = replica("first").await;
+    world.settled().await;
+    let _second = replica("second").await;
+    world.ship("web", "2").await;
+    world.condition("hook", "Delivering", |c| c.reason == "CredentialsRejected").await;
+    let history = History::of(&world, "hook", "Delivering").await;
+    first.stop().await;
+    world.ship("api", "2").await;
+    delivered(&world, 1).await;
+    always_false(&history.end());
+    assert_eq!(receiver.to("/hook/web").len(), 1, "it waits");
+}
+
+#[tokio::test]
+async fn what_was_parked_last_is_said_until_one_is_delivered() {
+    let world = World::new("delivering-parked").await;
+    let receiver = Receiver::start();
+    receiver.always("/hook/web", Reply::status(404));
+    world.deploy("web", "1").await;
+    world.pipeline("shop", &["dev/web"]).await;
+    world.notification("hook", &receiver, json!({})).await;
+    let mut pennant = Pennant::start(&world).await;
+    world.settled().await;
+    world.condition("hook", "Delivering", |c| c.status == ConditionStatus::True).await;
+    for tag in ["2", "3", "4", "5"] {
+        world.ship("web", tag).await;
+        world.observed_at("shop", tag, &["web"]).await;
+    }
+    let all = "4 of the last 4 deliveries were rejected with 404";
+    let told = world.condition("hook", "Delivering", |c| c.message.starts_with(all)).await;
+    assert_eq!((told.status, told.reason.as_str()), (ConditionStatus::False, "ReceiverRejects"));
+    assert!(told.message.contains("/web; check the URL"), "{}", told.message);
+    let row = row(&world).await;
+    assert_eq!(
+        (&row["Reason"], &row["Status"], &row["Pipelines"]),
+        (&json!("ReceiverRejects"), &json!(told.message), &json!(1))
+    );
+
+    let history = History::of(&world, "hook", "Delivering").await;
+    pennant.kill9();
+    // As retention does it.
+    let gone = world.delivery("Deployed 2", |_| true).await;
+    world.delete::<Delivery>(&gone.name_any()).await;
+    pennant.start_again().await;
+    world.condition("hook", "Delivering", |c| c.message.starts_with("3 of the last 3 deliveries were rejected")).await;
+    for delivery in world.deliveries().await {
+        world.delete::<Delivery>(&delivery.name_any()).await;
+    }
+    pennant.restart().await;
+    eventually("nothing is kept", async || {
+        let status = world.get_notification("hook").await.status.unwrap();
+        if status.parked == 0 { Ok(()) } else { Err(format!("{status:?}")) }
+    })
+    .await;
+    always_false(&history.end());
+
+    receiver.always("/hook/web", Reply::status(200));
+    world.ship("web", "6").await;
+    world.condition("hook", "Delivering", |c| c.status == ConditionStatus::True).await;
+    has_events(&world, "hook", "Delivering", &[("Normal", 1)]).await;
+    let wrong: i32 = events(&world, "hook", "ReceiverNotFound").await.iter().map(|(_, count)| count).sum();
+    let rejects: i32 = events(&world, "hook", "ReceiverRejects").await.iter().map(|(_, count)| count).sum();
+    assert_eq!(wrong + rejects, 1, "it got wrong once");
+}
+
+/// Three that were parked; what a person does then, and what comes of it over a restart.
+async fn acted(ns: &str, act: impl AsyncFnOnce(&World)) {
+    let world = World::new(ns).await;
+    let receiver = Receiver::start();
+    receiver.script("/hook/web", [400, 400, 400].map(Reply::status));
+    world.deploy("web", "1").await;
+    world.pipeline("shop", &["dev/web"]).await;
+    world.secret("token", json!({"token": "old"})).await;
+    let auth = json!({"endpoint": {"auth": {"token": {"secretKeyRef": {"name": "token", "key": "token"}}}}});
+    world.notification("hook", &receiver, auth).await;
+    let mut pennant = Pennant::start(&world).await;
+    world.settled().await;
+    for tag in ["2", "3", "4"] {
+        world.ship("web", tag).await;
+        world.observed_at("shop", tag, &["web"]).await;
+    }
+    world.condition("hook", "Delivering", |c| c.message.starts_with("3 of the last 3")).await;
+    act(&world).await;
+    let right = world.condition("hook", "Delivering", |c| c.status == ConditionStatus::True).await;
+    let history = History::of(&world, "hook", "Delivering").await;
+    pennant.kill9();
+    pennant.start_again().await;
+    world.settled().await;
+    // What the new process thinks is written with the next figures.
+    world.delete::<Delivery>(&world.delivery("Deployed 2", |_| true).await.name_any()).await;
+    eventually("one less is counted", async || {
+        let status = world.get_notification("hook").await.status.unwrap();
+        if status.parked + status.delivered == 2 { Ok(()) } else { Err(format!("{status:?}")) }
+    })
+    .await;
+    let history = history.end();
+    assert!(history.iter().all(|c| c.last_transition_time == right.last_transition_time), "{history:#?}");
+}
+
+#[tokio::test]
+async fn what_was_parked_does_not_count_after_an_edit_of_the_spec() {
+    acted("delivering-edited", async |world: &World| {
+        world.patch::<Notification>("hook", json!({"spec": {"endpoint": {"timeout": "6s"}}})).await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn what_was_parked_does_not_count_after_an_edit_of_a_secret() {
+    acted("delivering-secret", async |world: &World| {
+        world.patch::<Secret>("token", json!({"stringData": {"token": "new"}})).await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn what_was_parked_does_not_count_after_a_request_to_send_again() {
+    acted("delivering-again", async |world: &World| {
+        let parked = world.delivery("Deployed 2", |_| true).await;
+        let again = json!({"metadata": {"annotations": {"pennant.dev/redeliver": "1"}}});
+        world.patch::<Delivery>(&parked.name_any(), again).await;
+        world.delivery("Deployed 2", |d| d.status.as_ref().is_some_and(|s| s.outcome == Some(Outcome::Delivered))).await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn one_that_selects_no_pipeline_says_so_and_not_before_the_pipelines_are_listed() {
+    let world = World::new("delivering-none").await;
+    let receiver = Receiver::start();
+    world.deploy("web", "1").await;
+    world.pipeline("shop", &["dev/web"]).await;
+    let selector = json!({"pipelineSelector": {"matchLabels": {"team": "red"}}});
+    world.notification("hook", &receiver, selector).await;
+    let mut pennant = Pennant::start(&world).await;
+    let none = world.condition("hook", "Ready", |c| c.reason == "NoPipeline").await;
+    assert_eq!(none.status, ConditionStatus::True);
+    assert!(none.message.contains("spec.pipelineSelector"), "{}", none.message);
+    has_events(&world, "hook", "NoPipeline", &[("Normal", 1)]).await;
+    let shown = row(&world).await;
+    assert_eq!((&shown["Ready"], &shown["Reason"], &shown["Pipelines"]), (&json!("True"), &json!("NoPipeline"), &json!(0)));
+
+    let labels = json!({"metadata": {"labels": {"team": "red"}}});
+    world.patch::<Pipeline>("shop", labels).await;
+    world.condition("hook", "Ready", |c| c.reason == "Configured").await;
+    let history = History::of(&world, "hook", "Ready").await;
+    pennant.restart().await;
+    world.ship("web", "2").await;
+    delivered(&world, 1).await;
+    let history = history.end();
+    assert!(history.iter().all(|c| c.reason == "Configured"), "{history:#?}");
+    has_events(&world, "hook", "NoPipeline", &[("Normal", 1)]).await;
+}
+
+#[tokio::test]
+async fn pipelines_and_notifications_that_come_and_go_leave_nothing_in_memory() {
+    let _heavy = heavy().await;
+    let world = World::new("delivering-many").await;
+    let receiver = Receiver::start();
+    world.deploy("web", "1").await;
+    world.pipeline("shop", &["dev/web"]).await;
+    world.notification("hook", &receiver, json!({})).await;
+    let pennant = Pennant::start(&world).await;
+    world.settled().await;
+    let entries = async |expected: &str, holds: &dyn Fn(f64) -> bool| {
+        within(std::time::Duration::from_secs(120), expected, async || {
+            let entries = pennant.metrics().await["pennant_bookkeeping_entries"];
+            if holds(entries) { Ok(entries) } else { Err(format!("{entries}")) }
+        })
+        .await
+    };
+    let before = entries("what there is in the beginning", &|entries| entries > 0.0).await;
+    let names: Vec<_> = (0..20).map(|n| format!("n{n}")).collect();
+    for name in &names {
+        world.pipeline(name, &["dev/web"]).await;
+        world.notification(name, &receiver, json!({})).await;
+    }
+    world.settled().await;
+    world.ship("web", "2").await;
+    eventually("all is delivered", async || {
+        let all = world.deliveries().await;
+        let done = all.iter().filter(|d| d.status.as_ref().is_some_and(|s| s.outcome.is_some())).count();
+        if done == 21 * 21 { Ok(()) } else { Err(format!("{done} of {}", all.len())) }
+    })
+    .await;
+    entries("more", &|entries| entries >= before + 40.0).await;
+    join_all(names.iter().map(async |name| {
+        world.delete::<Pipeline>(name).await;
+        world.delete::<Notification>(name).await;
+    }))
+    .await;
+    world.api::<Delivery>().delete_collection(&DeleteParams::default(), &ListParams::default()).await.unwrap();
+    entries("as before", &|entries| entries <= before).await;
+}
