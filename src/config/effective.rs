@@ -1,7 +1,6 @@
 //! From a Notification to what the other rooms work with. Defaults are here and nowhere else.
 
 use std::collections::BTreeMap;
-use std::str::FromStr as _;
 use std::time::Duration;
 
 use kube::ResourceExt as _;
@@ -15,7 +14,7 @@ use super::sending::{self, Sending};
 use super::template::{self, Text};
 use super::trust::Ways;
 use crate::api::refs::ConfigMapKey;
-use crate::api::{Notification, NotificationSpec};
+use crate::api::{self, Notification, NotificationSpec};
 use crate::trigger::Triggers;
 
 /// What a notification is understood with, besides itself.
@@ -187,9 +186,7 @@ fn intake(spec: &NotificationSpec) -> Result<Intake, Problem> {
 /// Reads a duration such as `15s` or `1h30m`.
 pub(super) fn duration(field: &str, given: Option<&str>, default: Duration) -> Result<Duration, Problem> {
     let Some(given) = given else { return Ok(default) };
-    jiff::SignedDuration::from_str(given)
-        .ok()
-        .and_then(|d| Duration::try_from(d).ok())
+    api::duration(given)
         .filter(|d| !d.is_zero())
         .ok_or_else(|| Problem::invalid(field, format!("{given:?} is not a duration such as 5s, 10m or 24h")))
 }
