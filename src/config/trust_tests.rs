@@ -275,7 +275,7 @@ fn sending(layers: &[(Source, Value)]) -> Result<(), Problem> {
 }
 
 /// A cluster-wide notification with a literal credential.
-fn platform(template: Value) -> Value {
+fn platform(template: &Value) -> Value {
     let mut whole = json!({
         "triggers": [{"type": "Deployed"}],
         "endpoint": {"url": "https://api.example.com/a"},
@@ -318,7 +318,7 @@ fn no_template_of_a_team_names_a_parameter_of_the_platform() {
         [Source::Defaults, Source::Global].into_iter().flat_map(|b| team.clone().map(|s| (b.clone(), s)))
     {
         for (what, value) in tags.iter().flat_map(|tag| places(tag)) {
-            let layers = [(beneath.clone(), platform(json!({}))), (source.clone(), value.clone())];
+            let layers = [(beneath.clone(), platform(&json!({}))), (source.clone(), value.clone())];
             let problem = sending(&layers).expect_err(what);
             let said = problem.to_string();
             assert_eq!(problem.reason(), "ParameterNotShared", "{what}: {said}");
@@ -331,7 +331,7 @@ fn no_template_of_a_team_names_a_parameter_of_the_platform() {
     // The URL of the team, and a parameter that nothing says to be a credential.
     for (what, value) in places("{{parameters.room}}") {
         let said =
-            sending(&[(Source::Global, platform(json!({"parameters": {"routingKey": null}}))), (team[0].clone(), value)]);
+            sending(&[(Source::Global, platform(&json!({"parameters": {"routingKey": null}}))), (team[0].clone(), value)]);
         let said = said.expect_err(what).to_string();
         let names = ["`parameters.room`", "`parameters.routingKey`"].iter().any(|name| said.contains(name));
         assert!(said.contains("line 1, column") && (names || what == "a body in a ConfigMap"), "{what}: {said}");
@@ -342,11 +342,11 @@ fn no_template_of_a_team_names_a_parameter_of_the_platform() {
         ("takes it away first", json!({"remove": ["/template/shareParameters"], "template": {"shareParameters": true}})),
     ] {
         let body = json!({"template": {"inline": {"body": "\"{{parameters.room}}\""}}});
-        let layers = [(Source::Global, platform(json!({}))), (Source::Notification, share), (Source::Pipeline, body)];
+        let layers = [(Source::Global, platform(&json!({}))), (Source::Notification, share), (Source::Pipeline, body)];
         assert_eq!(sending(&layers).expect_err(what).reason(), "ParameterNotShared", "{what}");
     }
     // No error of a template of the platform itself tells what it works with.
-    let layers = [(Source::Global, platform(json!({"inline": {"body": "\"{{commit parameters.room}}\""}})))];
+    let layers = [(Source::Global, platform(&json!({"inline": {"body": "\"{{commit parameters.room}}\""}})))];
     let said = sending(&layers).unwrap_err().to_string();
     assert!(said.contains("no commit hash") && !said.contains("lobby"), "{said}");
 }
@@ -355,8 +355,8 @@ fn no_template_of_a_team_names_a_parameter_of_the_platform() {
 fn a_parameter_that_is_shared_or_ones_own_is_seen() {
     let body = |tag: &str| json!({"template": {"inline": {"body": format!("\"{tag}\"")}}});
     let own = || json!({"template": {"parameters": {"routingKey": "mine"}}});
-    let shared = || platform(json!({"shareParameters": true}));
-    let shares = json!({"template": {"shareParameters": true}});
+    let shared = || platform(&json!({"shareParameters": true}));
+    let says_so = json!({"template": {"shareParameters": true}});
     let url = json!({"url": "https://api.example.com/a"});
     let defaults = json!({"endpoint": url, "template": {"parameters": {"routingKey": "s3cr3t"}, "shareParameters": true}});
     let whole = json!({"triggers": []});
@@ -367,7 +367,7 @@ fn a_parameter_that_is_shared_or_ones_own_is_seen() {
         ("shared", vec![(Source::Global, shared()), (Source::Notification, body(named))]),
         (
             "shared beneath a layer that does not say so",
-            vec![(Source::Defaults, shares), (Source::Global, platform(json!({}))), (Source::Pipeline, body(named))],
+            vec![(Source::Defaults, says_so), (Source::Global, platform(&json!({}))), (Source::Pipeline, body(named))],
         ),
         (
             "shared by the defaults",
@@ -375,30 +375,30 @@ fn a_parameter_that_is_shared_or_ones_own_is_seen() {
         ),
         (
             "replaced",
-            vec![(Source::Global, platform(json!({}))), (Source::Notification, own()), (Source::Pipeline, body(named))],
+            vec![(Source::Global, platform(&json!({}))), (Source::Notification, own()), (Source::Pipeline, body(named))],
         ),
         (
             "the platform's template with a parameter of the team",
             vec![
-                (Source::Global, platform(json!({"inline": {"body": format!("\"{named}\"")}}))),
+                (Source::Global, platform(&json!({"inline": {"body": format!("\"{named}\"")}}))),
                 (Source::Notification, own()),
             ],
         ),
         (
             "the platform's template and another header",
             vec![
-                (Source::Global, platform(json!({"inline": {"body": format!("\"{named}\"")}}))),
+                (Source::Global, platform(&json!({"inline": {"body": format!("\"{named}\"")}}))),
                 (Source::Notification, endpoint(json!({"headers": {"X-Team": "{{pipeline.name}}"}}))),
             ],
         ),
         (
             "a built-in of the platform",
             vec![
-                (Source::Global, platform(builtin)),
+                (Source::Global, platform(&builtin)),
                 (Source::Notification, json!({"template": {"parameters": {"channel": "b"}}})),
             ],
         ),
-        ("within one namespace", vec![(Source::Notification, platform(json!({}))), (Source::Pipeline, body(named))]),
+        ("within one namespace", vec![(Source::Notification, platform(&json!({}))), (Source::Pipeline, body(named))]),
     ] {
         assert!(sending(&layers).is_ok(), "{what}: {:?}", sending(&layers));
     }
@@ -416,6 +416,6 @@ fn nothing_is_rendered_before_layers_are_trusted() {
     // Rendered, the body would fail with the sample.
     let body =
         json!({"template": {"inline": {"body": "\"{{commit environment}}\""}}, "endpoint": {"url": "https://evil.net"}});
-    let layers = [(Source::Global, platform(json!({}))), (Source::Notification, body)];
+    let layers = [(Source::Global, platform(&json!({}))), (Source::Notification, body)];
     assert_eq!(sending(&layers).unwrap_err().reason(), "CredentialOriginMismatch");
 }

@@ -17,6 +17,9 @@ use crate::api::refs::ObjectName;
 use crate::api::target::PIPELINE;
 use crate::config::{EffectiveNotification, Retry};
 
+/// What holds for a target, and whether its revision names no commit.
+pub type OfTarget = (Arc<EffectiveNotification>, bool);
+
 /// What is known of the ConfigMap with the global configuration.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Source {
@@ -245,7 +248,7 @@ impl Directory {
         &self,
         (namespace, name): (&str, &str),
         pipelines: &[Arc<PipelineFacts>],
-    ) -> Option<(Based, Vec<(Arc<EffectiveNotification>, bool)>)> {
+    ) -> Option<(Based, Vec<OfTarget>)> {
         self.read(|k| {
             let each = pipelines.iter().flat_map(|p| p.targets().map(move |subject| (p, subject)));
             let of = |(p, subject): (&Arc<PipelineFacts>, &String)| {

@@ -23,6 +23,7 @@ use crate::api::credentials::SecretName;
 use crate::api::refs::{ConfigMapKey, ObjectName};
 use crate::api::{self, Notification, NotificationStatus, now};
 use crate::config::{Edited, EffectiveNotification, Global, PipelineSelector};
+use crate::delivery::directory::OfTarget;
 use crate::delivery::{PipelineFacts, Scope};
 use crate::report::status::{self, StatusError};
 use crate::send::NotSent;
@@ -282,8 +283,8 @@ fn secrets_of(ctx: &Context, effective: &EffectiveNotification) -> Result<(), No
 /// What a notification applies to.
 struct AppliesTo<'a> {
     pipelines: &'a [Arc<PipelineFacts>],
-    /// What holds for each target, and whether its revision names no commit.
-    targets: &'a [(Arc<EffectiveNotification>, bool)],
+    /// What holds for each target.
+    targets: &'a [OfTarget],
     /// Whether it stands for some target as it is, or there is none.
     stands: bool,
 }
@@ -296,10 +297,9 @@ fn compute(
     old: &NotificationStatus,
 ) -> NotificationStatus {
     let (namespace, name) = place(notification);
-    let unfit = |(n, commitless): &(Arc<EffectiveNotification>, bool)| *commitless && lacks_commit(n).is_some();
-    let is_wrong = |target: &(Arc<EffectiveNotification>, bool)| {
-        unfit(target) || defined_wrong(&target.0).is_some() || missing_of(ctx, &target.0).is_some()
-    };
+    let unfit = |(n, commitless): &OfTarget| *commitless && lacks_commit(n).is_some();
+    let is_wrong =
+        |target: &OfTarget| unfit(target) || defined_wrong(&target.0).is_some() || missing_of(ctx, &target.0).is_some();
     let all_unfit = !applied.targets.is_empty() && applied.targets.iter().all(unfit);
     let missing = missing_of(ctx, effective).or_else(|| all_unfit.then(all_lack_commits));
     let unread = secrets_of(ctx, effective).err().filter(|e| matches!(e, NotSent::SecretUnknown(_))).map(|e| e.to_string());

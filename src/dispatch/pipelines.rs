@@ -80,7 +80,8 @@ async fn changed(ctx: &Context, uid: String, namespace: &str) {
 /// What deliveries must know of a pipeline.
 fn facts(pipeline: &Pipeline, cluster: &str) -> PipelineFacts {
     let status = pipeline.status.as_ref();
-    let since = since(pipeline, cluster);
+    let settled: Vec<_> = settled(pipeline, cluster).collect();
+    let since = since(pipeline, cluster, &settled);
     let cursors = status.and_then(|s| s.dispatched.as_ref()).into_iter().flat_map(|d| &d.cursors);
     PipelineFacts {
         uid: pipeline.uid().unwrap_or_default(),
@@ -89,7 +90,7 @@ fn facts(pipeline: &Pipeline, cluster: &str) -> PipelineFacts {
         labels: pipeline.labels().clone().into(),
         annotations: pipeline.annotations().clone().into(),
         subjects: subjects(&pipeline.spec, cluster).into_iter().map(|s| (s.clone(), since.get(&s).copied())).collect(),
-        commitless: commitless(pipeline, cluster),
+        commitless: without_commit(settled).collect(),
         logged: status.is_some_and(|s| s.log.is_some()),
         cursors: cursors.map(|c| (c.notification.clone(), c.uid.clone())).collect(),
     }
@@ -97,15 +98,18 @@ fn facts(pipeline: &Pipeline, cluster: &str) -> PipelineFacts {
 
 /// The targets whose last state is of a revision that names no commit, by their subjects.
 pub(super) fn commitless(pipeline: &Pipeline, cluster: &str) -> HashSet<String> {
-    let is_target = |subject: &String| subject.starts_with("target/");
+    without_commit(settled(pipeline, cluster)).collect()
+}
+
+fn without_commit<'a>(settled: impl IntoIterator<Item = (String, &'a Settled)>) -> impl Iterator<Item = String> {
     let without = |settled: &Settled| !settled.revision.is_empty() && !names_commit(&settled.revision);
-    let all = settled(pipeline, cluster).filter(|(subject, settled)| is_target(subject) && without(settled));
-    all.map(|(subject, _)| subject).collect()
+    let all = settled.into_iter().filter(move |(subject, settled)| subject.starts_with("target/") && without(settled));
+    all.map(|(subject, _)| subject)
 }
 
 /// The serial at which each subject that has been seen was so for the first time.
-fn since(pipeline: &Pipeline, cluster: &str) -> HashMap<String, i64> {
-    let mut since: HashMap<_, _> = settled(pipeline, cluster).map(|(subject, settled)| (subject, settled.since)).collect();
+fn since(pipeline: &Pipeline, cluster: &str, settled: &[(String, &Settled)]) -> HashMap<String, i64> {
+    let mut since: HashMap<_, _> = settled.iter().map(|(subject, settled)| (subject.clone(), settled.since)).collect();
     let namespace = pipeline.namespace().unwrap_or_default();
     let clusters = pipeline.status.iter().flat_map(|status| &status.clusters);
     let seen: HashMap<_, _> = clusters.map(|c| (c.cluster_ref.seen_from(&namespace).full_name(), c.serial)).collect();

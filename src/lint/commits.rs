@@ -82,15 +82,14 @@ fn lacking(pipeline: &Pipeline, namespace: &str, name: &str, files: Files<'_>) -
         let Some(without) = revision(&info.app) else { continue };
         let spot = Spot { environment, index, target: &info.name };
         let layers = [beneath.clone(), of_pipeline(&pipeline.spec, namespace, name, spot)].concat();
-        let needs = match known.iter().find(|(of, _)| *of == layers) {
-            Some((_, needs)) => *needs,
-            None => {
-                let needs = has_notification(&layers)
-                    && understood(&layers, namespace, &given).sending.is_ok_and(|sending| sending.needs_commit);
-                known.push((layers, needs));
-                needs
-            }
-        };
+        let of_same = known.iter().find(|(of, _)| *of == layers).map(|(_, needs)| *needs);
+        let needs = of_same.unwrap_or_else(|| {
+            let sending = || understood(&layers, namespace, &given).sending;
+            has_notification(&layers) && sending().is_ok_and(|sending| sending.needs_commit)
+        });
+        if of_same.is_none() {
+            known.push((layers, needs));
+        }
         if needs {
             lacking.insert((info.app.kind.clone(), without));
         }

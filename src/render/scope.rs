@@ -202,7 +202,7 @@ fn kind(path: &[String], above: usize) -> Result<Kind, String> {
 /// What to write instead of the name at `index`, which the object does not have.
 fn unknown(object: &Shape, path: &[String], above: usize, index: usize) -> String {
     let Some(names) = object.names() else { return "there are none, for this is a text".to_owned() };
-    let before: String = path[above.min(index)..index].iter().map(|name| format!("{name}.")).collect();
+    let before = path[above.min(index)..index].iter().fold(String::new(), |before, name| before + name + ".");
     instead(&path[index], names, &before)
 }
 

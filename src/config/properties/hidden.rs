@@ -86,9 +86,9 @@ fn a_template_of_a_team_sees_no_parameter_of_the_platform_that_is_not_shared() {
         let headers = request.headers.into_iter().map(|(_, value)| ("header", value));
         for (what, text) in [("url", url), ("body", request.body)].into_iter().chain(headers) {
             let by_platform = ["by-defaults", "by-global", "by-map-platform"].iter().any(|by| text.contains(by));
-            let sees = text.contains("value-defaults") || text.contains("value-global");
-            prop_assert!(!sees || by_platform || is_shared, "{} sees what it may not: {}", what, text);
-            *seen.borrow_mut().entry((what, by_platform, sees)).or_insert(0) += 1;
+            let is_read = text.contains("value-defaults") || text.contains("value-global");
+            prop_assert!(!is_read || by_platform || is_shared, "{} sees what it may not: {}", what, text);
+            *seen.borrow_mut().entry((what, by_platform, is_read)).or_insert(0) += 1;
         }
         Ok(())
     });
