@@ -36,7 +36,7 @@ pub enum Text {
 pub(super) struct Chosen {
     /// The field that holds it.
     pub(super) field: String,
-    /// The choice, as a JSON Pointer: whoever wrote it answers for what comes with the template.
+    /// The choice, as a JSON Pointer: its author is also the author of what comes with the template.
     pub(super) at: &'static str,
     pub(super) content_type: String,
     /// Source of the body.

@@ -45,7 +45,7 @@ pub struct PipelineFacts {
     /// Its subjects, each with the serial at which it was first seen: what is at or below belongs to an earlier one. `None`: not
     /// seen yet.
     pub subjects: HashMap<String, Option<i64>>,
-    /// Those of its targets whose last state is of a revision that names no commit, by their subjects.
+    /// Its targets that last had a revision without a commit, by their subjects.
     pub commitless: HashSet<String>,
     /// Whether it has a change log yet: one without has seen nothing.
     pub logged: bool,

@@ -39,7 +39,7 @@ impl RequestError {
     pub fn is_final(&self) -> bool {
         match self {
             Self::Render(problem) => problem.is_final(),
-            // Values are made to fit headers; what does not is of the definition.
+            // Values were checked when they were rendered; the rest of a header is configuration.
             Self::Header(_) => false,
         }
     }

@@ -96,7 +96,7 @@ fn facts(pipeline: &Pipeline, cluster: &str) -> PipelineFacts {
     }
 }
 
-/// The targets whose last state is of a revision that names no commit, by their subjects.
+/// The targets that last had a revision without a commit, by their subjects.
 pub(super) fn commitless(pipeline: &Pipeline, cluster: &str) -> HashSet<String> {
     without_commit(settled(pipeline, cluster)).collect()
 }

@@ -1,6 +1,6 @@
-//! Whether a template needs the commit that a revision names: it is looked for whatever the transition, and in nothing else.
+//! Whether a template needs the commit that a revision names: each transition looks for it, and it looks in revisions only.
 //!
-//! In: a program. Out: whether it fails for each revision that names no commit. What stands in a branch need not be taken.
+//! In: a program. Out: whether it fails for each revision that names no commit. A branch need not run, so what is in one does not count.
 
 use super::eval::{Expr, Node, Program};
 use super::functions::{Function, commit};

@@ -409,7 +409,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_is_never_told() {
+    fn no_error_quotes_a_value() {
         let secret = "s3cr3t";
         let labels = [("team".to_owned(), format!("{secret}\nü"))];
         let data = Data {

@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_is_never_told() {
+    fn no_error_quotes_a_value() {
         let secret = "s3cr3t";
         let made = || Data { message: secret.to_owned(), revision: secret.to_owned(), ..data() };
         for source in [

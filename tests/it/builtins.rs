@@ -77,7 +77,7 @@ async fn a_revision_without_a_commit_is_parked_at_once() {
     let over = json!({"triggers": in_dev(&["Deployed"])});
     world.builtin("hook", &receiver, template, over).await;
     let _pennant = Pennant::start(&world).await;
-    // It is told before the first change: the tag of an image is no commit.
+    // Known before the first change: the tag of an image is no commit.
     let told = world.condition("hook", "Ready", |c| c.status == ConditionStatus::False).await;
     assert_eq!(told.reason, "CommitMissing", "{told:?}");
     assert!(told.message.contains("appRef.revisionPath"), "{}", told.message);

@@ -313,10 +313,10 @@ async fn what_is_not_watched_is_left_alone() {
     oracle.lane_in(&other.ns, "first/audit/fence/fence", &["Deployed f1"]).check().await;
 }
 
-/// A team's templates, in every place and every layer, name a parameter of the cluster-wide notification: what it says is told
-/// nobody, and nothing is sent, until the platform shares it.
+/// Templates of a team, in every place and every layer, name a parameter of the cluster-wide notification. No status and no Event
+/// shows its value, and nothing is sent, until the platform shares it.
 #[tokio::test]
-async fn a_parameter_of_the_platform_is_told_nobody() {
+async fn a_parameter_of_the_platform_is_shown_to_nobody() {
     const KEY: &str = "R0UT1NG-7f3a";
     let stage = Stage::new("global-parameter").await;
     let team = &stage.team;
@@ -361,11 +361,11 @@ async fn a_parameter_of_the_platform_is_told_nobody() {
     stage.ship("2").await;
     told("spec.template.inline.body").await;
     told("spec.endpoint.headers[X-Room]").await;
-    // A comparison would tell it bit by bit.
+    // A comparison would reveal it bit by bit.
     let compares = json!({"X-Found": "{{#if (eq parameters.room \"R\")}}yes{{/if}}"});
     team.notification("audit", &ours, json!({"endpoint": {"url": null, "headers": compares}, "template": null})).await;
     told("spec.endpoint.headers[X-Found]").await;
-    // A URL of their own would be told it at once.
+    // A receiver of their own would get it at once.
     let foreign = json!({"url": theirs.url("/{{commit parameters.room}}"), "headers": null});
     team.patch::<Notification>("audit", json!({"spec": {"endpoint": foreign}})).await;
     told("spec.endpoint.url").await;
