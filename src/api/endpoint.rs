@@ -53,14 +53,14 @@ pub struct Endpoint {
     /// For the whole attempt, answer included; default 15s, at most 60s.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 32), extend("x-kubernetes-validations" = [
-        {"rule": "self.matches('^([0-9]+(ms|s|m))+$') && duration(self) >= duration('100ms') && duration(self) <= duration('60s')",
+        {"rule": "self.matches('^([0-9]+(ms|s|m|h))+$') && duration(self) >= duration('100ms') && duration(self) <= duration('60s')",
          "message": "must be a duration from 100ms to 60s, such as 15s"},
     ]))]
     pub timeout: Option<String>,
     /// For making the connection; default 5s, at most 60s.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 32), extend("x-kubernetes-validations" = [
-        {"rule": "self.matches('^([0-9]+(ms|s|m))+$') && duration(self) >= duration('100ms') && duration(self) <= duration('60s')",
+        {"rule": "self.matches('^([0-9]+(ms|s|m|h))+$') && duration(self) >= duration('100ms') && duration(self) <= duration('60s')",
          "message": "must be a duration from 100ms to 60s, such as 5s"},
     ]))]
     pub connect_timeout: Option<String>,

@@ -52,5 +52,32 @@ pub fn schema() -> serde_json::Value {
     });
     let settings = settings.with_transform(AddNullable::default()).with_transform(StructuralSchemaRewriter);
     let settings = settings.with_transform(OptionalEnum).with_transform(OptionalIntOrString);
-    settings.into_generator().into_root_schema_for::<GlobalConfig>().into()
+    let mut schema: serde_json::Value = settings.into_generator().into_root_schema_for::<GlobalConfig>().into();
+    let templates = ["/properties/defaults", "/properties/notifications/items"];
+    for at in templates.map(|layer| format!("{layer}/properties/template/properties")) {
+        if let Some(serde_json::Value::Object(fields)) = schema.pointer_mut(&at) {
+            fields.insert("shareParameters".to_owned(), share_parameters());
+        }
+    }
+    schema
+}
+
+/// A field that only layers of this configuration have.
+fn share_parameters() -> serde_json::Value {
+    let description = "`true`: templates that teams write over this may name its parameters. Default `false`: they are seen only by \
+                       templates of the global configuration.";
+    serde_json::json!({"type": "boolean", "nullable": true, "description": description})
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_global_configuration_shares_parameters() {
+        let schema = schema().to_string();
+        assert_eq!(schema.matches("shareParameters").count(), 2);
+        let notification = serde_json::to_string(&<super::super::Notification as kube::CustomResourceExt>::crd()).unwrap();
+        assert!(!notification.contains("shareParameters"));
+    }
 }

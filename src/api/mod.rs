@@ -19,6 +19,7 @@ pub mod global;
 pub mod notification;
 pub mod pipeline;
 pub mod refs;
+mod span;
 pub mod target;
 
 pub use clock::{Age, now, since_boot};
@@ -27,6 +28,7 @@ pub use delivery::{Delivery, DeliverySpec, DeliveryStatus, Outcome, TransitionTy
 pub use notification::{Notification, NotificationSpec, NotificationStatus};
 pub use pipeline::{Change, ChangeLog, Pipeline, PipelineSpec, PipelineStatus, Settled, State, Status};
 pub use refs::{SecretKeyRef, SecretRef};
+pub use span::duration;
 
 /// The API group of all three resources.
 pub const GROUP: &str = "pennant.dev";

@@ -161,6 +161,11 @@ pub struct Template {
          "message": "names of parameters are letters, digits and underscores, beginning with a letter; at most 63"},
     ]), schema_with = "super::endpoint::texts")]
     pub parameters: Option<BTreeMap<String, String>>,
+    /// Whether templates that layers of other namespaces write may name these parameters. Only the schema of the global
+    /// configuration has it: nobody lies over a layer of a team from another namespace.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(skip)]
+    pub share_parameters: Option<bool>,
 }
 
 /// A template in a ConfigMap.

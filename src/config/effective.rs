@@ -1,7 +1,6 @@
 //! From a Notification to what the other rooms work with. Defaults are here and nowhere else.
 
 use std::collections::BTreeMap;
-use std::str::FromStr as _;
 use std::time::Duration;
 
 use kube::ResourceExt as _;
@@ -15,7 +14,8 @@ use super::sending::{self, Sending};
 use super::template::{self, Text};
 use super::trust::Ways;
 use crate::api::refs::ConfigMapKey;
-use crate::api::{Notification, NotificationSpec};
+use crate::api::{self, Notification, NotificationSpec};
+use crate::render::{Hidden, Parameters};
 use crate::trigger::Triggers;
 
 /// What a notification is understood with, besides itself.
@@ -78,14 +78,16 @@ pub struct Intake {
 pub fn resolve(notification: &Notification, given: &Given<'_>) -> EffectiveNotification {
     let namespace = notification.namespace().unwrap_or_default();
     let uid = notification.uid().unwrap_or_default();
-    let places = Places { folded: None, namespace: &namespace };
-    understand(&notification.spec, &places, uid, notification.metadata.generation, given)
+    let places = Places { folded: None, hidden: Hidden::default(), namespace: &namespace };
+    understand(&notification.spec, &places, uid, notification.metadata.generation, given, Ok(()))
 }
 
 /// In which namespace references resolve.
 pub(super) struct Places<'a> {
     /// What several layers come to, where there are several.
     folded: Option<&'a Folded>,
+    /// Parameters that no template of this namespace may see.
+    pub(super) hidden: Hidden,
     /// That of the Notification, or of the pipeline.
     namespace: &'a str,
 }
@@ -94,6 +96,11 @@ impl<'a> Places<'a> {
     /// That of the reference at this JSON Pointer.
     pub(super) fn of(&self, pointer: &str) -> &'a str {
         self.folded.and_then(|folded| folded.namespace(pointer)).unwrap_or(self.namespace)
+    }
+
+    /// The parameters as the template at this JSON Pointer sees them.
+    pub(super) fn seen_at(&self, pointer: &str, parameters: &Parameters) -> Parameters {
+        if self.of(pointer) == self.namespace { parameters.shared() } else { parameters.clone() }
     }
 
     /// That of whoever wrote the URL.
@@ -112,13 +119,10 @@ pub fn resolve_layers(layers: &[Layer], namespace: &str, uid: &str, given: &Give
         Ok((spec, folded)) => (folded, spec),
         Err(problem) => return unusable(namespace, uid, problem),
     };
-    let places = Places { folded: Some(&folded), namespace };
-    let mut effective = understand(&spec, &places, uid.to_owned(), None, given);
-    if effective.sending.is_ok()
-        && let Err(problem) = ways.check(&folded)
-    {
-        effective.sending = Err(problem);
-    }
+    let places = Places { folded: Some(&folded), hidden: ways.hidden(&folded, namespace), namespace };
+    // Before any template is tried: what comes of that may tell what is in it.
+    let trusted = ways.check(&folded);
+    let mut effective = understand(&spec, &places, uid.to_owned(), None, given, trusted);
     for problem in [effective.intake.as_mut().err(), effective.sending.as_mut().err()].into_iter().flatten() {
         let author = problem.pointer().and_then(|pointer| folded.author(&pointer)).map(ToString::to_string);
         if let Some(author) = author {
@@ -161,6 +165,7 @@ fn understand(
     uid: String,
     generation: Option<i64>,
     given: &Given<'_>,
+    trusted: Result<(), Problem>,
 ) -> EffectiveNotification {
     let (delivery, problem) = match rules::check(spec).and_then(|()| delivering(spec.delivery.as_ref())) {
         Ok(delivery) => (delivery, None),
@@ -172,7 +177,7 @@ fn understand(
         generation,
         intake: intake(spec),
         config_maps: template::references(spec, |pointer| places.of(pointer)),
-        sending: problem.map_or_else(|| sending::sending(spec, places, given), Err),
+        sending: problem.map_or_else(|| sending::sending(spec, places, given, trusted), Err),
         suspend: spec.suspend.unwrap_or(false),
         delivery,
     }
@@ -187,9 +192,7 @@ fn intake(spec: &NotificationSpec) -> Result<Intake, Problem> {
 /// Reads a duration such as `15s` or `1h30m`.
 pub(super) fn duration(field: &str, given: Option<&str>, default: Duration) -> Result<Duration, Problem> {
     let Some(given) = given else { return Ok(default) };
-    jiff::SignedDuration::from_str(given)
-        .ok()
-        .and_then(|d| Duration::try_from(d).ok())
+    api::duration(given)
         .filter(|d| !d.is_zero())
         .ok_or_else(|| Problem::invalid(field, format!("{given:?} is not a duration such as 5s, 10m or 24h")))
 }

@@ -221,6 +221,16 @@ impl Folded {
         self.wrote_at(pointer).and_then(|index| self.sources.get(index)).map(|(_, namespace)| namespace.as_str())
     }
 
+    /// The namespace of the layer that was laid over the others last.
+    pub(super) fn last_namespace(&self) -> Option<&str> {
+        self.sources.last().map(|(_, namespace)| namespace.as_str())
+    }
+
+    /// The place of the most specific layer of this namespace.
+    pub(super) fn last_of(&self, namespace: &str) -> Option<usize> {
+        self.sources.iter().rposition(|(_, of)| of == namespace)
+    }
+
     /// Who of those that wrote anything in it is the least specific.
     pub(super) fn first_author(&self, pointer: &str) -> Option<&Source> {
         self.wrote_first(pointer).and_then(|index| self.sources.get(index)).map(|(source, _)| source)

@@ -59,6 +59,16 @@ pub enum Problem {
         field: String,
         /// Line, column, name and remedy.
         message: String,
+        /// The same recorded data gives it each time.
+        is_final: bool,
+    },
+    /// A template names a parameter of another namespace, which does not share it.
+    #[error("{field}: {message}")]
+    ParameterHidden {
+        /// The field that holds the template.
+        field: String,
+        /// Line, column, name and remedy.
+        message: String,
     },
     /// Credentials of one layer would go where a more specific one leads.
     #[error("{0}")]
@@ -112,7 +122,9 @@ impl Problem {
             Self::ConfigMap { .. } => "ConfigMapMissing",
             Self::InvalidSpec { .. } | Self::Selector(_) | Self::Trigger(_) => "InvalidSpec",
             Self::Expression(_) => "InvalidExpression",
-            Self::Template { .. } => "TemplateInvalid",
+            Self::Template { is_final: false, .. } => "TemplateInvalid",
+            Self::Template { is_final: true, .. } => "TemplateFailed",
+            Self::ParameterHidden { .. } => "ParameterNotShared",
             Self::InsecureScheme { .. } => "InsecureScheme",
             Self::CredentialOrigin(_) => "CredentialOriginMismatch",
         }
@@ -123,10 +135,39 @@ impl Problem {
     }
 
     pub(super) fn template(field: impl Into<String>, error: &RenderError) -> Self {
+        Self::of_template(field.into(), error, error.is_final())
+    }
+
+    fn of_template(field: String, error: &RenderError, is_final: bool) -> Self {
         match error {
             RenderError::ParameterMissing { name, .. } => Self::ParameterMissing(name.clone()),
-            RenderError::Parameter { name, source } => Self::template(format!("spec.template.parameters.{name}"), source),
-            error => Self::Template { field: field.into(), message: error.to_string() },
+            RenderError::ParameterHidden { .. } => Self::ParameterHidden { field, message: error.to_string() },
+            RenderError::Parameter { name, source } => {
+                Self::of_template(format!("spec.template.parameters.{name}"), source, is_final)
+            }
+            RenderError::Changeable(inner) => Self::of_template(field, inner, is_final),
+            error => Self::Template { field, message: error.to_string(), is_final },
+        }
+    }
+
+    /// Whether the same recorded data gives it each time, so that waiting does not help.
+    #[must_use]
+    pub fn is_final(&self) -> bool {
+        match self {
+            Self::Layer { problem, .. } => problem.is_final(),
+            Self::Template { is_final, .. } => *is_final,
+            Self::Incomplete { .. }
+            | Self::ParameterMissing(_)
+            | Self::ParametersMissing(_)
+            | Self::ConfigMapUnknown(_)
+            | Self::ConfigMap { .. }
+            | Self::InvalidSpec { .. }
+            | Self::Selector(_)
+            | Self::Trigger(_)
+            | Self::Expression(_)
+            | Self::ParameterHidden { .. }
+            | Self::CredentialOrigin(_)
+            | Self::InsecureScheme { .. } => false,
         }
     }
 
@@ -144,7 +185,9 @@ impl Problem {
     pub fn pointer(&self) -> Option<String> {
         let field = match self {
             Self::ConfigMap { field, .. } | Self::InsecureScheme { field } => field,
-            Self::InvalidSpec { field, .. } | Self::Template { field, .. } => field.as_str(),
+            Self::InvalidSpec { field, .. } | Self::Template { field, .. } | Self::ParameterHidden { field, .. } => {
+                field.as_str()
+            }
             Self::Trigger(_) | Self::Expression(_) => "spec.triggers",
             _ => return None,
         };
@@ -152,10 +195,12 @@ impl Problem {
         Some(path.replace(['.', '['], "/").replace(']', ""))
     }
 
-    /// The same, with a word on what a template was tried with.
+    /// The same, with a word on what a template was tried with, which is nothing that was recorded.
     pub(super) fn tried(self, with: &str) -> Self {
         match self {
-            Self::Template { field, message } => Self::Template { field: format!("{field} ({with})"), message },
+            Self::Template { field, message, .. } => {
+                Self::Template { field: format!("{field} ({with})"), message, is_final: false }
+            }
             other => other,
         }
     }

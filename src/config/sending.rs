@@ -12,6 +12,7 @@ use url::Url;
 
 use super::Given;
 use super::effective::{Places, duration};
+use super::layers::escape;
 use super::problem::Problem;
 use super::template::{self, Chosen, choose};
 use crate::api::credentials::{AuthRef, Authorities, Needed, SecretKey, SecretName, TlsRef};
@@ -49,6 +50,8 @@ pub struct Sending {
     pub body: Body,
     /// Texts that the templates may name.
     pub parameters: Parameters,
+    /// It fails for each revision that names no commit.
+    pub needs_commit: bool,
     /// The field that holds the template of the URL, for messages.
     pub url_field: String,
     /// The field that holds the template of the body, for messages.
@@ -139,14 +142,20 @@ impl Sending {
     }
 }
 
-/// Understands how it is sent, and tries it with a sample of each transition that is wanted.
-pub(super) fn sending(spec: &NotificationSpec, places: &Places<'_>, given: &Given<'_>) -> Result<Sending, Problem> {
+/// Understands how it is sent, and tries it with a sample of each transition that is wanted. Nothing is rendered of layers that are
+/// not `trusted`.
+pub(super) fn sending(
+    spec: &NotificationSpec,
+    places: &Places<'_>,
+    given: &Given<'_>,
+    trusted: Result<(), Problem>,
+) -> Result<Sending, Problem> {
     let endpoint = spec.endpoint.as_ref().ok_or(Problem::Incomplete { field: "spec.endpoint" })?;
     let chosen = choose(spec, places, given)?;
     let mut missing = Vec::new();
     // A parameter is missing only if something that is sent uses it; so each is found by its use, and all are told at once.
     let sending = loop {
-        let parameters = chosen.parameters(&missing)?;
+        let parameters = chosen.parameters(&missing)?.hiding(places.hidden.clone());
         match compile(endpoint, &chosen, parameters, places, given) {
             Err(Problem::ParameterMissing(name)) if !missing.contains(&name) => missing.push(name),
             compiled if missing.is_empty() => break compiled?,
@@ -154,6 +163,7 @@ pub(super) fn sending(spec: &NotificationSpec, places: &Places<'_>, given: &Give
         }
     };
     let wanted = chosen.reported(wanted(spec), spec.triggers.is_some())?;
+    trusted?;
     try_samples(&sending, &wanted)?;
     Ok(sending)
 }
@@ -165,19 +175,25 @@ fn compile(
     places: &Places<'_>,
     given: &Given<'_>,
 ) -> Result<Sending, Problem> {
-    let body = Body::compile(&chosen.content_type, &chosen.body, &parameters);
+    let body = Body::compile(&chosen.content_type, &chosen.body, &places.seen_at(chosen.at, &parameters));
     let (destination, url_field) = destination(endpoint, chosen, &parameters, places, given.allow_http)?;
+    let headers = headers(endpoint, chosen, &parameters, places)?;
+    let body = body.map_err(|e| Problem::template(&chosen.field, &e))?;
+    let in_url = matches!(&destination, Destination::Url(url) if url.needs_commit(&parameters));
     Ok(Sending {
+        needs_commit: in_url
+            || body.needs_commit(&parameters)
+            || headers.iter().any(|header| header.needs_commit(&parameters)),
         destination,
         url_field,
         method: endpoint.method.unwrap_or(chosen.method),
-        headers: headers(endpoint, chosen, &parameters)?,
+        headers,
         auth: endpoint.auth.as_ref().map(|a| auth(a, chosen, places)).transpose()?.flatten(),
         tls: tls(endpoint.tls.as_ref(), places, given)?,
         signing: endpoint.signing.as_ref().map(|s| secret_name(&s.secret_ref.name, places.of("/endpoint/signing"))),
         timeout: duration("spec.endpoint.timeout", endpoint.timeout.as_deref(), TIMEOUT)?,
         connect_timeout: duration("spec.endpoint.connectTimeout", endpoint.connect_timeout.as_deref(), CONNECT_TIMEOUT)?,
-        body: body.map_err(|e| Problem::template(&chosen.field, &e))?,
+        body,
         parameters,
         body_field: chosen.field.clone(),
     })
@@ -193,7 +209,10 @@ fn destination(
     match (&endpoint.url, &endpoint.url_from) {
         (Some(url), None) => {
             let (source, field) = with_path(url, chosen)?;
-            let url = UrlTemplate::compile(&source, parameters).map_err(|e| Problem::template(&field, &e))?;
+            // Only the path has templates.
+            let author = if field == URL { "/endpoint/url" } else { chosen.at };
+            let url = UrlTemplate::compile(&source, &places.seen_at(author, parameters))
+                .map_err(|e| Problem::template(&field, &e))?;
             if url.scheme() == "http" && !allow_http && !is_service(url.host()) {
                 return Err(Problem::InsecureScheme { field: URL });
             }
@@ -225,10 +244,15 @@ fn with_path(url: &str, chosen: &Chosen) -> Result<(String, String), Problem> {
 }
 
 /// The user's headers, and beneath them those of the template.
-fn headers(endpoint: &spec::Endpoint, chosen: &Chosen, parameters: &Parameters) -> Result<Vec<HeaderTemplate>, Problem> {
-    let mut all: BTreeMap<String, (&str, &str)> = BTreeMap::new();
+fn headers(
+    endpoint: &spec::Endpoint,
+    chosen: &Chosen,
+    parameters: &Parameters,
+    places: &Places<'_>,
+) -> Result<Vec<HeaderTemplate>, Problem> {
+    let mut all: BTreeMap<String, (&str, &str, Parameters)> = BTreeMap::new();
     for (name, value) in &chosen.headers {
-        all.insert(name.to_ascii_lowercase(), (name, value));
+        all.insert(name.to_ascii_lowercase(), (name, value, places.seen_at(chosen.at, parameters)));
     }
     let mut own = BTreeSet::new();
     for (name, value) in endpoint.headers.iter().flatten() {
@@ -236,9 +260,10 @@ fn headers(endpoint: &spec::Endpoint, chosen: &Chosen, parameters: &Parameters) 
             let message = "stands there twice, for capitals make no difference; leave one out";
             return Err(Problem::invalid(header_field(name), message));
         }
-        all.insert(name.to_ascii_lowercase(), (name, value));
+        let seen = places.seen_at(&format!("/endpoint/headers/{}", escape(name)), parameters);
+        all.insert(name.to_ascii_lowercase(), (name, value, seen));
     }
-    let compile = |(name, value): &(&str, &str)| {
+    let compile = |(name, value, parameters): &(&str, &str, Parameters)| {
         HeaderTemplate::compile(name, value, parameters).map_err(|e| Problem::template(header_field(name), &e))
     };
     all.values().map(compile).collect()

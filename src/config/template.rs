@@ -13,8 +13,7 @@ use super::sending::parameter_problem;
 use crate::api::notification::{Builtin, Method, Template};
 use crate::api::refs::ConfigMapKey;
 use crate::api::{Notification, NotificationSpec, TransitionType};
-use crate::render::{Declared, Metadata, Parameters, builtin};
-use crate::trigger::nearest;
+use crate::render::{Declared, Metadata, Parameters, builtin, nearest};
 
 const CONTENT_TYPE: &str = "application/json";
 
@@ -37,6 +36,8 @@ pub enum Text {
 pub(super) struct Chosen {
     /// The field that holds it.
     pub(super) field: String,
+    /// The choice, as a JSON Pointer: its author is also the author of what comes with the template.
+    pub(super) at: &'static str,
     pub(super) content_type: String,
     /// Source of the body.
     pub(super) body: String,
@@ -62,6 +63,7 @@ pub fn config_maps(notification: &Notification) -> Vec<ConfigMapKey> {
 
 /// Where templates and authorities are referred to, as JSON Pointers.
 const TEMPLATE: &str = "/template/configMapKeyRef";
+const INLINE: &str = "/template/inline/body";
 pub(super) const AUTHORITIES: &str = "/endpoint/tls/caFrom/configMapKeyRef";
 
 /// The same of what several layers come to; `place` says in which namespace the reference at a JSON Pointer resolves.
@@ -96,13 +98,13 @@ pub(super) fn choose(spec: &NotificationSpec, places: &Places<'_>, given: &Given
     match (template.builtin, &template.inline, &template.config_map_key_ref) {
         (Some(name), None, None) => from_builtin(name, template),
         (None, Some(inline), None) => {
-            Ok(own(template, "spec.template.inline.body", inline.content_type.as_deref(), inline.body.clone()))
+            Ok(own(template, INLINE, "spec.template.inline.body", inline.content_type.as_deref(), inline.body.clone()))
         }
         (None, None, Some(from)) => {
             let namespace = places.of(TEMPLATE).to_owned();
             let key = ConfigMapKey { namespace, name: from.name.clone(), key: from.key.clone() };
             let body = read(&key, "spec.template.configMapKeyRef", given)?.to_string();
-            Ok(own(template, &format!("ConfigMap {key}"), from.content_type.as_deref(), body))
+            Ok(own(template, TEMPLATE, &format!("ConfigMap {key}"), from.content_type.as_deref(), body))
         }
         (None, None, None) => Err(Problem::Incomplete { field: "spec.template.builtin, inline or configMapKeyRef" }),
         _ => Err(Problem::invalid("spec.template", "set exactly one of builtin, inline and configMapKeyRef")),
@@ -110,10 +112,11 @@ pub(super) fn choose(spec: &NotificationSpec, places: &Places<'_>, given: &Given
 }
 
 /// A template of the user's own: nothing comes with it, and any parameter may be given.
-fn own(template: &Template, field: &str, content_type: Option<&str>, body: String) -> Chosen {
+fn own(template: &Template, at: &'static str, field: &str, content_type: Option<&str>, body: String) -> Chosen {
     let parameters = template.parameters.iter().flatten();
     Chosen {
         field: field.to_owned(),
+        at,
         content_type: content_type.unwrap_or(CONTENT_TYPE).to_owned(),
         body,
         method: Method::default(),
@@ -136,6 +139,7 @@ fn from_builtin(name: Builtin, template: &Template) -> Result<Chosen, Problem> {
     let value = |p: &Declared| (p.name.clone(), given.get(&p.name).or(p.default.as_ref()).cloned());
     Ok(Chosen {
         field: format!("spec.template.builtin {}", name.as_str()),
+        at: "/template/builtin",
         content_type: metadata.content_type.clone(),
         body: known.body.to_owned(),
         method: metadata.method,

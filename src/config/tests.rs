@@ -129,7 +129,7 @@ fn parameters_are_held_against_what_the_built_in_declares() {
         rendered(&json!({"url": "https://example.com/{{parameters.room}}"}), &inline(r#"{"a":"{{parameters.room}}"}"#));
     assert_eq!(found.unwrap().body, r#"{"a":"prod"}"#);
     let problem = understood(&json!({"url": "https://example.com/"}), &inline(r#"{"a":"{{parameters.rom}}"}"#)).unwrap_err();
-    assert!(problem.contains("`parameters.rom`; there are room"), "{problem}");
+    assert!(problem.contains("`parameters.rom`; did you mean `parameters.room`?"), "{problem}");
 }
 
 #[test]

@@ -1,17 +1,23 @@
-//! The credential rule: credentials that one layer wrote are never sent to where a more specific layer leads. Pure.
+//! What layers may do with what others wrote. Pure.
 //!
+//! The credential rule: credentials that one layer wrote are never sent to where a more specific layer leads.
 //! In: the layers, folded one after the other. Out: `CredentialOriginMismatch`, with what is whose. Otherwise whoever may write a
 //! target could have the token of whoever wrote the notification sent to a host of his own.
 //!
 //! Where a request goes is its origin (scheme, host, port), and whether that is really who answers: `tls.caFrom` and
 //! `tls.insecureSkipVerify`. To change the path is harmless, and so is to say the same origin once more. A reference is the same only
 //! if it resolves in the same namespace: a Secret of the team may be called as the platform's is, and hold another URL.
+//!
+//! Parameters: one that a layer of another namespace wrote is hidden from the templates that a more specific layer wrote, unless
+//! `shareParameters` is set there. Otherwise a template that compares could find out what it is.
 
 use serde_json::{Map, Value};
 
 use super::layers::{Folded, Source, escape};
 use super::problem::Problem;
-use crate::render::origin_of;
+use crate::render::{Hidden, origin_of};
+
+const SHARES: &str = "/template/shareParameters";
 
 /// Where a layer's credentials would go if no other lay above it.
 #[derive(Clone, Debug, PartialEq)]
@@ -22,6 +28,8 @@ struct Way {
     authorities: Option<Reference>,
     /// `tls.insecureSkipVerify`.
     anybody: bool,
+    /// Whether the layers of this namespace so far share their parameters with others.
+    shares: bool,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -52,6 +60,8 @@ impl Way {
             to: to.or_else(|| reference("/urlFrom").map(To::Secret)),
             authorities: reference("/tls/caFrom"),
             anybody: endpoint("/tls/insecureSkipVerify").and_then(Value::as_bool).unwrap_or(false),
+            shares: folded.last_namespace() == folded.namespace(SHARES)
+                && folded.value.get("template").and_then(|t| t.get("shareParameters")) == Some(&Value::Bool(true)),
         }
     }
 }
@@ -64,6 +74,19 @@ impl Ways {
     /// Takes note of the state after one more layer.
     pub(super) fn see(&mut self, folded: &Folded) {
         self.0.push(Way::of(folded));
+    }
+
+    /// The parameters that templates of this namespace may not see.
+    pub(super) fn hidden(&self, folded: &Folded, namespace: &str) -> Hidden {
+        let parameters = folded.value.get("template").and_then(|t| t.get("parameters")).and_then(Value::as_object);
+        let names = parameters.into_iter().flat_map(Map::keys);
+        let hidden = names.filter_map(|name| {
+            let pointer = format!("/template/parameters/{}", escape(name));
+            let owner = folded.namespace(&pointer).filter(|owner| *owner != namespace)?;
+            let shares = folded.last_of(owner).and_then(|index| self.0.get(index)).is_some_and(|way| way.shares);
+            (!shares).then(|| (name.clone(), self::name(folded.author(&pointer))))
+        });
+        hidden.collect()
     }
 
     /// Whether all credentials go only where those who wrote them could see.

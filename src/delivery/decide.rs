@@ -123,11 +123,12 @@ pub fn blocked(
     }
 }
 
-/// When it was recorded with an error of its trigger's condition.
+/// When nothing can be made of what is recorded, however long it waits: an error of its trigger's condition, or of a template with
+/// its data. The lane goes on.
 #[must_use]
-pub fn refused(before: &DeliveryStatus, error: &str, now: Time) -> (DeliveryStatus, Then) {
+pub fn unsendable(before: &DeliveryStatus, reason: &str, error: &str, now: Time) -> (DeliveryStatus, Then) {
     let mut status = DeliveryStatus { error: Some(error.to_owned()), ..before.clone() };
-    settle(&mut status, Outcome::Parked, Some("ExpressionFailed"), now);
+    settle(&mut status, Outcome::Parked, Some(reason), now);
     (status, Then::Settle { answered: false })
 }
 
@@ -229,10 +230,12 @@ mod tests {
 
     #[test]
     fn what_was_recorded_with_an_error_is_parked_with_it() {
-        let (status, then) = refused(&DeliveryStatus::default(), "there is no \"team\"", time(3));
-        assert_eq!((status.outcome, status.reason.as_deref()), (Some(Outcome::Parked), Some("ExpressionFailed")));
-        assert_eq!((status.error.as_deref(), status.attempts), (Some("there is no \"team\""), 0));
-        assert_eq!((status.settled_time, then), (Some(time(3)), Then::Settle { answered: false }));
+        for reason in ["ExpressionFailed", "TemplateFailed"] {
+            let (status, then) = unsendable(&DeliveryStatus::default(), reason, "there is no \"team\"", time(3));
+            assert_eq!((status.outcome, status.reason.as_deref()), (Some(Outcome::Parked), Some(reason)));
+            assert_eq!((status.error.as_deref(), status.attempts), (Some("there is no \"team\""), 0));
+            assert_eq!((status.settled_time, then), (Some(time(3)), Then::Settle { answered: false }));
+        }
     }
 
     #[test]

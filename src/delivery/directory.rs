@@ -17,6 +17,9 @@ use crate::api::refs::ObjectName;
 use crate::api::target::PIPELINE;
 use crate::config::{EffectiveNotification, Retry};
 
+/// What holds for a target, and whether its revision names no commit.
+pub type OfTarget = (Arc<EffectiveNotification>, bool);
+
 /// What is known of the ConfigMap with the global configuration.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Source {
@@ -255,18 +258,20 @@ impl Directory {
         self.read(|k| k.effective(&of.uid, &of.namespace, &spec.notification, &subject(spec)).cloned())
     }
 
-    /// One notification, and what holds for each target of these pipelines that has it: both as of one moment, for they are
-    /// compared.
+    /// One notification, and what holds for each target of these pipelines that has it, with whether the revision of the target
+    /// names no commit: all as of one moment, for they are compared.
     #[must_use]
     pub fn applied(
         &self,
         (namespace, name): (&str, &str),
         pipelines: &[Arc<PipelineFacts>],
-    ) -> Option<(Based, Vec<Arc<EffectiveNotification>>)> {
+    ) -> Option<(Based, Vec<OfTarget>)> {
         self.read(|k| {
             let each = pipelines.iter().flat_map(|p| p.targets().map(move |subject| (p, subject)));
-            let of =
-                |(p, subject): (&Arc<PipelineFacts>, &String)| k.effective(&p.uid, &p.namespace, name, subject).cloned();
+            let of = |(p, subject): (&Arc<PipelineFacts>, &String)| {
+                let effective = k.effective(&p.uid, &p.namespace, name, subject)?;
+                Some((effective.clone(), p.commitless.contains(subject)))
+            };
             Some((k.notification(namespace, name)?.clone(), each.filter_map(of).collect()))
         })
     }

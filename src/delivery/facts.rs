@@ -3,7 +3,7 @@
 //! In: put together by the dispatcher, of what its watch brings. Out: to the [`directory`](super::directory), and to whoever takes old
 //! deliveries away.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, HashSet};
 
 use crate::render::Texts;
 
@@ -45,6 +45,8 @@ pub struct PipelineFacts {
     /// Its subjects, each with the serial at which it was first seen: what is at or below belongs to an earlier one. `None`: not
     /// seen yet.
     pub subjects: HashMap<String, Option<i64>>,
+    /// Its targets that last had a revision without a commit, by their subjects.
+    pub commitless: HashSet<String>,
     /// Whether it has a change log yet: one without has seen nothing.
     pub logged: bool,
     /// The persisted cursors: notification → its uid.

@@ -24,6 +24,27 @@ pub enum RequestError {
     Header(HeaderName),
 }
 
+impl RequestError {
+    /// The reason of the delivery.
+    #[must_use]
+    pub fn reason(&self) -> &'static str {
+        match self {
+            Self::Render(problem) => problem.reason(),
+            Self::Header(_) => "TemplateInvalid",
+        }
+    }
+
+    /// Whether the same recorded data gives it each time, so that waiting does not help.
+    #[must_use]
+    pub fn is_final(&self) -> bool {
+        match self {
+            Self::Render(problem) => problem.is_final(),
+            // Values were checked when they were rendered; the rest of a header is configuration.
+            Self::Header(_) => false,
+        }
+    }
+}
+
 /// Renders URL, headers and body. `until`: the end of the attempt, by [`crate::api::since_boot`].
 pub fn build(record: &Record, sending: &Sending, facts: &PipelineFacts, until: Duration) -> Result<Outgoing, RequestError> {
     let spec = &record.spec;

@@ -172,7 +172,11 @@ pub async fn attempt(
     };
     let mut outgoing = match build(&record, how, &facts, until) {
         Ok(outgoing) => outgoing,
-        Err(error) => return blocked(record, "TemplateInvalid", &error.to_string()),
+        Err(error) if error.is_final() => {
+            let decision = decide::unsendable(&record.status, error.reason(), &error.to_string(), now());
+            return (Decided::new(record, decision), Heard::Nothing);
+        }
+        Err(error) => return blocked(record, error.reason(), &error.to_string()),
     };
     #[cfg(feature = "broken")]
     if crate::broken::is(crate::broken::Wrong::OutcomeBeforeRequest) {
@@ -235,7 +239,8 @@ pub fn wait(record: Record, reason: &str, message: &str, until: Option<&Retry>, 
 
 /// Parks a delivery that was recorded with an error.
 pub fn refuse(record: Record) -> Decided {
-    let decision = decide::refused(&record.status, record.refusal().unwrap_or_default(), now());
+    let error = record.refusal().unwrap_or_default();
+    let decision = decide::unsendable(&record.status, "ExpressionFailed", error, now());
     Decided::new(record, decision)
 }
 

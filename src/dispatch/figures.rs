@@ -26,7 +26,7 @@ pub struct Known<'a> {
     pub stands: bool,
     /// Targets for which it, with its layers, cannot be sent as things are.
     pub not_ready: usize,
-    /// What is wrong with its Secrets: reason, and words for people.
+    /// What is wrong with its Secrets, or with the revisions of all its targets: reason, and words for people.
     pub missing: Option<(&'static str, &'a str)>,
     /// A Secret of which there is no news yet, in words for people.
     pub unread: Option<&'a str>,

@@ -18,12 +18,13 @@ use super::by_uid::ByUid;
 use super::figures::{self, Known};
 use super::follow::Followed;
 use super::globals::{self, Held};
-use super::troubles::{Wrong, defined_wrong};
-use crate::api::conditions::Condition;
+use super::troubles::{Wrong, all_lack_commits, defined_wrong, lacks_commit};
+use crate::api::conditions::{Condition, ConditionStatus, READY, get};
 use crate::api::credentials::SecretName;
 use crate::api::refs::{ConfigMapKey, ObjectName};
 use crate::api::{self, Notification, NotificationStatus, Time, now};
 use crate::config::{Edited, EffectiveNotification, Global, PipelineSelector};
+use crate::delivery::directory::OfTarget;
 use crate::delivery::{PipelineFacts, Scope};
 use crate::report::status::{self, StatusError};
 use crate::send::NotSent;
@@ -248,7 +249,7 @@ pub async fn tell(notification: &Notification, ctx: &Context, last_time: bool) -
         return Ok(Action::await_change());
     };
     // As it is over a cluster-wide one, unless it stands alone wherever it stands.
-    let stands = based.all().find(|n| targets.iter().any(|target| Arc::ptr_eq(target, n)));
+    let stands = based.all().find(|n| targets.iter().any(|(target, _)| Arc::ptr_eq(target, n)));
     let Some(effective) = stands.or_else(|| based.all().next()) else { return Ok(Action::await_change()) };
     // The watch of its ConfigMap will say so in a moment, and this is looked at again.
     if effective.sending.as_ref().is_err_and(crate::config::Problem::is_unknown) {
@@ -294,7 +295,7 @@ fn secrets_of(ctx: &Context, effective: &EffectiveNotification) -> Result<(), No
 struct AppliesTo<'a> {
     pipelines: &'a [Arc<PipelineFacts>],
     /// What holds for each target.
-    targets: &'a [Arc<EffectiveNotification>],
+    targets: &'a [OfTarget],
     /// Whether it stands for some target as it is, or there is none.
     stands: bool,
 }
@@ -307,8 +308,11 @@ fn compute(
     old: &NotificationStatus,
 ) -> NotificationStatus {
     let (namespace, name) = place(notification);
-    let is_wrong = |n: &Arc<EffectiveNotification>| defined_wrong(n).is_some() || missing_of(ctx, n).is_some();
-    let missing = missing_of(ctx, effective);
+    let unfit = |(n, commitless): &OfTarget| *commitless && lacks_commit(n).is_some();
+    let is_wrong =
+        |target: &OfTarget| unfit(target) || defined_wrong(&target.0).is_some() || missing_of(ctx, &target.0).is_some();
+    let all_unfit = !applied.targets.is_empty() && applied.targets.iter().all(unfit);
+    let missing = missing_of(ctx, effective).or_else(|| all_unfit.then(all_lack_commits));
     let unread = secrets_of(ctx, effective).err().filter(|e| matches!(e, NotSent::SecretUnknown(_))).map(|e| e.to_string());
     let refused = ctx.refused.of(&namespace, &name);
     let global = globals::concern(ctx, &namespace, &name);
@@ -321,7 +325,7 @@ fn compute(
         figures: &figures,
         pipelines: applied.pipelines,
         stands: applied.stands,
-        not_ready: applied.targets.iter().filter(|n| is_wrong(n)).count(),
+        not_ready: applied.targets.iter().filter(|target| is_wrong(target)).count(),
         missing: missing.as_ref().map(|(reason, words)| (*reason, words.as_str())),
         unread: unread.as_deref(),
         refused: refused.as_ref().map(|(pipeline, refusal)| (pipeline.as_str(), refusal)),

@@ -4,6 +4,7 @@
 //! recorded, and cursors that have moved; those are persisted at most once a second. After a crash a cursor may be a second
 //! old: its changes are derived again, and the names of the deliveries find what is recorded already.
 
+use std::cell::LazyCell;
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::time::Duration;
@@ -19,11 +20,11 @@ use super::progress::{Lane, Progress, progress};
 use super::refused::{Reason, Refusal};
 use super::standing::{PassError, SOON, Saved, Standing};
 use super::subjects::Subjects;
-use super::troubles::{defined_wrong, troubles};
+use super::troubles::{defined_wrong, lacks_commit, troubles};
 use super::{Context, aged, notifications, persist, pipelines};
 use crate::api::delivery::PipelineRef;
 use crate::api::pipeline::{Cursor, InTrouble};
-use crate::api::target::targets;
+use crate::api::target::{TargetInfo, targets};
 use crate::api::{ChangeLog, Pipeline, now, since_boot};
 use crate::config::EffectiveNotification;
 use crate::delivery::{Applied, JournalError, ToRecord, is_notification_gone};
@@ -131,7 +132,12 @@ impl Pass<'_> {
             return Vec::new();
         }
         let missing = |n: &EffectiveNotification| notifications::missing_of(ctx, n);
-        troubles(&applying, &targets(&pipeline.spec, &ctx.cluster_name), |n| defined_wrong(n).or_else(|| missing(n)))
+        let cluster = &ctx.cluster_name;
+        let commitless = LazyCell::new(|| pipelines::commitless(pipeline, cluster));
+        let unfit = |n: &EffectiveNotification, target: &TargetInfo| {
+            lacks_commit(n).filter(|_| commitless.contains(&target.subject))
+        };
+        troubles(&applying, &targets(&pipeline.spec, cluster), |n| defined_wrong(n).or_else(|| missing(n)), unfit)
     }
 
     /// Derives what is to be recorded, one notification after the other; and gives the notifications that are not tried yet.

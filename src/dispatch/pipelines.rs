@@ -1,6 +1,6 @@
 //! Pipelines as the dispatcher's watch brings them: what deliveries must know of them goes into the directory.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::iter;
 use std::sync::Arc;
 
@@ -16,6 +16,7 @@ use crate::api::refs::ClusterRef;
 use crate::api::target::{PIPELINE, subjects, targets};
 use crate::delivery::directory::{Cursors, Taken};
 use crate::delivery::{PipelineFacts, Scope};
+use crate::render::names_commit;
 use crate::telemetry::metrics::Watch;
 
 impl Followed for Pipeline {
@@ -79,7 +80,8 @@ async fn changed(ctx: &Context, uid: String, namespace: &str) {
 /// What deliveries must know of a pipeline.
 fn facts(pipeline: &Pipeline, cluster: &str) -> PipelineFacts {
     let status = pipeline.status.as_ref();
-    let since = since(pipeline, cluster);
+    let settled: Vec<_> = settled(pipeline, cluster).collect();
+    let since = since(pipeline, cluster, &settled);
     let cursors = status.and_then(|s| s.dispatched.as_ref()).into_iter().flat_map(|d| &d.cursors);
     PipelineFacts {
         uid: pipeline.uid().unwrap_or_default(),
@@ -88,14 +90,26 @@ fn facts(pipeline: &Pipeline, cluster: &str) -> PipelineFacts {
         labels: pipeline.labels().clone().into(),
         annotations: pipeline.annotations().clone().into(),
         subjects: subjects(&pipeline.spec, cluster).into_iter().map(|s| (s.clone(), since.get(&s).copied())).collect(),
+        commitless: without_commit(settled).collect(),
         logged: status.is_some_and(|s| s.log.is_some()),
         cursors: cursors.map(|c| (c.notification.clone(), c.uid.clone())).collect(),
     }
 }
 
+/// The targets that last had a revision without a commit, by their subjects.
+pub(super) fn commitless(pipeline: &Pipeline, cluster: &str) -> HashSet<String> {
+    without_commit(settled(pipeline, cluster)).collect()
+}
+
+fn without_commit<'a>(settled: impl IntoIterator<Item = (String, &'a Settled)>) -> impl Iterator<Item = String> {
+    let without = |settled: &Settled| !settled.revision.is_empty() && !names_commit(&settled.revision);
+    let all = settled.into_iter().filter(move |(subject, settled)| subject.starts_with("target/") && without(settled));
+    all.map(|(subject, _)| subject)
+}
+
 /// The serial at which each subject that has been seen was so for the first time.
-fn since(pipeline: &Pipeline, cluster: &str) -> HashMap<String, i64> {
-    let mut since: HashMap<_, _> = settled(pipeline, cluster).map(|(subject, settled)| (subject, settled.since)).collect();
+fn since(pipeline: &Pipeline, cluster: &str, settled: &[(String, &Settled)]) -> HashMap<String, i64> {
+    let mut since: HashMap<_, _> = settled.iter().map(|(subject, settled)| (subject.clone(), settled.since)).collect();
     let namespace = pipeline.namespace().unwrap_or_default();
     let clusters = pipeline.status.iter().flat_map(|status| &status.clusters);
     let seen: HashMap<_, _> = clusters.map(|c| (c.cluster_ref.seen_from(&namespace).full_name(), c.serial)).collect();
@@ -169,10 +183,11 @@ mod tests {
             "status": {
                 "environments": [{"name": "dev", "targets": [
                     {"clusterAppRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web", "namespace": "y"},
-                     "status": "Current", "ready": true, "settled": {"status": "Current", "since": 42}},
+                     "status": "Current", "ready": true, "settled": {"status": "Current", "since": 42, "revision": "6.5.0"}},
                     {"clusterAppRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web", "namespace": "y",
                                        "clusterRef": {"kind": "Secret", "name": "eu"}},
-                     "status": "Current", "ready": true, "settled": {"status": "Current", "since": 43}},
+                     "status": "Current", "ready": true,
+                     "settled": {"status": "Current", "since": 43, "revision": "main@sha1:5f3d2c1b0a9e8d7c6b5a4f3e2d1c0b9a8f7e6d5c"}},
                 ], "settled": {"status": "InProgress", "since": 44}}],
                 "settled": {"status": "InProgress", "since": 45},
                 "clusters": [{"clusterRef": {"kind": "Secret", "name": "eu"}, "reachable": true, "serial": 46}],
@@ -199,6 +214,11 @@ mod tests {
             ("target/dev/us/y", None),
         ];
         assert_eq!(subjects, expected);
+        assert_eq!(
+            facts.commitless,
+            HashSet::from(["target/dev/c/y".to_owned()]),
+            "what is not known is not said to be without"
+        );
         assert_eq!(facts.targets().count(), 4);
         assert_eq!(facts.cursors["n"], "nu");
         assert!(facts.logged);

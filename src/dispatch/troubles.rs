@@ -7,11 +7,15 @@ use crate::api::pipeline::InTrouble;
 use crate::api::target::TargetInfo;
 use crate::config::EffectiveNotification;
 use crate::delivery::Applied;
+use crate::render::COMMIT_REMEDY;
 
 /// At most so many are told.
 const MOST: usize = 100;
 /// Characters of a message.
 const LONGEST: usize = 512;
+
+/// The reason of a target whose revision names no commit, where one is needed.
+const COMMIT_MISSING: &str = "CommitMissing";
 
 /// What is wrong with one: a reason, and words for people.
 pub type Wrong = (&'static str, String);
@@ -23,12 +27,28 @@ pub fn defined_wrong(notification: &EffectiveNotification) -> Option<Wrong> {
     problem.filter(|problem| !problem.is_unknown()).map(|problem| (problem.reason(), problem.to_string()))
 }
 
-/// Lists them, in the order of names and of the spec. `wrong` is asked once for each effective notification.
+/// What a target whose revision names no commit has against a notification that needs one.
+#[must_use]
+pub fn lacks_commit(notification: &EffectiveNotification) -> Option<Wrong> {
+    let needs = notification.sending.as_ref().is_ok_and(|sending| sending.needs_commit);
+    needs.then(|| (COMMIT_MISSING, format!("the template needs a commit, and the revision names none; {COMMIT_REMEDY}")))
+}
+
+/// The same of all targets of a notification.
+#[must_use]
+pub fn all_lack_commits() -> Wrong {
+    let message = "the template needs a commit, and the revision of none of its targets names one";
+    (COMMIT_MISSING, format!("{message}; {COMMIT_REMEDY}"))
+}
+
+/// Lists them, in the order of names and of the spec. `wrong` is asked once for each effective notification, and `unfit` for
+/// each target of one with which nothing is wrong.
 #[must_use]
 pub fn troubles(
     notifications: &BTreeMap<String, Applied>,
     targets: &[TargetInfo],
     wrong: impl Fn(&EffectiveNotification) -> Option<Wrong>,
+    unfit: impl Fn(&EffectiveNotification, &TargetInfo) -> Option<Wrong>,
 ) -> Vec<InTrouble> {
     let mut all = Vec::new();
     for (name, applied) in notifications {
@@ -40,7 +60,8 @@ pub fn troubles(
             known.push((effective.clone(), wrong(effective)));
             known.last().and_then(|(_, wrong)| wrong.clone())
         };
-        let each: Vec<_> = targets.iter().map(|t| (t, applied.of(&t.subject).and_then(&mut of))).collect();
+        let each: Vec<_> =
+            targets.iter().map(|t| (t, applied.of(&t.subject).and_then(|n| of(n).or_else(|| unfit(n, t))))).collect();
         // What is the same for all is told once.
         if let Some((_, Some(first))) = each.first()
             && each.iter().all(|(_, wrong)| wrong.as_ref() == Some(first))
@@ -88,7 +109,7 @@ mod tests {
         let targets = [target("e/a"), target("e/b")];
         let told = |applied: Applied| {
             let all = BTreeMap::from([("deploys".to_owned(), applied)]);
-            let told = troubles(&all, &targets, defined_wrong);
+            let told = troubles(&all, &targets, defined_wrong, |_, _| None);
             told.into_iter().map(|t| (t.target, t.reason)).collect::<Vec<_>>()
         };
         let base = |base: &Arc<EffectiveNotification>| Applied { base: Some(base.clone()), layered: None };
@@ -97,5 +118,19 @@ mod tests {
         let one = Overridden { rest: Some(fine), subjects: [("target/e/b".to_owned(), broken)].into() };
         let layered = Applied { layered: Some(Arc::new(one)), ..Applied::default() };
         assert_eq!(told(layered), [(Some("e/b".to_owned()), "Incomplete".to_owned())]);
+    }
+
+    #[test]
+    fn a_target_without_a_commit_is_told_where_one_is_needed() {
+        let told = |needs_commit: bool| {
+            let mut one = notification("n");
+            one.sending.as_mut().unwrap().needs_commit = needs_commit;
+            let all = BTreeMap::from([("status".to_owned(), Applied { base: Some(Arc::new(one)), layered: None })]);
+            let unfit = |n: &EffectiveNotification, t: &TargetInfo| lacks_commit(n).filter(|_| t.name == "e/b");
+            let told = troubles(&all, &[target("e/a"), target("e/b")], defined_wrong, unfit);
+            told.into_iter().map(|t| (t.target, t.reason)).collect::<Vec<_>>()
+        };
+        assert_eq!(told(true), [(Some("e/b".to_owned()), "CommitMissing".to_owned())]);
+        assert_eq!(told(false), []);
     }
 }

@@ -5,9 +5,11 @@
 //! in a condition.
 //!
 //! `definition` knows the schema, `rules` its CEL, `metadata` the names; `controller` and `layers` what comes after the API server,
-//! `global` the global configuration among the files, and `pipelines` what pipelines lay over the rest. Objects of other groups are
+//! `global` the global configuration among the files, `pipelines` what pipelines lay over the rest, and `commits` whether they have
+//! the commits that templates need. Objects of other groups are
 //! passed over; ConfigMaps among them give templates.
 
+mod commits;
 mod controller;
 mod definition;
 mod global;
@@ -197,6 +199,7 @@ fn objects(all: &[Written<'_>], files: Files<'_>, report: &mut Report) -> Result
                 said.extend(controller::pipeline(&pipeline, files.options));
                 let fields: Vec<_> = said.iter().map(|(field, ..)| field.clone()).collect();
                 pipelines::check(&pipeline, sheet, &fields, files, report);
+                commits::check(&pipeline, sheet, files, report);
             }
             // What does not fit the type does not fit the schema either, and that has been said.
             Err(_) if !said.is_empty() => {}

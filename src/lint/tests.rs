@@ -1,5 +1,6 @@
 //! What is said of files, and that every rule of every definition can be tried.
 
+mod durations;
 mod layered;
 
 use std::collections::BTreeSet;

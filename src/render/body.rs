@@ -5,8 +5,10 @@ use std::sync::Arc;
 
 use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 
+use super::commits::needs_commit;
 use super::error::RenderError;
 use super::eval::Program;
+use super::parameters::Sight;
 use super::place::Place;
 use super::shared::{MadeOf, Shared};
 use super::{MAX_BODY, Parameters, Values, lower};
@@ -16,7 +18,7 @@ static SHARED: Shared<Inner> = Shared::new();
 /// The template of a body, compiled; one that is made of the same is the same. Values are escaped for the content type; what is JSON
 /// by its content type is JSON.
 #[derive(Clone, Debug)]
-pub struct Body(Arc<Inner>);
+pub struct Body(Arc<Inner>, Sight);
 
 #[derive(Debug)]
 struct Inner {
@@ -34,7 +36,7 @@ impl Body {
             let program = lower::compile(source, place, parameters)?;
             Ok(Inner { content_type: content_type.to_owned(), is_json: matches!(place, Place::Json(_)), program })
         });
-        made.map(Self)
+        made.map(|made| Self(made, parameters.sight()))
     }
 
     /// The value of the content-type header.
@@ -43,13 +45,20 @@ impl Body {
         &self.0.content_type
     }
 
+    /// Whether it fails for each revision that names no commit.
+    #[must_use]
+    pub fn needs_commit(&self, parameters: &Parameters) -> bool {
+        needs_commit(&self.0.program, parameters)
+    }
+
     /// The body for one transition, at most [`MAX_BODY`] bytes.
     pub fn render(&self, values: &Values) -> Result<String, RenderError> {
-        let body = self.0.program.run(values, MAX_BODY)?.text;
+        let output = self.0.program.run(values, self.1, MAX_BODY)?;
         if self.0.is_json {
-            serde_json::from_str::<Json>(&body).map_err(RenderError::NotJson)?;
+            let not_json = |e| RenderError::NotJson(e).changeable_if(output.changeable);
+            serde_json::from_str::<Json>(&output.text).map_err(not_json)?;
         }
-        Ok(body)
+        Ok(output.text)
     }
 }
 

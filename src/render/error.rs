@@ -47,24 +47,37 @@ pub enum RenderError {
         problem: String,
     },
     /// No such helper.
-    #[error("{at}: there is no helper `{name}`; there are {known}")]
+    #[error("{at}: there is no helper `{name}`; {known}")]
     UnknownHelper {
         /// Where.
         at: Position,
         /// The name that was written.
         name: String,
-        /// The names that would do.
+        /// What to write instead.
         known: String,
     },
     /// No such field.
-    #[error("{at}: there is no field `{field}`; there are {known}")]
+    #[error("{at}: there is no field `{field}`; {known}")]
     UnknownField {
         /// Where.
         at: Position,
         /// The path that was written.
         field: String,
-        /// The fields there, or what else to write.
+        /// What to write instead.
         known: String,
+    },
+    /// A parameter of another namespace, which does not share it.
+    #[error(
+        "{at}: `parameters.{name}` is from {owner}, which does not share its parameters with templates of other namespaces; set \
+         spec.template.parameters.{name} where this template is written, or template.shareParameters: true in {owner}"
+    )]
+    ParameterHidden {
+        /// Where.
+        at: Position,
+        /// Its name.
+        name: String,
+        /// Who wrote it.
+        owner: String,
     },
     /// A parameter could not be rendered; the position is in its value.
     #[error("parameter `{name}`: {source}")]
@@ -98,7 +111,7 @@ pub enum RenderError {
         /// The path that was written.
         field: String,
     },
-    /// A helper is called in a way that it does not understand, or fails for this value.
+    /// A helper is called in a way that it does not understand, whatever the data.
     #[error("{at}: `{helper}` {problem}")]
     Helper {
         /// Where.
@@ -107,6 +120,26 @@ pub enum RenderError {
         helper: &'static str,
         /// What is wrong.
         problem: String,
+    },
+    /// A helper cannot work with the values of this data.
+    #[error("{at}: `{helper}` {problem}")]
+    HelperFailed {
+        /// Where.
+        at: Position,
+        /// Its name.
+        helper: &'static str,
+        /// What is wrong.
+        problem: String,
+    },
+    /// A value of this data cannot be written where the template has it.
+    #[error("{at}: `{field}` {problem}")]
+    Unfit {
+        /// Where.
+        at: Position,
+        /// The expression that was written.
+        field: String,
+        /// What is wrong with its value.
+        problem: &'static str,
     },
     /// A value, or the end of a branch, stands where it cannot be made safe.
     #[error("{at}: {problem}")]
@@ -125,6 +158,9 @@ pub enum RenderError {
     /// Not a URL that may be sent to.
     #[error("the URL {0}")]
     Url(&'static str),
+    /// With this data it becomes a URL that may not be sent to.
+    #[error("the URL {0}")]
+    UrlValue(&'static str),
     /// Not the name of a header.
     #[error("a header's name consists of letters, digits and dashes")]
     HeaderName,
@@ -143,13 +179,52 @@ pub enum RenderError {
         /// Where it ran out.
         at: Position,
     },
+    /// One of these, and a label or an annotation of the pipeline has a part in it: neither is recorded, both may change.
+    #[error("{0}")]
+    Changeable(Box<RenderError>),
 }
 
 impl RenderError {
     /// One word for conditions, Events and metric labels.
     #[must_use]
     pub const fn reason(&self) -> &'static str {
-        "TemplateInvalid"
+        if self.is_final() { "TemplateFailed" } else { "TemplateInvalid" }
+    }
+
+    /// Whether the same recorded data gives this error each time, so that waiting does not help. What is wrong with the template
+    /// itself is not final: an edit of it is expected.
+    #[must_use]
+    pub const fn is_final(&self) -> bool {
+        match self {
+            Self::TooLong(_)
+            | Self::TooManyTags
+            | Self::Syntax { .. }
+            | Self::UnknownHelper { .. }
+            | Self::UnknownField { .. }
+            | Self::ParameterHidden { .. }
+            | Self::ParameterMissing { .. }
+            | Self::MayBeMissing { .. }
+            | Self::NotText { .. }
+            | Self::Helper { .. }
+            | Self::Place { .. }
+            | Self::ContentType
+            | Self::Url(_)
+            | Self::HeaderName
+            | Self::Changeable(_) => false,
+            Self::HelperFailed { .. }
+            | Self::Unfit { .. }
+            | Self::UrlValue(_)
+            | Self::NotJson(_)
+            | Self::Data(_)
+            | Self::OutputTooLong(_)
+            | Self::TooMuchWork { .. } => true,
+            Self::Parameter { source, .. } => source.is_final(),
+        }
+    }
+
+    /// The same, with the note that what is not recorded has a part in it, if it has.
+    pub(super) fn changeable_if(self, changeable: bool) -> Self {
+        if changeable && self.is_final() { Self::Changeable(Box::new(self)) } else { self }
     }
 }
 
@@ -178,5 +253,53 @@ mod tests {
     fn what_is_shown_is_short_and_on_one_line() {
         assert_eq!(shown("a\nb\u{7}c"), "a b c");
         assert_eq!(shown(&"x".repeat(99)).chars().count(), 65);
+    }
+
+    #[test]
+    fn only_what_the_recorded_data_gives_each_time_is_final() {
+        let at = Position { line: 1, column: 1 };
+        let not_json = || serde_json::from_str::<serde_json::Value>("{").unwrap_err();
+        let (name, problem) = (|| "x".to_owned(), "is wrong");
+        let within = |error| RenderError::Parameter { name: name(), source: Box::new(error) };
+        let finals = || {
+            vec![
+                RenderError::HelperFailed { at, helper: "commit", problem: name() },
+                RenderError::Unfit { at, field: name(), problem },
+                RenderError::UrlValue(problem),
+                RenderError::NotJson(not_json()),
+                RenderError::Data(not_json()),
+                RenderError::OutputTooLong(1),
+                RenderError::TooMuchWork { at },
+            ]
+        };
+        let waits = || {
+            vec![
+                RenderError::TooLong(1),
+                RenderError::TooManyTags,
+                RenderError::Syntax { at, problem: name() },
+                RenderError::UnknownHelper { at, name: name(), known: name() },
+                RenderError::UnknownField { at, field: name(), known: name() },
+                RenderError::ParameterHidden { at, name: name(), owner: name() },
+                RenderError::ParameterMissing { at, name: name() },
+                RenderError::MayBeMissing { at, field: name() },
+                RenderError::NotText { at, field: name() },
+                RenderError::Helper { at, helper: "commit", problem: name() },
+                RenderError::Place { at, problem: name() },
+                RenderError::ContentType,
+                RenderError::Url(problem),
+                RenderError::HeaderName,
+            ]
+        };
+        for error in finals().into_iter().chain(finals().into_iter().map(within)) {
+            assert!(error.is_final() && error.reason() == "TemplateFailed", "{error:?}");
+        }
+        for error in waits().into_iter().chain(waits().into_iter().map(within)) {
+            assert!(!error.is_final() && error.reason() == "TemplateInvalid", "{error:?}");
+        }
+        for error in finals() {
+            let said = error.to_string();
+            let error = error.changeable_if(true);
+            assert!(!error.is_final() && error.to_string() == said, "{error:?}");
+        }
     }
 }

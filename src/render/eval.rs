@@ -11,7 +11,8 @@ use serde_json::Value;
 
 use super::Values;
 use super::error::{Position, RenderError, shown};
-use super::functions::{Function, MOST_ARGS, is_true, text};
+use super::functions::{Function, MOST_ARGS, Problem, is_true, text};
+use super::parameters::Sight;
 use super::place::Escape;
 
 /// What the runs for one request may cost. It is spent within 50 ms, and that without optimisation.
@@ -78,11 +79,11 @@ pub(super) enum EntryPart {
     Last,
 }
 
-/// As in a template.
+/// As in a template, but for what is written out, which may be secret.
 impl fmt::Display for Expr {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Literal(value) => write!(f, "{value}"),
+            Self::Literal(_) => f.write_str("\"…\""),
             Self::Path(path) => {
                 for (index, name) in path.iter().enumerate() {
                     let dot = if index == 0 { "" } else { "." };
@@ -96,7 +97,11 @@ impl fmt::Display for Expr {
             Self::Entry(_, EntryPart::Index) => f.write_str("@index"),
             Self::Entry(_, EntryPart::First) => f.write_str("@first"),
             Self::Entry(_, EntryPart::Last) => f.write_str("@last"),
-            Self::Call(function, _) => write!(f, "({} …)", function.name()),
+            Self::Call(function, args) => {
+                write!(f, "({}", function.name())?;
+                args.iter().try_for_each(|arg| write!(f, " {arg}"))?;
+                f.write_str(")")
+            }
         }
     }
 }
@@ -107,20 +112,29 @@ pub(super) struct Output {
     pub(super) text: String,
     /// Where in `text` something begins or ends that depends on the data; ascending.
     pub(super) marks: Vec<usize>,
+    /// Whether something has a part in it that is not recorded and may change.
+    pub(super) changeable: bool,
 }
 
 impl Program {
-    /// Runs over data, to at most `max` bytes.
-    pub(super) fn run(&self, values: &Values, max: usize) -> Result<Output, RenderError> {
-        let output = Output { text: String::with_capacity(ROOM), marks: Vec::new() };
-        let mut run = Run { values, entries: Vec::new(), output, max };
-        run.nodes(&self.nodes)?;
+    /// Runs over data of which it sees so much, to at most `max` bytes.
+    pub(super) fn run(&self, values: &Values, sight: Sight, max: usize) -> Result<Output, RenderError> {
+        let before = values.changeable();
+        let output = Output { text: String::with_capacity(ROOM), marks: Vec::new(), changeable: false };
+        let mut run = Run { values, sight, entries: Vec::new(), output, max };
+        run.nodes(&self.nodes).map_err(|error| {
+            // What came before has a part in these, in other templates of the request, too.
+            let is_of_all = matches!(error, RenderError::OutputTooLong(_) | RenderError::TooMuchWork { .. });
+            error.changeable_if(is_of_all && values.changeable() > 0)
+        })?;
+        run.output.changeable = values.changeable() > before;
         Ok(run.output)
     }
 }
 
 struct Run<'a> {
     values: &'a Values,
+    sight: Sight,
     /// The entries of the loops that are being run, outermost first.
     entries: Vec<Entry<'a>>,
     output: Output,
@@ -145,24 +159,15 @@ impl<'a> Run<'a> {
             Node::Text(text) => return self.write(text),
             Node::Value { expr, escape, at } => {
                 self.mark();
-                let value = self.value(expr, *at)?;
-                let value = text(&value);
-                let escaped = escape
-                    .apply(&value)
-                    .map_err(|problem| RenderError::Place { at: *at, problem: format!("`{expr}` {problem}") })?;
-                self.spend(escaped.len(), *at)?;
-                self.write(&escaped)?;
+                let before = self.values.changeable();
+                self.escaped(expr, *escape, *at).map_err(|error| self.noted(error, before))?;
             }
             Node::Choice { arms, otherwise } => {
                 self.mark();
-                let mut chosen = otherwise;
-                for arm in arms {
-                    if is_true(&*self.value(&arm.condition, arm.at)?) == arm.wanted {
-                        chosen = &arm.body;
-                        break;
-                    }
-                }
-                self.nodes(chosen)?;
+                let before = self.values.changeable();
+                let chosen = self.chosen(arms, otherwise).map_err(|error| self.noted(error, before))?;
+                let changeable = self.values.changeable() > before;
+                self.nodes(chosen).map_err(|error| error.changeable_if(changeable))?;
             }
             Node::Each { map, body, otherwise, at } => {
                 self.mark();
@@ -173,18 +178,43 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
+    /// An error, with the note whether something that may change was read since.
+    fn noted(&self, error: RenderError, before: usize) -> RenderError {
+        error.changeable_if(self.values.changeable() > before)
+    }
+
+    fn escaped(&mut self, expr: &'a Expr, escape: Escape, at: Position) -> Result<(), RenderError> {
+        let value = self.value(expr, at)?;
+        let value = text(&value);
+        let unfit = |problem| RenderError::Unfit { at, field: shown(&expr.to_string()), problem };
+        let escaped = escape.apply(&value).map_err(unfit)?;
+        self.spend(escaped.len(), at)?;
+        self.write(&escaped)
+    }
+
+    fn chosen(&mut self, arms: &'a [Arm], otherwise: &'a [Node]) -> Result<&'a [Node], RenderError> {
+        for arm in arms {
+            if is_true(&*self.value(&arm.condition, arm.at)?) == arm.wanted {
+                return Ok(&arm.body);
+            }
+        }
+        Ok(otherwise)
+    }
+
     fn each(&mut self, map: &'a Expr, body: &'a [Node], otherwise: &'a [Node], at: Position) -> Result<(), RenderError> {
+        let before = self.values.changeable();
         let entries = match map {
-            Expr::Path(path) => self.values.get(path)?.and_then(Value::as_object),
+            Expr::Path(path) => self.values.get(path, self.sight)?.and_then(Value::as_object),
             _ => None,
         };
+        let changeable = self.values.changeable() > before;
         let Some(entries) = entries.filter(|entries| !entries.is_empty()) else {
-            return self.nodes(otherwise);
+            return self.nodes(otherwise).map_err(|error| error.changeable_if(changeable));
         };
         for (index, (key, value)) in entries.iter().enumerate() {
             self.spend(STEP, at)?;
             self.entries.push(Entry { key, value, index, is_last: index + 1 == entries.len() });
-            self.nodes(body)?;
+            self.nodes(body).map_err(|error| error.changeable_if(changeable))?;
             self.entries.pop();
         }
         Ok(())
@@ -203,7 +233,7 @@ impl<'a> Run<'a> {
         self.spend(STEP, at)?;
         match expr {
             Expr::Literal(value) => Ok(Some(Cow::Borrowed(value))),
-            Expr::Path(path) => Ok(self.values.get(path)?.map(Cow::Borrowed)),
+            Expr::Path(path) => Ok(self.values.get(path, self.sight)?.map(Cow::Borrowed)),
             Expr::Entry(depth, part) => Ok(self.entries.get(*depth).map(|entry| entry.part(*part))),
             Expr::Call(function, args) => self.call(*function, args, at),
         }
@@ -238,11 +268,12 @@ impl<'a> Run<'a> {
                     read += size(value);
                 }
                 self.spend(read, at)?;
-                let result = function.call(&values[..args.len().min(MOST_ARGS)]).map_err(|problem| RenderError::Helper {
+                let failed = |problem: Problem| RenderError::HelperFailed {
                     at,
                     helper: function.name(),
-                    problem: problem.into_owned(),
-                })?;
+                    problem: function.explained(&problem, args.first().map(|arg| shown(&arg.to_string())).as_deref()),
+                };
+                let result = function.call(&values[..args.len().min(MOST_ARGS)]).map_err(failed)?;
                 self.spend(size(&result), at)?;
                 Ok(Some(Cow::Owned(result)))
             }

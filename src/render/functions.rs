@@ -10,6 +10,7 @@ use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 
 use super::MAX_BODY;
+use super::commits::COMMIT_REMEDY;
 use super::markup::Markup;
 use super::place::Escape;
 use crate::api::Time;
@@ -71,7 +72,7 @@ pub(super) enum Function {
     Short,
 }
 
-/// What a helper says of values that it cannot work with; reads on after the helper's name.
+/// What a helper says of values that it cannot work with, without the values; reads on after the helper's name.
 pub(super) type Problem = Cow<'static, str>;
 
 impl Function {
@@ -105,9 +106,9 @@ impl Function {
         Self::ALL.into_iter().find(|f| f.name() == name)
     }
 
-    /// The names of all, for a message.
-    pub(super) fn names() -> String {
-        Self::ALL.map(Self::name).join(", ")
+    /// The names of all.
+    pub(super) fn names() -> impl Iterator<Item = &'static str> {
+        Self::ALL.into_iter().map(Self::name)
     }
 
     /// Its name.
@@ -160,6 +161,14 @@ impl Function {
         }
     }
 
+    /// What is wrong, for people; `of` is the expression that its first argument is. Values are never told: they may be secret.
+    pub(super) fn explained(self, problem: &str, of: Option<&str>) -> String {
+        match (self, of) {
+            (Self::Commit, Some(of)) => format!("{problem} in `{of}`; {COMMIT_REMEDY}"),
+            _ => problem.to_owned(),
+        }
+    }
+
     /// Its result for values; as many as [`arity`](Self::arity) says. `And`, `Or`, `Default` and `Lookup` need not have all
     /// of theirs and are the evaluator's.
     pub(super) fn call(self, args: &[Cow<'_, Value>]) -> Result<Value, Problem> {
@@ -175,7 +184,7 @@ impl Function {
             Self::Date => date(&text(arg(0)), args.get(1).map(|a| text(a)).as_deref()).map(Value::String),
             Self::Commit => match commit(&text(arg(0))) {
                 Some(hash) => Ok(Value::String(hash.to_owned())),
-                None => Err(format!("finds no commit hash in `{}`", super::error::shown(&text(arg(0)))).into()),
+                None => Err("finds no commit hash".into()),
             },
             Self::Short => Ok(Value::String(short(&text(arg(0))).to_owned())),
             Self::Mrkdwn => marked(Markup::Mrkdwn, &text(arg(0)), args.get(1).map(AsRef::as_ref)),
@@ -265,7 +274,7 @@ fn date(time: &str, format: Option<&str>) -> Result<String, Problem> {
 
 /// The Git hash, in full, at the end of a revision. SHA-256 is taken where it stands alone only: after `@sha256:` or a tag
 /// it is the digest of an artifact.
-fn commit(revision: &str) -> Option<&str> {
+pub(super) fn commit(revision: &str) -> Option<&str> {
     let (prefix, last) = match revision.rfind(['@', ':', '/']) {
         Some(separator) => (&revision[..separator], &revision[separator + 1..]),
         None => ("", revision),
@@ -352,7 +361,7 @@ mod tests {
             (Function::Date, json!(["yesterday"]), "time"),
             (Function::Date, json!(["2025-11-21T07:47:14Z", "%!"]), "format"),
             (Function::Date, json!(["2025-11-21T07:47:14Z", "%Y".repeat(99)]), "shorter"),
-            (Function::Commit, json!(["6.5.0"]), "`6.5.0`"),
+            (Function::Commit, json!(["6.5.0"]), "no commit"),
             (Function::Commit, json!([""]), "no commit"),
             (Function::Commit, json!([hex(41)]), "no commit"),
             (Function::Commit, json!([format!("main@sha1:{}", hex(64))]), "no commit"),

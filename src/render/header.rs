@@ -3,8 +3,10 @@
 use std::fmt;
 use std::sync::Arc;
 
+use super::commits::needs_commit;
 use super::error::RenderError;
 use super::eval::Program;
+use super::parameters::Sight;
 use super::place::Place;
 use super::{MAX_LINE, Parameters, Values, lower};
 
@@ -15,6 +17,7 @@ pub struct HeaderTemplate(Arc<Inner>);
 struct Inner {
     name: String,
     program: Program,
+    sight: Sight,
 }
 
 impl HeaderTemplate {
@@ -22,7 +25,7 @@ impl HeaderTemplate {
     pub fn compile(name: &str, source: &str, parameters: &Parameters) -> Result<Self, RenderError> {
         http::HeaderName::from_bytes(name.as_bytes()).map_err(|_| RenderError::HeaderName)?;
         let program = lower::compile(source, Place::Header, parameters)?;
-        Ok(Self(Arc::new(Inner { name: name.to_owned(), program })))
+        Ok(Self(Arc::new(Inner { name: name.to_owned(), program, sight: parameters.sight() })))
     }
 
     /// The header's name, as written.
@@ -31,9 +34,15 @@ impl HeaderTemplate {
         &self.0.name
     }
 
+    /// Whether it fails for each revision that names no commit.
+    #[must_use]
+    pub fn needs_commit(&self, parameters: &Parameters) -> bool {
+        needs_commit(&self.0.program, parameters)
+    }
+
     /// The value for one transition, at most [`MAX_LINE`] bytes.
     pub fn render(&self, values: &Values) -> Result<String, RenderError> {
-        Ok(self.0.program.run(values, MAX_LINE)?.text)
+        Ok(self.0.program.run(values, self.0.sight, MAX_LINE)?.text)
     }
 }
 

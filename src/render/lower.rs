@@ -13,6 +13,7 @@ use serde_json::Value;
 use super::error::{Position, RenderError, shown};
 use super::eval::{Arm, Expr, Node, Program};
 use super::functions::Function;
+use super::nearest::instead;
 use super::parameters::Parameters;
 use super::place::Place;
 use super::scan::{Outline, scan};
@@ -81,7 +82,7 @@ impl Lowering<'_> {
             Some("with") => nodes.extend(self.with(block, at)?),
             name => {
                 let name = shown(name.unwrap_or_default());
-                let known = "if, unless, each, with as blocks".to_owned();
+                let known = "there are if, unless, each, with as blocks".to_owned();
                 return Err(RenderError::UnknownHelper { at, name, known });
             }
         }
@@ -195,8 +196,8 @@ impl Lowering<'_> {
             return self.parameter(&tag.name, at);
         }
         let known = match name {
-            "if" | "unless" | "each" | "with" => format!("{{{{#{name} …}}}}…{{{{/{name}}}}} as a block"),
-            _ => Function::names(),
+            "if" | "unless" | "each" | "with" => format!("there is {{{{#{name} …}}}}…{{{{/{name}}}}} as a block"),
+            _ => instead(name, Function::names(), ""),
         };
         Err(RenderError::UnknownHelper { at, name: shown(name), known })
     }
@@ -229,6 +230,7 @@ impl Lowering<'_> {
                 self.scopes.resolve(raw).map_err(|unresolved| match unresolved {
                     Unresolved::Unknown(known) => RenderError::UnknownField { at, field: shown(raw), known },
                     Unresolved::Unset(name) => RenderError::ParameterMissing { at, name },
+                    Unresolved::Hidden { name, owner } => RenderError::ParameterHidden { at, name, owner },
                 })
             }
             Parameter::Literal(value @ (Value::String(_) | Value::Number(_) | Value::Bool(_))) => {
@@ -270,6 +272,7 @@ mod tests {
 
     use super::*;
     use crate::api::TransitionType;
+    use crate::render::parameters::Sight;
     use crate::render::{Data, MAX_BODY, Values};
 
     fn data() -> Data {
@@ -282,7 +285,7 @@ mod tests {
     fn plain(source: &str) -> Result<String, RenderError> {
         let parameters = Parameters::compile([("channel", Some("#{{upper environment}}"))]).unwrap();
         let values = Values::new(&data(), &parameters).unwrap();
-        compile(source, Place::Plain, &parameters)?.run(&values, MAX_BODY).map(|output| output.text)
+        compile(source, Place::Plain, &parameters)?.run(&values, Sight::All, MAX_BODY).map(|output| output.text)
     }
 
     #[test]
@@ -342,7 +345,8 @@ mod tests {
     fn what_is_wrong_is_named_in_every_branch() {
         for (source, position, word) in [
             ("a\n {{typo}}", "line 2, column 2", "`typo`"),
-            ("{{pipeline.nam}}", "line 1, column 1", "name, namespace, uid"),
+            ("{{pipeline.nam}}", "line 1, column 1", "did you mean `pipeline.name`?"),
+            ("{{pipeline.x}}", "line 1, column 1", "there are name, namespace, uid"),
             ("{{#if typo}}{{/if}}", "line 1, column 1", "`typo`"),
             ("{{#if (and status typo)}}{{/if}}", "line 1, column 1", "`typo`"),
             ("{{#if (not typo)}}{{/if}}", "line 1, column 1", "`typo`"),
@@ -354,7 +358,7 @@ mod tests {
             ("{{#each pipeline.labels}}{{typo}}{{/each}}", "line 1, column 26", "../"),
             ("{{#each typo}}{{else}}{{/each}}", "line 1, column 1", "`typo`"),
             ("{{#with typo}}{{/with}}", "line 1, column 1", "`typo`"),
-            ("{{parameters.chanel}}", "line 1, column 1", "`parameters.chanel`; there are channel"),
+            ("{{parameters.chanel}}", "line 1, column 1", "`parameters.chanel`; did you mean `parameters.channel`?"),
             ("{{parameters}}", "line 1, column 1", "`json`"),
             ("{{pipeline}}", "line 1, column 1", "name one of its fields"),
             ("{{pipeline.labels}}", "line 1, column 1", "`json`"),
@@ -389,7 +393,8 @@ mod tests {
             ("{{#if status}}{{else with target}}{{/if}}", "line 1, column 15", "`unless`"),
             ("{{json null}}", "line 1, column 1", "numbers"),
             ("{{@index}}", "line 1, column 1", "`each`"),
-            ("{{commit environment}}", "line 1, column 1", "no commit hash in `prod`"),
+            ("{{comit revision}}", "line 1, column 1", "did you mean `commit`?"),
+            ("{{pipline.name}}", "line 1, column 1", "did you mean `pipeline`?"),
             ("{{truncate message 0}}", "line 1, column 1", "`truncate`"),
             ("{{status status status", "line 1, column 1", "}}"),
             ("a {{sta tus!}}", "line 1, column", "Handlebars"),
@@ -398,8 +403,99 @@ mod tests {
             let error = plain(source).unwrap_err();
             let message = error.to_string();
             assert!(message.starts_with(position) && message.contains(word), "{source}: {message}");
-            assert!(!message.contains('\n') && error.reason() == "TemplateInvalid", "{source}: {message}");
+            let fails = matches!(error, RenderError::HelperFailed { .. });
+            assert!(!message.contains('\n') && error.is_final() == fails, "{source}: {message}");
         }
+    }
+
+    #[test]
+    fn no_error_quotes_a_value() {
+        let secret = "s3cr3t";
+        let labels = [("team".to_owned(), format!("{secret}\nü"))];
+        let data = Data {
+            message: format!("{secret}\nü"),
+            revision: format!("{secret}/../"),
+            pipeline: crate::render::PipelineData { labels: Arc::new(labels.into()), ..data().pipeline },
+            ..data()
+        };
+        let literal = format!("{secret}\nü");
+        let parameters = Parameters::compile([("own", Some(literal.as_str()))]).unwrap();
+        let values = Values::new(&data, &parameters).unwrap();
+        let sources = ["message", "revision", "parameters.own", "(default pipeline.labels.team \"\")", "\"s3cr3t\nü\""];
+        let mut failed = std::collections::BTreeSet::new();
+        for value in sources {
+            for tag in [
+                "{{VALUE}}",
+                "{{commit VALUE}}",
+                "{{date VALUE}}",
+                "{{date time VALUE}}",
+                "{{unix VALUE}}",
+                "{{unixMilli VALUE}}",
+                "{{truncate VALUE VALUE}}",
+                "{{truncate message 1 VALUE}}",
+                "{{replace VALUE \"\" VALUE}}",
+                "{{mrkdwn VALUE VALUE}}",
+                "{{markdown VALUE VALUE}}",
+                "{{html VALUE VALUE}}",
+                "{{default (lookup pipeline.labels VALUE) (commit VALUE)}}",
+                "{{#if (eq (commit VALUE) \"x\")}}x{{/if}}",
+                "{{lookup pipeline.labels VALUE}}",
+                "{{json (unix VALUE)}}",
+            ] {
+                let source = tag.replace("VALUE", value);
+                let places = [Place::Plain, Place::Header, Place::of_content_type("application/json").unwrap()];
+                for place in places {
+                    let error = compile(&source, place, &parameters).and_then(|p| p.run(&values, Sight::All, 1024)).err();
+                    let Some(error) = error else { continue };
+                    let said = format!("{error} {error:?}");
+                    assert!(!said.contains(secret), "{source}: {said}");
+                    failed.insert(format!("{error:?}").split(' ').next().unwrap_or_default().to_owned());
+                }
+            }
+        }
+        assert!(failed.len() >= 4, "{failed:?}");
+    }
+
+    #[test]
+    fn what_labels_have_a_part_in_is_not_final() {
+        let commit = "`commit` finds";
+        for (source, is_final) in [
+            ("{{commit environment}}", true),
+            ("{{commit (default pipeline.labels.none environment)}}", false),
+            ("{{#if (eq (default pipeline.labels.team \"\") \"a\")}}{{commit environment}}{{/if}}", false),
+            ("{{#if (default pipeline.labels.team \"\")}}x{{/if}}{{commit environment}}", true),
+            ("{{default pipeline.labels.team \"\"}}{{commit environment}}", true),
+            ("{{#each pipeline.labels}}{{commit this}}{{/each}}", false),
+            ("{{commit (json @root)}}", false),
+            ("{{commit (json pipeline)}}", false),
+            ("{{commit pipeline.name}}", true),
+            ("{{commit parameters.channel}}", true),
+        ] {
+            let error = plain(source).unwrap_err();
+            assert!(error.to_string().contains(commit), "{source}: {error}");
+            assert_eq!(error.is_final(), is_final, "{source}");
+        }
+        let parameters = Parameters::compile([
+            ("team", Some("{{default pipeline.labels.team \"\"}}")),
+            ("sha", Some("{{commit environment}}")),
+            ("label", Some("{{commit (default pipeline.labels.none \"-\")}}")),
+        ])
+        .unwrap();
+        let values = || Values::new(&data(), &parameters).unwrap();
+        for (source, is_final) in [
+            ("{{commit parameters.team}}", false),
+            ("{{#if parameters.team}}{{/if}}{{#if parameters.team}}{{parameters.sha}}{{/if}}", false),
+            ("{{parameters.sha}}", true),
+            ("{{parameters.label}}", false),
+        ] {
+            let error = compile(source, Place::Plain, &parameters).unwrap().run(&values(), Sight::All, 99).unwrap_err();
+            assert_eq!(error.is_final(), is_final, "{source}: {error}");
+        }
+        let long =
+            |source: &str| compile(source, Place::Plain, &parameters).unwrap().run(&values(), Sight::All, 3).unwrap_err();
+        assert!(long("{{environment}}").is_final());
+        assert!(long("{{environment}}{{default pipeline.labels.team \"\"}}").is_final());
+        assert!(!long("{{default pipeline.labels.team \"\"}}{{environment}}").is_final());
     }
 
     #[test]

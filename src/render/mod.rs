@@ -12,6 +12,7 @@
 
 mod body;
 mod builtin;
+mod commits;
 mod data;
 #[cfg(test)]
 mod docs;
@@ -21,6 +22,7 @@ mod functions;
 mod header;
 mod lower;
 mod markup;
+mod nearest;
 mod parameters;
 mod place;
 #[cfg(test)]
@@ -35,10 +37,12 @@ mod values;
 
 pub use body::Body;
 pub use builtin::{BuiltinTemplate, Credentials, CredentialsKind, Declared, Example, Limit, Metadata, Unreported, builtin};
+pub use commits::{COMMIT_REMEDY, names_commit};
 pub use data::{ClusterData, Data, NotificationData, PipelineData, Severity, SubjectData, TargetData, Texts};
 pub use error::{Position, RenderError};
 pub use header::HeaderTemplate;
-pub use parameters::Parameters;
+pub use nearest::nearest;
+pub use parameters::{Hidden, Parameters};
 pub use sample::Scene;
 pub use url::{UrlTemplate, origin_of};
 pub use values::Values;

@@ -14,13 +14,30 @@ use super::place::Place;
 
 /// The parameters of one notification, compiled. Cheap to clone.
 #[derive(Clone, Default)]
-pub struct Parameters(Arc<Inner>);
+pub struct Parameters {
+    all: Arc<Inner>,
+    hidden: Option<Arc<Hidden>>,
+    sight: Sight,
+}
 
 #[derive(Default)]
 struct Inner {
     /// By name, in order.
     set: Vec<(String, Program)>,
     unset: BTreeSet<String>,
+}
+
+/// Parameters that another namespace wrote and does not share: by name, who wrote it.
+pub type Hidden = BTreeMap<String, String>;
+
+/// Which parameters a template sees.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Sight {
+    /// All of them.
+    #[default]
+    All,
+    /// None that is hidden.
+    Shared,
 }
 
 /// What a name after `parameters.` stands for.
@@ -30,6 +47,8 @@ pub(super) enum Parameter {
     Set,
     /// Nothing: it is declared, and must be given where it is used.
     Unset,
+    /// Nothing that this template may see.
+    Hidden,
     /// Nothing: there is no such parameter.
     Unknown,
 }
@@ -46,45 +65,74 @@ impl Parameters {
             let program = lower::compile(source, Place::Plain, &Self::default()).map_err(|e| (name.to_owned(), e))?;
             set.insert(name.to_owned(), program);
         }
-        Ok(Self(Arc::new(Inner { set: set.into_iter().collect(), unset })))
+        let all = Arc::new(Inner { set: set.into_iter().collect(), unset });
+        Ok(Self { all, ..Self::default() })
+    }
+
+    /// The same, of which some are hidden from templates of another namespace.
+    #[must_use]
+    pub fn hiding(self, hidden: Hidden) -> Self {
+        Self { hidden: Some(hidden).filter(|hidden| !hidden.is_empty()).map(Arc::new), ..self }
+    }
+
+    /// The same, as a template of another namespace sees them.
+    #[must_use]
+    pub fn shared(&self) -> Self {
+        let sight = if self.hidden.is_some() { Sight::Shared } else { Sight::All };
+        Self { sight, ..self.clone() }
+    }
+
+    pub(super) fn sight(&self) -> Sight {
+        self.sight
+    }
+
+    /// Who wrote a parameter that a template of this sight does not see.
+    pub(super) fn hidden_from(&self, sight: Sight, name: &str) -> Option<&str> {
+        self.hidden.as_ref().filter(|_| sight == Sight::Shared)?.get(name).map(String::as_str)
+    }
+
+    /// Who wrote a parameter that is not seen.
+    pub(super) fn owner(&self, name: &str) -> Option<&str> {
+        self.hidden_from(self.sight, name)
+    }
+
+    fn is_seen(&self, name: &str) -> bool {
+        self.owner(name).is_none()
     }
 
     pub(super) fn get(&self, name: &str) -> Parameter {
         match name {
+            name if !self.is_seen(name) => Parameter::Hidden,
             name if self.find(name).is_some() => Parameter::Set,
-            name if self.0.unset.contains(name) => Parameter::Unset,
+            name if self.all.unset.contains(name) => Parameter::Unset,
             _ => Parameter::Unknown,
         }
     }
 
-    /// The names, for a message.
-    pub(super) fn names(&self) -> String {
-        let names: BTreeSet<_> = self.set().chain(self.unset()).collect();
-        if names.is_empty() {
-            return "none; set it in spec.template.parameters".to_owned();
-        }
-        names.into_iter().collect::<Vec<_>>().join(", ")
+    /// The names that a template sees, for a message.
+    pub(super) fn names(&self) -> BTreeSet<&str> {
+        self.set().chain(self.unset()).collect()
     }
 
-    /// How many have a value.
+    /// How many have a value, seen or not.
     pub(super) fn len(&self) -> usize {
-        self.0.set.len()
+        self.all.set.len()
     }
 
-    /// The names of those that have a value, in order.
+    /// The names of those that have a value and are seen, in order.
     pub(super) fn set(&self) -> impl Iterator<Item = &str> {
-        self.0.set.iter().map(|(name, _)| name.as_str())
+        self.all.set.iter().map(|(name, _)| name.as_str()).filter(|name| self.is_seen(name))
     }
 
     /// The names of those that are declared and have none, in order.
     pub(super) fn unset(&self) -> impl Iterator<Item = &str> {
-        self.0.unset.iter().map(String::as_str)
+        self.all.unset.iter().map(String::as_str).filter(|name| self.is_seen(name))
     }
 
-    /// The place and the template of one that has a value.
+    /// The place and the template of one that has a value, seen or not.
     pub(super) fn find(&self, name: &str) -> Option<(usize, &Program)> {
-        let index = self.0.set.binary_search_by(|(of, _)| of.as_str().cmp(name)).ok()?;
-        self.0.set.get(index).map(|(_, program)| (index, program))
+        let index = self.all.set.binary_search_by(|(of, _)| of.as_str().cmp(name)).ok()?;
+        self.all.set.get(index).map(|(_, program)| (index, program))
     }
 }
 
@@ -92,5 +140,67 @@ impl Parameters {
 impl fmt::Debug for Parameters {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_set().entries(self.set()).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::TransitionType;
+    use crate::render::{Body, Data, HeaderTemplate, RenderError, UrlTemplate, Values};
+
+    /// One that is hidden and one that is not.
+    fn parameters() -> Parameters {
+        let all = Parameters::compile([("routingKey", Some("s3cr3t")), ("room", Some("lobby"))]).unwrap();
+        all.hiding([("routingKey".to_owned(), "the global configuration".to_owned())].into())
+    }
+
+    fn text(source: &str, parameters: &Parameters) -> Result<String, RenderError> {
+        let values = Values::new(&Data::sample(TransitionType::Deployed), &self::parameters()).unwrap();
+        Body::compile("text/plain", source, parameters)?.render(&values)
+    }
+
+    #[test]
+    fn a_hidden_parameter_cannot_be_named() {
+        let seen = parameters().shared();
+        let refused = |what: &str, error: Option<RenderError>| {
+            let is_hidden = matches!(&error, Some(RenderError::ParameterHidden { name, .. }) if name == "routingKey");
+            assert!(is_hidden, "{what}: {error:?}");
+            let said = error.unwrap().to_string();
+            let words = ["`parameters.routingKey`", "the global configuration", "shareParameters: true"];
+            assert!(words.iter().all(|word| said.contains(word)) && !said.contains("s3cr3t"), "{said}");
+        };
+        for source in [
+            "{{parameters.routingKey}}",
+            "{{commit parameters.routingKey}}",
+            "{{#if (eq parameters.routingKey \"a\")}}x{{/if}}",
+            "{{#with parameters}}{{routingKey}}{{/with}}",
+            "{{#if drifted}}{{@root.parameters.routingKey}}{{/if}}",
+            "{{#each pipeline.labels}}{{../parameters.routingKey}}{{/each}}",
+            "{{default (lookup pipeline.labels parameters.routingKey) \"-\"}}",
+        ] {
+            refused(source, text(source, &seen).err());
+        }
+        let named = "{{parameters.routingKey}}";
+        refused("a header", HeaderTemplate::compile("X-A", named, &seen).err());
+        refused("a URL", UrlTemplate::compile(&format!("https://example.com/a/{named}"), &seen).err());
+        assert_eq!(text("{{parameters.routingKey}} {{parameters.room}}", &parameters()).unwrap(), "s3cr3t lobby");
+        assert_eq!(text("{{parameters.room}}", &seen).unwrap(), "lobby");
+    }
+
+    #[test]
+    fn a_hidden_parameter_is_not_among_all() {
+        let seen = parameters().shared();
+        for (source, expected) in [
+            ("{{json parameters}}", r#"{"room":"lobby"}"#),
+            ("{{#each parameters}}{{@key}}={{this}};{{/each}}", "room=lobby;"),
+            ("{{default (lookup parameters \"routingKey\") \"-\"}}", "-"),
+            ("{{#with parameters}}{{json this}}{{/with}}", r#"{"room":"lobby"}"#),
+        ] {
+            assert_eq!(text(source, &seen).unwrap(), expected, "{source}");
+            assert!(text(source, &parameters()).unwrap().contains("s3cr3t"), "{source}");
+        }
+        let whole = text("{{json @root}}", &seen).unwrap();
+        assert!(whole.contains("lobby") && !whole.contains("s3cr3t") && !whole.contains("routingKey"), "{whole}");
     }
 }

@@ -1,6 +1,7 @@
 //! What a name in a template means: paths are resolved here, within the `with` and `each` around them.
 
 use super::eval::{EntryPart, Expr};
+use super::nearest::{instead, nearest};
 use super::parameters::{Parameter, Parameters};
 use super::shape::{ROOT, Shape};
 
@@ -24,6 +25,13 @@ pub(super) enum Unresolved {
     Unknown(String),
     /// The parameter of this name was not given.
     Unset(String),
+    /// The parameter of this name may not be seen here.
+    Hidden {
+        /// Its name.
+        name: String,
+        /// Who wrote it.
+        owner: String,
+    },
 }
 
 impl From<String> for Unresolved {
@@ -83,15 +91,15 @@ impl<'a> Scopes<'a> {
         };
         let names = names(rest);
         match self.blocks.iter().rev().nth(up) {
-            None => Err("fewer levels above this one".to_owned().into()),
+            None => Err("there are fewer levels above this one".to_owned().into()),
             Some(Scope::Entry(depth)) if names.is_empty() => Ok((Expr::Entry(*depth, EntryPart::Value), Kind::Text)),
-            Some(Scope::Entry(_)) => Err("this, @key, and ../ before what is outside of `each`".to_owned().into()),
+            Some(Scope::Entry(_)) => Err("there are this, @key, and ../ before what is outside of `each`".to_owned().into()),
             Some(Scope::Fields(base)) => {
                 let path: Vec<String> = base.iter().cloned().chain(names).collect();
                 let kind = if path.first().is_some_and(|name| name == "parameters") {
                     self.parameter(&path[1..])?
                 } else {
-                    kind(&path)?
+                    kind(&path, base.len())?
                 };
                 Ok((Expr::Path(path), kind))
             }
@@ -105,9 +113,23 @@ impl<'a> Scopes<'a> {
             [name] => match self.parameters.get(name) {
                 Parameter::Set => Ok(Kind::Text),
                 Parameter::Unset => Err(Unresolved::Unset(name.clone())),
-                Parameter::Unknown => Err(self.parameters.names().into()),
+                Parameter::Hidden => {
+                    let owner = self.parameters.owner(name).unwrap_or_default().to_owned();
+                    Err(Unresolved::Hidden { name: name.clone(), owner })
+                }
+                Parameter::Unknown => Err(self.unknown(name).into()),
             },
-            _ => Err("none below a parameter".to_owned().into()),
+            _ => Err("there are none below a parameter".to_owned().into()),
+        }
+    }
+
+    /// What to write instead of the name of a parameter that there is not.
+    fn unknown(&self, name: &str) -> String {
+        let names = self.parameters.names();
+        match nearest(name, names.iter().copied()) {
+            Some(meant) => format!("did you mean `parameters.{meant}`?"),
+            None if names.is_empty() => "there are none; set it in spec.template.parameters".to_owned(),
+            None => format!("there are {}", names.into_iter().collect::<Vec<_>>().join(", ")),
         }
     }
 
@@ -121,7 +143,7 @@ impl<'a> Scopes<'a> {
         };
         match (part, self.loops().checked_sub(1)) {
             (Some(part), Some(innermost)) => Ok((Expr::Entry(innermost, part), Kind::Text)),
-            _ => Err("@key, @index, @first and @last within `each`, and @root".to_owned()),
+            _ => Err("there are @key, @index, @first and @last within `each`, and @root".to_owned()),
         }
     }
 }
@@ -158,15 +180,15 @@ fn after_separator(path: &str) -> &str {
     path.strip_prefix(['.', '/']).unwrap_or(path)
 }
 
-/// What stands at a path from the root.
-fn kind(path: &[String]) -> Result<Kind, String> {
+/// What stands at a path from the root, of which so many names are from the blocks around it.
+fn kind(path: &[String], above: usize) -> Result<Kind, String> {
     let mut shape = Some(&ROOT);
-    for name in path {
+    for (index, name) in path.iter().enumerate() {
         shape = match shape {
             // Labels and annotations may have any name; below one there is nothing.
             Some(Shape::Map) => None,
-            Some(object) => Some(object.field(name).ok_or_else(|| object.known())?),
-            None => return Err("none below a label or annotation; write a name with dots in brackets".to_owned()),
+            Some(object) => Some(object.field(name).ok_or_else(|| unknown(object, path, above, index))?),
+            None => return Err("there are none below a label or annotation; write a name with dots in brackets".to_owned()),
         };
     }
     Ok(match shape {
@@ -175,6 +197,13 @@ fn kind(path: &[String]) -> Result<Kind, String> {
         Some(Shape::Map) => Kind::Map,
         Some(Shape::Object(_)) => Kind::Object,
     })
+}
+
+/// What to write instead of the name at `index`, which the object does not have.
+fn unknown(object: &Shape, path: &[String], above: usize, index: usize) -> String {
+    let Some(names) = object.names() else { return "there are none, for this is a text".to_owned() };
+    let before = path[above.min(index)..index].iter().fold(String::new(), |before, name| before + name + ".");
+    instead(&path[index], names, &before)
 }
 
 #[cfg(test)]
@@ -188,7 +217,7 @@ mod tests {
     fn unknown(scopes: &Scopes<'_>, raw: &str) -> String {
         match scopes.resolve(raw).unwrap_err() {
             Unresolved::Unknown(known) => known,
-            Unresolved::Unset(name) => panic!("{raw}: {name}"),
+            other => panic!("{raw}: {other:?}"),
         }
     }
 
@@ -216,8 +245,13 @@ mod tests {
         }
         for (raw, known) in [
             ("name.first", "none"),
-            ("nome", "apiVersion, kind, name"),
-            ("../nome", "cluster"),
+            ("nome", "did you mean `name`?"),
+            ("x", "there are apiVersion, kind, name"),
+            ("../nome", "did you mean `name`?"),
+            ("@root.pipline.name", "did you mean `pipeline`?"),
+            ("@root.pipeline.nam", "did you mean `pipeline.name`?"),
+            ("@root.target.cluster.kid", "did you mean `target.cluster.kind`?"),
+            ("../y", "cluster"),
             ("../../../id", "levels"),
             ("../../pipeline.labels.app.kubernetes", "brackets"),
             ("@key", "within `each`"),
@@ -256,7 +290,8 @@ mod tests {
         assert!(matches!(scopes.resolve("parameters"), Ok((_, Kind::Map))));
         assert!(matches!(scopes.resolve("parameters.channel"), Ok((_, Kind::Text))));
         assert!(matches!(scopes.resolve("parameters.owner"), Err(Unresolved::Unset(name)) if name == "owner"));
-        assert_eq!(unknown(&scopes, "parameters.chanel"), "channel, owner");
+        assert_eq!(unknown(&scopes, "parameters.chanel"), "did you mean `parameters.channel`?");
+        assert_eq!(unknown(&scopes, "parameters.x"), "there are channel, owner");
         assert!(unknown(&scopes, "parameters.channel.x").contains("below"));
         scopes.enter(path(&["parameters"]));
         assert!(matches!(scopes.resolve("channel"), Ok((_, Kind::Text))));

@@ -55,12 +55,11 @@ impl Shape {
         }
     }
 
-    /// What may be written below this, for a message.
-    pub(super) fn known(&self) -> String {
+    /// The fields below this, if it has any.
+    pub(super) fn names(&self) -> Option<impl Iterator<Item = &'static str>> {
         match self {
-            Leaf => "none, for this is a text".to_owned(),
-            Map => "the names of its entries".to_owned(),
-            Object(fields) => fields.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(", "),
+            Leaf | Map => None,
+            Object(fields) => Some(fields.iter().map(|(name, _)| *name)),
         }
     }
 }
@@ -70,6 +69,7 @@ mod tests {
     use serde_json::Value;
 
     use super::*;
+    use crate::render::parameters::Sight;
     use crate::render::{Data, Parameters, Values};
 
     fn same(shape: &Shape, value: &Value, path: &str) {
@@ -91,7 +91,7 @@ mod tests {
     #[test]
     fn the_shape_is_that_of_the_data() {
         for sample in Data::samples() {
-            same(&ROOT, Values::new(&sample, &Parameters::default()).unwrap().get(&[]).unwrap().unwrap(), "");
+            same(&ROOT, Values::new(&sample, &Parameters::default()).unwrap().get(&[], Sight::All).unwrap().unwrap(), "");
         }
     }
 }

@@ -4,8 +4,10 @@ use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 
+use super::commits::needs_commit;
 use super::error::{Position, RenderError};
 use super::eval::{Output, Program};
+use super::parameters::Sight;
 use super::place::Place;
 use super::{MAX_LINE, Parameters, Values, lower};
 
@@ -19,6 +21,7 @@ struct Inner {
     host: String,
     origin: String,
     program: Program,
+    sight: Sight,
 }
 
 impl UrlTemplate {
@@ -28,7 +31,7 @@ impl UrlTemplate {
         let program = lower::compile(source, Place::URL, parameters)?;
         let prefix = prefix(source, &authority)?;
         let (scheme, host) = (prefix.scheme().to_owned(), prefix.host_str().unwrap_or_default().to_owned());
-        Ok(Self(Arc::new(Inner { origin: origin(&prefix), scheme, host, program })))
+        Ok(Self(Arc::new(Inner { origin: origin(&prefix), scheme, host, program, sight: parameters.sight() })))
     }
 
     /// `scheme://host:port`, normalised; the port is always there.
@@ -49,11 +52,21 @@ impl UrlTemplate {
         &self.0.host
     }
 
+    /// Whether it fails for each revision that names no commit.
+    #[must_use]
+    pub fn needs_commit(&self, parameters: &Parameters) -> bool {
+        needs_commit(&self.0.program, parameters)
+    }
+
     /// The URL for one transition, at most [`MAX_LINE`] bytes.
     pub fn render(&self, values: &Values) -> Result<::url::Url, RenderError> {
-        let output = self.0.program.run(values, MAX_LINE)?;
-        check_parts(&output)?;
-        let url = parse(&output.text)?;
+        let output = self.0.program.run(values, self.0.sight, MAX_LINE)?;
+        self.checked(&output).map_err(|error| error.changeable_if(output.changeable))
+    }
+
+    fn checked(&self, output: &Output) -> Result<::url::Url, RenderError> {
+        check_parts(output)?;
+        let url = ::url::Url::parse(&output.text).map_err(|_| RenderError::UrlValue(UNPARSABLE))?;
         // Literal text beyond ASCII is percent-encoded only now, which makes three bytes of one.
         if url.as_str().len() > MAX_LINE {
             return Err(RenderError::OutputTooLong(MAX_LINE));
@@ -61,7 +74,7 @@ impl UrlTemplate {
         if origin(&url) == self.0.origin {
             Ok(url)
         } else {
-            Err(RenderError::Url("leads to another host than its template says"))
+            Err(RenderError::UrlValue("leads to another host than its template says"))
         }
     }
 }
@@ -101,8 +114,10 @@ impl fmt::Debug for UrlTemplate {
     }
 }
 
+const UNPARSABLE: &str = "does not parse; check host and port";
+
 fn parse(text: &str) -> Result<::url::Url, RenderError> {
-    ::url::Url::parse(text).map_err(|_| RenderError::Url("does not parse; check host and port"))
+    ::url::Url::parse(text).map_err(|_| RenderError::Url(UNPARSABLE))
 }
 
 fn origin(url: &::url::Url) -> String {
@@ -119,10 +134,10 @@ fn check_parts(output: &Output) -> Result<(), RenderError> {
     let query = text[path..].find('?').map_or(text.len(), |length| path + length);
     let is_dots = |segment: &str| matches!(segment.to_ascii_lowercase().replace("%2e", ".").as_str(), "" | "." | "..");
     if any_by_value(output, path, query, '/', is_dots) {
-        return Err(RenderError::Url("has a path segment that a value made empty, `.` or `..`; use `default`"));
+        return Err(RenderError::UrlValue("has a path segment that a value made empty, `.` or `..`; use `default`"));
     }
     if any_by_value(output, query, text.len(), '&', str::is_empty) {
-        return Err(RenderError::Url("has a query parameter that a value made empty; use `default`"));
+        return Err(RenderError::UrlValue("has a query parameter that a value made empty; use `default`"));
     }
     Ok(())
 }

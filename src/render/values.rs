@@ -6,10 +6,13 @@ use std::fmt;
 use serde_json::Value;
 
 use super::eval::BUDGET;
+use super::parameters::Sight;
 use super::{Data, Parameters, RenderError};
 
 /// The field that holds the parameters.
 const PARAMETERS: &str = "parameters";
+/// The field that holds what is not recorded: labels and annotations.
+const PIPELINE: &str = "pipeline";
 
 /// The data of one transition with the parameters of one notification, made ready once for all templates of a request.
 ///
@@ -17,14 +20,16 @@ const PARAMETERS: &str = "parameters";
 pub struct Values {
     data: Value,
     parameters: Parameters,
-    /// Of each parameter, what it rendered to.
-    rendered: Vec<OnceCell<Value>>,
-    /// Everything, parameters included, for whoever wants it whole.
-    whole: OnceCell<Value>,
+    /// Of each parameter, what it rendered to, and whether that may change.
+    rendered: Vec<OnceCell<(Value, bool)>>,
+    /// Everything with all parameters, for templates that want it whole; and the same with those that are shared.
+    whole: [OnceCell<Value>; 2],
     /// Whether a parameter is being rendered, which sees no parameters.
     within: Cell<bool>,
     /// What may still be spent on this request.
     budget: Cell<usize>,
+    /// How often something was read that is not recorded and may change.
+    changeable: Cell<usize>,
 }
 
 impl Values {
@@ -35,21 +40,27 @@ impl Values {
             fields.insert(PARAMETERS.to_owned(), Value::Object(serde_json::Map::new()));
         }
         let rendered = vec![OnceCell::new(); parameters.len()];
-        let (within, budget) = (Cell::new(false), Cell::new(BUDGET));
-        Ok(Self { data, parameters: parameters.clone(), rendered, whole: OnceCell::new(), within, budget })
+        let (within, budget, changeable) = (Cell::new(false), Cell::new(BUDGET), Cell::new(0));
+        let (parameters, whole) = (parameters.clone(), [const { OnceCell::new() }; 2]);
+        Ok(Self { data, parameters, rendered, whole, within, budget, changeable })
     }
 
-    /// What stands at a path from the root; none for a label or annotation that is missing.
-    pub(super) fn get(&self, path: &[String]) -> Result<Option<&Value>, RenderError> {
-        match path {
-            _ if self.within.get() => Ok(below(Some(&self.data), path)),
-            [] => self.whole().map(Some),
+    /// What stands at a path from the root, for a template that sees so much; none for a label or annotation that is missing.
+    pub(super) fn get(&self, path: &[String], sight: Sight) -> Result<Option<&Value>, RenderError> {
+        let found = match path {
+            _ if self.within.get() => below(Some(&self.data), path),
+            [] => Some(self.whole(sight)?),
             [first, rest @ ..] if first == PARAMETERS => match rest {
-                [name] => self.parameter(name),
-                rest => Ok(below(self.whole()?.get(first), rest)),
+                [name] if self.parameters.hidden_from(sight, name).is_some() => None,
+                [name] => self.parameter(name)?,
+                rest => below(self.whole(sight)?.get(first), rest),
             },
-            path => Ok(below(Some(&self.data), path)),
+            path => below(Some(&self.data), path),
+        };
+        if may_change(path) {
+            self.read_changeable();
         }
+        Ok(found)
     }
 
     fn parameter(&self, name: &str) -> Result<Option<&Value>, RenderError> {
@@ -58,32 +69,58 @@ impl Values {
         if cell.get().is_none() {
             let wrong = |e| RenderError::Parameter { name: name.to_owned(), source: Box::new(e) };
             self.within.set(true);
-            let output = program.run(self, super::MAX_SOURCE).map_err(wrong);
+            let output = program.run(self, Sight::All, super::MAX_SOURCE).map_err(wrong);
             self.within.set(false);
+            let output = output?;
             // Nothing has set it meanwhile: a parameter sees no others.
-            let _ = cell.set(Value::String(output?.text));
+            let _ = cell.set((Value::String(output.text), output.changeable));
         }
-        Ok(cell.get())
+        let known = cell.get();
+        if known.is_some_and(|(_, changeable)| *changeable) {
+            self.read_changeable();
+        }
+        Ok(known.map(|(value, _)| value))
     }
 
-    fn whole(&self) -> Result<&Value, RenderError> {
-        if let Some(whole) = self.whole.get() {
+    fn whole(&self, sight: Sight) -> Result<&Value, RenderError> {
+        let cell = &self.whole[usize::from(sight == Sight::Shared)];
+        let seen = self.parameters.set().filter(|name| self.parameters.hidden_from(sight, name).is_none());
+        let seen: Vec<_> = seen.map(|name| Ok((name, self.parameter(name)?))).collect::<Result<_, RenderError>>()?;
+        if let Some(whole) = cell.get() {
             return Ok(whole);
         }
         let mut parameters = serde_json::Map::new();
-        for name in self.parameters.set() {
-            parameters.insert(name.to_owned(), self.parameter(name)?.cloned().unwrap_or_default());
+        for (name, value) in seen {
+            parameters.insert(name.to_owned(), value.cloned().unwrap_or_default());
         }
         let mut whole = self.data.clone();
         if let Some(fields) = whole.as_object_mut() {
             fields.insert(PARAMETERS.to_owned(), Value::Object(parameters));
         }
-        Ok(self.whole.get_or_init(|| whole))
+        Ok(cell.get_or_init(|| whole))
+    }
+
+    fn read_changeable(&self) {
+        self.changeable.set(self.changeable.get().saturating_add(1));
+    }
+
+    /// How often something was read so far that is not recorded and may change.
+    pub(super) fn changeable(&self) -> usize {
+        self.changeable.get()
     }
 
     /// What the templates of this request may still cost.
     pub(super) fn budget(&self) -> &Cell<usize> {
         &self.budget
+    }
+}
+
+/// Whether what stands there has something in it that is not recorded. Of parameters each says so itself.
+fn may_change(path: &[String]) -> bool {
+    match path {
+        [] => true,
+        [first] => first == PIPELINE,
+        [first, second, ..] => first == PIPELINE && matches!(second.as_str(), "labels" | "annotations"),
     }
 }
 

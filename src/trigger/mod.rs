@@ -11,12 +11,10 @@
 
 mod kinds;
 mod meaning;
-mod nearest;
 mod seen;
 mod triggers;
 mod when;
 
 pub use meaning::{ends, kind, transitions};
-pub use nearest::nearest;
 pub use triggers::{Place, TriggerError, Triggers, Wanted};
 pub use when::{Undecided, When, WhenError};

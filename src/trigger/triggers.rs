@@ -1,14 +1,13 @@
 //! Which transitions a notification wants, and when.
 
-use std::str::FromStr as _;
 use std::time::Duration;
 
 use globset::{Glob, GlobSet, GlobSetBuilder};
 
 use super::seen::Seen;
 use super::when::{When, WhenError};
-use crate::api::TransitionType;
 use crate::api::notification::Trigger;
+use crate::api::{TransitionType, duration};
 use crate::render::Data;
 
 /// The shortest and the longest time for which a state may have to hold.
@@ -168,8 +167,7 @@ fn glob_set(index: usize, field: &'static str, globs: &[String]) -> Result<GlobS
 }
 
 fn hold(index: usize, given: &str) -> Result<Duration, TriggerError> {
-    let parsed = jiff::SignedDuration::from_str(given).ok().and_then(|hold| Duration::try_from(hold).ok());
-    let within = parsed.filter(|hold| (HOLD.0..=HOLD.1).contains(hold));
+    let within = duration(given).filter(|hold| (HOLD.0..=HOLD.1).contains(hold));
     within.ok_or_else(|| TriggerError::For { index, given: given.to_owned() })
 }
 

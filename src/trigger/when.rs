@@ -111,7 +111,7 @@ impl When {
         match catch_unwind(AssertUnwindSafe(|| CelValue::resolve(&self.expression, &context))) {
             Ok(Ok(CelValue::Bool(holds))) => Ok(holds),
             Ok(Ok(_)) => Err(Undecided("it came to something that is neither true nor false".to_owned())),
-            Ok(Err(error)) => Err(Undecided(short(&words(&error)))),
+            Ok(Err(error)) => Err(Undecided(short(&words(&error, &self.source)))),
             Err(_) => Err(Undecided("it cannot be evaluated on these values".to_owned())),
         }
     }
@@ -137,9 +137,13 @@ fn short(words: &str) -> String {
 }
 
 /// What is told of an error. The engine's own words show whole values, which may be long and are nobody's business.
-fn words(error: &ExecutionError) -> String {
+fn words(error: &ExecutionError, source: &str) -> String {
     match error {
-        ExecutionError::NoSuchKey(key) => format!("there is no {key:?}; ask has() first"),
+        // A key that is not written out is a value.
+        ExecutionError::NoSuchKey(key) if source.contains(key.as_str()) => format!("there is no {key:?}; ask has() first"),
+        ExecutionError::NoSuchKey(_) => {
+            "there is no label or annotation of a name that is a value; ask with `in` first".to_owned()
+        }
         ExecutionError::DivisionByZero(_) | ExecutionError::RemainderByZero(_) => "it divides by zero".to_owned(),
         ExecutionError::Overflow(..) => "a number is too large".to_owned(),
         ExecutionError::IndexOutOfBounds(_) => "the list has no such entry".to_owned(),
@@ -257,10 +261,31 @@ mod tests {
 
     #[test]
     fn what_is_told_has_an_end() {
-        let long = || Data { message: "\u{1}é".repeat(1024), ..data() };
-        let when = When::compile("pipeline.labels[message] == 'x'").unwrap();
-        let told = when.holds(&Seen::new(long)).unwrap_err().to_string();
+        let name = "é".repeat(450);
+        let when = When::compile(&format!("pipeline.labels['{name}'] == 'x'")).unwrap();
+        let told = when.holds(&Seen::new(data)).unwrap_err().to_string();
         assert!(told.starts_with("there is no \"") && told.chars().count() == TOLD, "{told}");
+    }
+
+    #[test]
+    fn no_error_quotes_a_value() {
+        let secret = "s3cr3t";
+        let made = || Data { message: secret.to_owned(), revision: secret.to_owned(), ..data() };
+        for source in [
+            "pipeline.labels[message] == 'x'",
+            "pipeline.labels[message + revision] == 'x'",
+            "int(message) > 1",
+            "double(revision) > 1.0",
+            "['a', message][5] == 'x'",
+            "pipeline.annotations[revision].size() > 1",
+        ] {
+            let when = When::compile(source).unwrap_or_else(|error| panic!("{source}: {error}"));
+            let Err(error) = when.holds(&Seen::new(made)) else { panic!("{source} holds") };
+            let told = format!("{error} {error:?}");
+            assert!(!told.contains(secret), "{source}: {told}");
+        }
+        // A condition sees no parameters at all.
+        assert!(When::compile("parameters.routingKey == 'a'").is_err());
     }
 
     #[test]

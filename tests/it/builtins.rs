@@ -2,7 +2,7 @@
 
 use k8s_openapi::api::core::v1::ConfigMap;
 use pennant::api::conditions::ConditionStatus;
-use pennant::api::{Delivery, Notification};
+use pennant::api::{Delivery, Notification, Outcome, Pipeline};
 use serde_json::{Value, json};
 
 use crate::support::receiver::Request;
@@ -62,34 +62,84 @@ async fn a_commit_status_follows_the_commit() {
     }
 }
 
+fn is_parked(delivery: &Delivery) -> bool {
+    let status = delivery.status.clone().unwrap_or_default();
+    status.outcome == Some(Outcome::Parked) && status.reason.as_deref() == Some("TemplateFailed")
+}
+
 #[tokio::test]
-async fn a_revision_without_a_commit_is_told() {
+async fn a_revision_without_a_commit_is_parked_at_once() {
     let world = World::new("no-commit").await;
     let receiver = Receiver::start();
     world.deploy("web", "1").await;
     world.pipeline("shop", &["dev/web"]).await;
-    let template = json!({"builtin": "gitlab-commit-status", "parameters": {"project": "acme/podinfo"}});
+    let template = json!({"builtin": "github-commit-status", "parameters": {"owner": "acme", "repository": "podinfo"}});
     let over = json!({"triggers": in_dev(&["Deployed"])});
     world.builtin("hook", &receiver, template, over).await;
     let _pennant = Pennant::start(&world).await;
-    world.settled().await;
+    // Known before the first change: the tag of an image is no commit.
+    let told = world.condition("hook", "Ready", |c| c.status == ConditionStatus::False).await;
+    assert_eq!(told.reason, "CommitMissing", "{told:?}");
+    assert!(told.message.contains("appRef.revisionPath"), "{}", told.message);
+    assert_eq!(world.warning("hook", "CommitMissing").await, told.message);
+    world.cursor("shop", "hook").await;
 
-    world.ship("web", "6.5.0").await;
-    let told = world.condition("hook", "Delivering", |c| c.status == ConditionStatus::False).await;
-    assert_eq!(told.reason, "TemplateInvalid");
-    assert!(
-        told.message.contains("no commit hash in `6.5.0`") && told.message.contains("gitlab-commit-status, path"),
-        "{}",
-        told.message
-    );
+    for tag in ["6.5.0", "6.6.0"] {
+        world.ship("web", tag).await;
+        let parked = world.delivery(&format!("Deployed {tag}"), is_parked).await;
+        let status = parked.status.clone().unwrap();
+        let error = status.error.unwrap_or_default();
+        let words =
+            ["github-commit-status, path", "no commit hash in `(default revision previousRevision)`", "appRef.revisionPath"];
+        assert!(words.iter().all(|word| error.contains(word)) && !error.contains(tag), "{error}");
+        assert_eq!(status.attempts, 0);
+    }
+    assert!(world.warning("hook", "DeliveryParked").await.contains("no commit hash"));
     assert!(receiver.log().is_empty());
+    let delivering = world.condition("hook", "Delivering", |c| c.status == ConditionStatus::True).await;
+    assert_eq!(delivering.message, "nothing is stuck");
 
-    // Another template is chosen, and what waited goes.
+    // A tag that is one is sent, and the lane was not held for it.
+    world.ship("web", &NEW[10..]).await;
+    receiver.wait(&format!("/repos/acme/podinfo/statuses/{}", &NEW[10..]), 1).await;
+    world.ready("hook").await;
+    // Another template is chosen, and what was parked is sent when somebody asks for it.
     let other = json!({"spec": {"template": {"builtin": "generic", "parameters": null}}});
     world.patch::<Notification>("hook", other).await;
-    receiver.wait("/", 1).await;
-    Oracle::new(&world, &receiver).lane("shop/hook/dev/web", &["Deployed 6.5.0"]).check().await;
-    assert_eq!(receiver.to("/")[0].json()["target"]["app"]["kind"], "Deployment");
+    world.settled().await;
+    let parked = world.delivery("Deployed 6.5.0", is_parked).await;
+    let again = json!({"metadata": {"annotations": {"pennant.dev/redeliver": "1"}}});
+    world.patch::<Delivery>(parked.metadata.name.as_deref().unwrap(), again).await;
+    let sent = receiver.wait("/", 1).await;
+    assert_eq!(sent[0].json()["revision"], "6.5.0");
+    let sent = |d: &Delivery| d.status.as_ref().is_some_and(|s| s.outcome == Some(Outcome::Delivered));
+    world.delivery("Deployed 6.5.0", sent).await;
+}
+
+/// What is recorded could be sent with another label, so it is not given up.
+#[tokio::test]
+async fn what_a_label_breaks_waits_for_the_label() {
+    let world = World::new("label-breaks").await;
+    let receiver = Receiver::start();
+    world.deploy("web", "1").await;
+    world.pipeline("shop", &["dev/web"]).await;
+    let body = BODY.replacen('{', r#"{"sha": "{{#each pipeline.labels}}{{commit this}}{{/each}}", "#, 1);
+    world.notification("hook", &receiver, json!({"template": {"inline": {"body": body}}})).await;
+    let _pennant = Pennant::start(&world).await;
+    world.settled().await;
+    let label = async |sha: &str| {
+        world.patch::<Pipeline>("shop", json!({"metadata": {"labels": {"sha": sha}}})).await;
+    };
+    label("v1").await;
+    world.ship("web", "2").await;
+    let error = waits(&world, "Deployed 2", "TemplateInvalid").await;
+    assert!(error.contains("no commit hash in `this`") && !error.contains("v1"), "{error}");
+    assert_eq!(world.delivery("Deployed 2", |_| true).await.status.unwrap().outcome, None);
+    label(&NEW[10..]).await;
+    receiver.wait("/hook/web", 1).await;
+    world.fence("shop", &["hook"]).await;
+    Oracle::new(&world, &receiver).lane("shop/hook/dev/web", &["Deployed 2"]).check().await;
+    assert_eq!(receiver.to("/hook/web")[0].json()["sha"], NEW[10..]);
 }
 
 #[tokio::test]

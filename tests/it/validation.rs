@@ -210,6 +210,7 @@ fn bad_notifications() -> Vec<Bad> {
         ("initial under 100ms", retry(json!({"initial": "1ms"})), "initial must be at least 100ms"),
         ("max over an hour", retry(json!({"max": "2h"})), "max at most 1h"),
         ("a gap in words", retry(json!({"initial": "a while"})), "durations such as 5s, 10m or 24h"),
+        ("a gap as ISO 8601 has it", retry(json!({"initial": "PT5S"})), "durations such as 5s, 10m or 24h"),
         ("a gap that is negative", retry(json!({"initial": "-5s"})), "durations such as 5s, 10m or 24h"),
         ("a maxAge that is too long", retry(json!({"maxAge": "1000h"})), "from 1s to 720h"),
         ("a maxAge without a unit", retry(json!({"maxAge": "3600"})), "durations such as 5s, 10m or 24h"),

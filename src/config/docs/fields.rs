@@ -133,12 +133,15 @@ fn short(value: &str) -> String {
     }
 }
 
+/// Only layers of the global configuration have it.
+const SHARES: &str = "template.shareParameters";
 const CLUSTER_WIDE: &str = "/properties/notifications/items";
 
 fn tables() -> String {
     let mut text =
         String::from("### Of the global configuration\n| field | what may stand there | what it means |\n|---|---|---|\n");
-    let layer = rows("/properties/defaults", &of_notification());
+    let mut layer = rows("/properties/defaults", &of_notification());
+    layer.retain(|row| row.path != SHARES);
     let is_of_layer = |path: &str| layer.iter().any(|row| row.path == path);
     let mut of_config = Vec::new();
     for (name, field) in schema()["properties"].as_object().unwrap() {
@@ -175,9 +178,10 @@ fn the_tables_of_fields_are_those_of_the_schema() {
 #[test]
 fn a_layer_has_the_same_fields_wherever_it_stands() {
     let paths = |rows: Vec<Row>| rows.into_iter().map(|row| row.path).collect::<Vec<_>>();
-    let layer = paths(rows("/properties/defaults", &json!(null)));
+    let mut layer = paths(rows("/properties/defaults", &json!(null)));
+    layer.retain(|path| path != SHARES);
     let mut cluster_wide = paths(rows(CLUSTER_WIDE, &json!(null)));
-    cluster_wide.retain(|path| !["name", "namespaces", "pipelineSelector", "remove"].contains(&path.as_str()));
+    cluster_wide.retain(|path| !["name", "namespaces", "pipelineSelector", "remove", SHARES].contains(&path.as_str()));
     assert_eq!(cluster_wide, layer);
     let mut notification = Vec::new();
     within(&of_notification(), &json!(null), "", &mut notification);

@@ -10,7 +10,7 @@ use crate::config::layers::{Folded, fold};
 use crate::config::{Destination, Sending, resolve_layers};
 
 /// What a layer writes names the author, so that what comes of it tells whose it was.
-fn tag(source: &Source) -> &'static str {
+pub(super) fn tag(source: &Source) -> &'static str {
     match source {
         Source::BuiltIn => unreachable!("nobody writes it"),
         Source::Defaults => "defaults",

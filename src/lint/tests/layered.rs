@@ -187,3 +187,48 @@ fn what_lies_beneath_and_is_not_there_is_noted() {
     ));
     assert!(misfit.notes.len() == 1 && misfit.notes[0].contains("cannot be read"), "{misfit:?}");
 }
+
+#[test]
+fn a_commit_that_no_revision_names_is_missed() {
+    let files = |kind: &str, more: &str| {
+        format!(
+            "apiVersion: pennant.dev/v1alpha1
+kind: Notification
+metadata: {{name: status, namespace: team-a}}
+spec:
+  pipelineSelector: {{matchLabels: {{commits: 'yes'}}}}
+  triggers: [{{type: Deployed}}]
+  endpoint: {{url: 'https://api.github.com'}}
+  template: {{builtin: github-commit-status, parameters: {{owner: acme, repository: podinfo}}}}
+---
+apiVersion: pennant.dev/v1alpha1
+kind: Pipeline
+metadata: {{name: web, namespace: team-a, labels: {{commits: 'yes'}}}}
+spec:
+  appRef: {{{kind}, name: web{more}}}
+  environments: [{{name: prod, targets: [{{namespace: web}}]}}]
+"
+        )
+    };
+    let release = "apiVersion: helm.toolkit.fluxcd.io/v2, kind: HelmRelease";
+    let said = lines(&files(release, ""));
+    assert!(
+        said.len() == 1
+            && said[0].starts_with("a.yaml:14: Pipeline web: spec.appRef: notification status needs a commit")
+            && said[0].contains("appRef.revisionPath"),
+        "{said:?}"
+    );
+    for text in [
+        files(release, ", revisionPath: '{.metadata.annotations.commit}'"),
+        files(release, "").replacen("labels: {commits: 'yes'}", "labels: {}", 1),
+        files(release, "").replace("github-commit-status, parameters: {owner: acme, repository: podinfo}", "generic"),
+        files("apiVersion: kustomize.toolkit.fluxcd.io/v1, kind: Kustomization", ""),
+    ] {
+        let report = report(&text);
+        assert!(report.findings.is_empty() && report.notes.is_empty(), "{:?} {:?}", report.findings, report.notes);
+    }
+    // The tag of an image may be a commit: that only the cluster can tell.
+    let report = report(&files("apiVersion: apps/v1, kind: Deployment", ""));
+    assert!(report.findings.is_empty(), "{:?}", report.findings);
+    assert!(report.notes.len() == 1 && report.notes[0].contains("the tag of its image"), "{:?}", report.notes);
+}

@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use k8s_openapi::api::core::v1::ConfigMap;
+use pennant::api::pipeline::InTrouble;
 use pennant::api::{Notification, Outcome, Pipeline};
 use serde_json::json;
 
@@ -310,4 +311,93 @@ async fn what_is_not_watched_is_left_alone() {
         oracle.lane(&format!("shop/audit/{target}"), &steps).lane(&format!("shop/own/{target}"), &steps)
     });
     oracle.lane_in(&other.ns, "first/audit/fence/fence", &["Deployed f1"]).check().await;
+}
+
+/// Templates of a team, in every place and every layer, name a parameter of the cluster-wide notification. No status and no Event
+/// shows its value, and nothing is sent, until the platform shares it.
+#[tokio::test]
+async fn a_parameter_of_the_platform_is_shown_to_nobody() {
+    const KEY: &str = "R0UT1NG-7f3a";
+    let stage = Stage::new("global-parameter").await;
+    let team = &stage.team;
+    let (ours, theirs) = (Receiver::start(), Receiver::start());
+    let config = |share: bool| {
+        let parameters = json!({"routingKey": KEY, "room": KEY});
+        let mut template = json!({"inline": {"body": world::BODY}, "parameters": parameters});
+        if share {
+            template["shareParameters"] = json!(true);
+        }
+        let audit = everywhere("audit", &ours, json!({ "template": template }));
+        json!({"notifications": [audit, everywhere("plain", &ours, json!({}))]})
+    };
+    stage.configure(&config(false)).await;
+    // An environment has a body of its own, and a target a header.
+    let shop = |body: &str, header: &str| {
+        let mut shop = world::pipeline(&team.ns, "shop", Kind::Deployment, &["dev/web", "prod/api"]);
+        let body = world::BODY.replacen('{', &format!("{{\"room\": \"{body}\", "), 1);
+        shop["spec"]["environments"][0]["notifications"] =
+            json!([{"name": "audit", "template": {"inline": {"body": body}}}]);
+        shop["spec"]["environments"][1]["targets"][0]["notifications"] =
+            json!([{"name": "audit", "endpoint": {"headers": {"X-Room": header}}}]);
+        shop
+    };
+    team.create::<Pipeline>(shop("{{commit parameters.routingKey}}", "{{commit parameters.room}}")).await;
+    let _pennant = Pennant::with(&stage.system, stage.options()).await;
+    stage.cursor("shop", "audit", "global").await;
+    // For some target, with this word.
+    let told = async |word: &str| {
+        eventually(&format!("ParameterNotShared of {word}"), async || {
+            let dispatched = team.get_pipeline("shop").await.status.and_then(|s| s.dispatched).unwrap_or_default();
+            let all = dispatched.notifications.iter().filter(|t| t.name == "audit");
+            for trouble in all.clone() {
+                assert!(!trouble.message.contains(KEY), "{trouble:?}");
+            }
+            let is = |t: &&InTrouble| t.reason == "ParameterNotShared" && t.message.contains(word);
+            let found = all.clone().find(is).filter(|t| t.message.contains("shareParameters: true"));
+            found.map(drop).ok_or_else(|| format!("{:?}", all.collect::<Vec<_>>()))
+        })
+        .await;
+    };
+    stage.ship("2").await;
+    told("spec.template.inline.body").await;
+    told("spec.endpoint.headers[X-Room]").await;
+    // A comparison would reveal it bit by bit.
+    let compares = json!({"X-Found": "{{#if (eq parameters.room \"R\")}}yes{{/if}}"});
+    team.notification("audit", &ours, json!({"endpoint": {"url": null, "headers": compares}, "template": null})).await;
+    told("spec.endpoint.headers[X-Found]").await;
+    // A receiver of their own would get it at once.
+    let foreign = json!({"url": theirs.url("/{{commit parameters.room}}"), "headers": null});
+    team.patch::<Notification>("audit", json!({"spec": {"endpoint": foreign}})).await;
+    told("spec.endpoint.url").await;
+    stage.ship("3").await;
+    team.fence("shop", &["plain"]).await;
+    for world in [&stage.system, team] {
+        for event in
+            world.api::<k8s_openapi::api::events::v1::Event>().list(&kube::api::ListParams::default()).await.unwrap()
+        {
+            assert!(!event.note.as_deref().unwrap_or_default().contains(KEY), "{event:?}");
+        }
+    }
+    for delivery in team.deliveries().await {
+        let status = delivery.status.unwrap_or_default();
+        let text = serde_json::to_string(&status).unwrap();
+        assert!(!text.contains(KEY) && (delivery.spec.notification != "audit" || status.outcome.is_none()), "{text}");
+    }
+    let notification = serde_json::to_string(&team.get_notification("audit").await.status).unwrap();
+    let pipeline = serde_json::to_string(&team.get_pipeline("shop").await.status).unwrap();
+    assert!(!notification.contains(KEY) && !pipeline.contains(KEY), "{notification} {pipeline}");
+    assert!(theirs.log().is_empty() && ours.log().iter().all(|r| !r.path.starts_with("/audit")), "{:?}", ours.log());
+
+    // The platform shares it, and what waited goes.
+    stage.configure(&config(true)).await;
+    team.delete::<Notification>("audit").await;
+    team.patch::<Pipeline>("shop", shop("{{parameters.room}}", "{{parameters.room}}")).await;
+    let (web, api) = (ours.wait("/audit/web", 2).await, ours.wait("/audit/api", 2).await);
+    assert!(web.iter().all(|r| r.json()["room"] == KEY) && api.iter().all(|r| r.header("x-room") == KEY));
+    team.fence("shop", &["plain", "audit"]).await;
+    let steps = ["Deployed 2", "Deployed 3"];
+    let lanes = ["plain/dev/web", "plain/prod/api", "audit/dev/web", "audit/prod/api"];
+    let oracle =
+        lanes.into_iter().fold(Oracle::new(team, &ours), |oracle, lane| oracle.lane(&format!("shop/{lane}"), &steps));
+    oracle.check().await;
 }

@@ -1,7 +1,22 @@
 //! What was most likely meant by a name that is not known.
 
+/// A longer name is no misspelling of any that is known.
+const LONGEST: usize = 64;
+
+/// What to write instead of a name, for a message: what was most likely meant, `before` it what leads there; or all that is known.
+pub(super) fn instead(name: &str, known: impl IntoIterator<Item = &'static str>, before: &str) -> String {
+    let known: Vec<_> = known.into_iter().collect();
+    match nearest(name, known.iter().copied()) {
+        Some(meant) => format!("did you mean `{before}{meant}`?"),
+        None => format!("there are {}", known.join(", ")),
+    }
+}
+
 /// The known name that differs least, if it differs little: a third of its letters at most, or one.
 pub fn nearest<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    if name.len() > LONGEST {
+        return None;
+    }
     let distance = |other: &&str| strsim::damerau_levenshtein(&name.to_lowercase(), &other.to_lowercase());
     known.into_iter().min_by_key(distance).filter(|other| distance(other) <= (other.chars().count() / 3).max(1))
 }
@@ -23,5 +38,8 @@ mod tests {
             assert_eq!(nearest(name, ["url", "urlFrom", "channel"]), meant, "{name}");
         }
         assert_eq!(nearest("x", []), None);
+        assert_eq!(nearest(&"x".repeat(65), ["x".repeat(64).as_str()]), None);
+        assert_eq!(instead("chanel", ["channel", "room"], "parameters."), "did you mean `parameters.channel`?");
+        assert_eq!(instead("x", ["channel", "room"], ""), "there are channel, room");
     }
 }

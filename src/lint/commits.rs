@@ -1,0 +1,98 @@
+//! Notifications that need a commit, over pipelines whose applications have none.
+//!
+//! In: a pipeline, and what is among the files beside it. Out: a finding where the kind of an application never names a commit, and
+//! a note where only the cluster can tell. Manifests have no revisions; the controller says `CommitMissing` once it sees them.
+
+use std::collections::BTreeSet;
+
+use kube::ResourceExt as _;
+
+use super::pipelines::Files;
+use super::sheet::Sheet;
+use super::{Report, Source};
+use crate::api::Pipeline;
+use crate::api::refs::{AppRef, ConfigMapKey};
+use crate::api::target::targets;
+use crate::config::Given;
+use crate::config::layers::{Spot, names, of_pipeline};
+use crate::manifests::{beneath, has_notification, understood};
+
+/// What the revision of an application is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Revision {
+    /// A version, which is no commit.
+    Version,
+    /// The tags or digests of images, which may be commits.
+    Images,
+}
+
+fn revision(app: &AppRef) -> Option<Revision> {
+    if app.revision_path.is_some() {
+        return None;
+    }
+    let group = app.api_version.split_once('/').map_or("", |(group, _)| group);
+    match (group, app.kind.as_str()) {
+        ("helm.toolkit.fluxcd.io", "HelmRelease") => Some(Revision::Version),
+        ("apps", "Deployment" | "StatefulSet" | "DaemonSet") => Some(Revision::Images),
+        _ => None,
+    }
+}
+
+/// Looks at the targets of a pipeline.
+pub(super) fn check(pipeline: &Pipeline, sheet: Sheet<'_>, files: Files<'_>, report: &mut Report) {
+    let namespace = pipeline.namespace().unwrap_or_default();
+    let all = targets(&pipeline.spec, &files.options.cluster_name);
+    if all.iter().all(|info| revision(&info.app).is_none()) {
+        return;
+    }
+    let ours = files.notifications.keys().filter(|(of, _)| *of == namespace).map(|(_, name)| name.clone());
+    let global = files.global.notifications().map(|(name, _)| name.clone());
+    for name in names(&pipeline.spec).into_iter().chain(ours).chain(global).collect::<BTreeSet<_>>() {
+        for (kind, without) in lacking(pipeline, &namespace, &name, files) {
+            let subject = format!("notification {name} needs a commit, and the revision of a {kind} is");
+            if without == Revision::Version {
+                let remedy =
+                    "the version of its chart; set appRef.revisionPath to a field that names one, or leave the pipeline out";
+                report.findings.push(sheet.finding(
+                    "spec.appRef".to_owned(),
+                    format!("{subject} {remedy}"),
+                    Source::Controller,
+                ));
+            } else {
+                let of = format!("Pipeline {namespace}/{}", pipeline.name_any());
+                report.notes.push(format!("{of}: {subject} the tag of its image, which need not be one"));
+            }
+        }
+    }
+}
+
+/// The kinds of applications of which a notification needs a commit, with what their revisions are.
+fn lacking(pipeline: &Pipeline, namespace: &str, name: &str, files: Files<'_>) -> BTreeSet<(String, Revision)> {
+    let notification = files.notifications.get(&(namespace.to_owned(), name.to_owned()));
+    let notification = notification.and_then(|(_, notification)| notification.as_ref());
+    let Some(beneath) = beneath(files.global, pipeline, name, notification) else { return BTreeSet::new() };
+    let text = |key: &ConfigMapKey| files.texts.text(key);
+    let given = Given { allow_http: files.options.allow_http, text: &text };
+    let infos = targets(&pipeline.spec, &files.options.cluster_name);
+    let environments = pipeline.spec.environments.iter().enumerate();
+    let places = environments.flat_map(|(e, environment)| (0..environment.targets.len()).map(move |t| (e, t)));
+    let mut known: Vec<(Vec<_>, bool)> = Vec::new();
+    let mut lacking = BTreeSet::new();
+    for ((environment, index), info) in places.zip(&infos) {
+        let Some(without) = revision(&info.app) else { continue };
+        let spot = Spot { environment, index, target: &info.name };
+        let layers = [beneath.clone(), of_pipeline(&pipeline.spec, namespace, name, spot)].concat();
+        let of_same = known.iter().find(|(of, _)| *of == layers).map(|(_, needs)| *needs);
+        let needs = of_same.unwrap_or_else(|| {
+            let sending = || understood(&layers, namespace, &given).sending;
+            has_notification(&layers) && sending().is_ok_and(|sending| sending.needs_commit)
+        });
+        if of_same.is_none() {
+            known.push((layers, needs));
+        }
+        if needs {
+            lacking.insert((info.app.kind.clone(), without));
+        }
+    }
+    lacking
+}

@@ -1,0 +1,82 @@
+//! One spelling of durations, wherever one stands.
+
+use serde_json::{Value, json};
+
+use super::*;
+
+/// Where a duration may stand in what a notification says, and one that is accepted there.
+const FIELDS: [(&str, &str); 7] = [
+    ("/endpoint/timeout", "10s"),
+    ("/endpoint/connectTimeout", "10s"),
+    ("/delivery/retry/initial", "10s"),
+    ("/delivery/retry/max", "10s"),
+    ("/delivery/retry/maxAge", "2h"),
+    ("/delivery/retain/maxAge", "2h"),
+    ("/triggers/0/for", "10s"),
+];
+
+/// What a notification says, with this at that place.
+fn saying(field: &str, given: &str) -> Value {
+    let mut whole = json!({
+        "triggers": [{"type": "Deployed", "for": "1s"}],
+        "endpoint": {"url": "https://example.com/in", "timeout": "1s", "connectTimeout": "1s"},
+        "template": {"inline": {"body": "{}"}},
+        "delivery": {"retry": {"initial": "1s", "max": "30m", "maxAge": "1h"}, "retain": {"maxAge": "1h"}},
+    });
+    *whole.pointer_mut(field).unwrap() = json!(given);
+    whole
+}
+
+/// The same in every place where a layer may stand.
+fn places(says: &Value) -> Vec<(&'static str, Value)> {
+    let named = |mut says: Value| {
+        says["name"] = json!("deploys");
+        says
+    };
+    let pipeline = |at: &str| {
+        let mut pipeline = json!({
+            "apiVersion": "pennant.dev/v1alpha1", "kind": "Pipeline", "metadata": {"name": "web", "namespace": "team-a"},
+            "spec": {
+                "appRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"},
+                "environments": [{"name": "prod", "targets": [{"namespace": "web"}]}],
+            },
+        });
+        pipeline.pointer_mut(at).unwrap()["notifications"] = json!([named(says.clone())]);
+        pipeline
+    };
+    let global = |config: Value| {
+        json!({
+            "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "pennant-config", "namespace": "pennant-system"},
+            "data": {"config.yaml": config.to_string()},
+        })
+    };
+    let notification = json!({
+        "apiVersion": "pennant.dev/v1alpha1", "kind": "Notification", "metadata": {"name": "deploys", "namespace": "team-a"},
+        "spec": says,
+    });
+    vec![
+        ("a Notification", notification),
+        ("the defaults", global(json!({ "defaults": says }))),
+        ("a cluster-wide notification", global(json!({"notifications": [named(says.clone())]}))),
+        ("a pipeline", pipeline("/spec")),
+        ("an environment", pipeline("/spec/environments/0")),
+        ("a target", pipeline("/spec/environments/0/targets/0")),
+    ]
+}
+
+#[test]
+fn a_duration_is_spelled_the_same_wherever_it_stands() {
+    for (field, good) in FIELDS {
+        let sums = if good == "2h" { ["1h60m", "7200s", "7200000ms"] } else { ["9s1000ms", "10000ms", "0h10s"] };
+        let bad = [
+            "PT24H", "PT10S", "10", "10 s", " 10s", "10s ", "10S", "+10s", "-10s", "1.5s", "1d", "10sec", "10s ago", "", "s",
+        ];
+        let all = sums.into_iter().chain([good]).map(|given| (given, true)).chain(bad.map(|given| (given, false)));
+        for (given, accepted) in all {
+            for (place, object) in places(&saying(field, given)) {
+                let found = lines(&object.to_string());
+                assert_eq!(found.is_empty(), accepted, "{given:?} as {field} of {place}: {found:?}");
+            }
+        }
+    }
+}
