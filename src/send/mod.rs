@@ -11,6 +11,7 @@
 //! checked where it is dialled, so that no name can resolve to one thing for the check and to another for the connection.
 
 mod attempt;
+mod changes;
 mod classify;
 mod client;
 mod collector;
@@ -35,6 +36,7 @@ mod trust;
 mod watch;
 
 pub use attempt::{Attempt, AttemptResult, Failure, FailureKind, NotSent};
+pub use changes::Changes;
 pub use classify::{Reason, Verdict, classify};
 pub use collector::{Collector, CollectorError};
 pub use export::Exporter;

@@ -6,23 +6,21 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 use k8s_openapi::api::core::v1::Secret;
 use secrecy::{ExposeSecret as _, SecretSlice};
-use tokio::sync::{broadcast, watch};
+use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::attempt::NotSent;
+use super::changes::{Announcements, Changes};
 use super::redact::Hidden;
 use super::signing::Signing;
 use super::tls;
 use crate::api::credentials::{Needed, SecretKey, SecretName};
 
-/// Changes that a slow listener may fall behind by before it is told that it missed some.
-const CHANGES: usize = 256;
-
 /// The values of the Secrets that are watched. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Secrets {
     slots: Arc<RwLock<HashMap<SecretName, Slot>>>,
-    changes: broadcast::Sender<SecretName>,
+    changes: Announcements,
     /// What is so of a Secret that is not in `slots`.
     others: State,
 }
@@ -51,7 +49,7 @@ pub(super) struct Contents(BTreeMap<String, SecretSlice<u8>>);
 impl Secrets {
     /// For the watches: nothing is known yet.
     pub(super) fn unknown() -> Self {
-        Self { slots: Arc::default(), changes: broadcast::Sender::new(CHANGES), others: State::Unknown }
+        Self { slots: Arc::default(), changes: Announcements::default(), others: State::Unknown }
     }
 
     /// Values that never change, and no other Secrets: for tests and for runs without a cluster.
@@ -63,7 +61,7 @@ impl Secrets {
         }
         let present = |data| Arc::new(watch::Sender::new(State::Present(Arc::new(Contents(data)))));
         let slots = data.into_iter().map(|(name, data)| (name, present(data))).collect();
-        Self { slots: Arc::new(RwLock::new(slots)), changes: broadcast::Sender::new(CHANGES), others: State::Missing }
+        Self { slots: Arc::new(RwLock::new(slots)), changes: Announcements::default(), others: State::Missing }
     }
 
     /// Whether all that is needed is there and can be used; if not, the first that is not.
@@ -81,10 +79,10 @@ impl Secrets {
     }
 
     /// The names of Secrets from now on when something about them changes: their values, whether they exist, or whether that
-    /// is known. Whoever lags has missed some names and should look at everything.
+    /// is known. A listener that is slow misses no name.
     #[must_use]
-    pub fn changes(&self) -> broadcast::Receiver<SecretName> {
-        self.changes.subscribe()
+    pub fn changes(&self) -> Changes {
+        self.changes.listen()
     }
 
     /// What a Secret holds, as far as it is known.
@@ -141,8 +139,7 @@ impl Secrets {
             !same
         });
         if news {
-            // An error means that nobody listens.
-            _ = self.changes.send(name.clone());
+            self.changes.announce(name);
         }
     }
 
@@ -156,7 +153,7 @@ impl Secrets {
             unknown
         });
         if news {
-            _ = self.changes.send(name.clone());
+            self.changes.announce(name);
         }
     }
 
@@ -274,8 +271,20 @@ pub(super) mod tests {
             (Some(secret(&[])), true),
         ] {
             secrets.put(&name, &slot, seen.clone());
-            assert_eq!(changes.try_recv().ok(), news.then(|| name.clone()), "{seen:?}");
+            assert_eq!(changes.now(), news.then(|| name.clone()), "{seen:?}");
         }
+    }
+
+    #[test]
+    fn a_listener_that_is_slow_misses_no_secret() {
+        let secrets = Secrets::unknown();
+        let mut changes = secrets.changes();
+        let names: Vec<_> = (0..1000).map(|n| SecretKey::new("team-a", &format!("s-{n:04}"), "k").secret()).collect();
+        for name in &names {
+            secrets.put(name, &secrets.add(name.clone()), Some(secret(&[("k", "v")])));
+        }
+        let heard: Vec<_> = std::iter::from_fn(|| changes.now()).collect();
+        assert_eq!(heard, names);
     }
 
     #[tokio::test]
