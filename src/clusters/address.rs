@@ -19,6 +19,8 @@ pub(super) fn is_refused(address: IpAddr) -> bool {
                 local_nat64
                     || ip.is_unspecified()
                     || ip.is_unicast_link_local()
+                    // Site-local (RFC 3879).
+                    || ip.segments()[0] & 0xffc0 == 0xfec0
                     || embedded(address).into_iter().flatten().any(|v4| is_refused(v4.into()))
             }
         }
@@ -53,6 +55,10 @@ mod tests {
             "2002:a9fe:a9fe::1",
             "2001:0:a9fe:a9fe::1",
             "2001:0:808:808::5601:5601",
+            "192.0.0.192",
+            "fec0::1",
+            "2606:4700::5efe:169.254.169.254",
+            "2606:4700::200:5efe:192.0.0.192",
         ] {
             assert!(refused(&address), "{address}");
         }

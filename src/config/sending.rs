@@ -15,6 +15,7 @@ use super::effective::{Places, duration};
 use super::layers::escape;
 use super::problem::Problem;
 use super::template::{self, Chosen, choose};
+use super::trust::is_secret;
 use crate::api::credentials::{AuthRef, Authorities, Needed, SecretKey, SecretName, TlsRef};
 use crate::api::notification::{self as spec, Method};
 use crate::api::refs::{ConfigMapKey, SecretKeyRef, is_service};
@@ -52,6 +53,8 @@ pub struct Sending {
     pub parameters: Parameters,
     /// It fails for each revision that names no commit.
     pub needs_commit: bool,
+    /// The namespaces of the layers that wrote literal credentials: headers and parameters by whose names they likely are some.
+    pub literal_credentials: BTreeSet<String>,
     /// The field that holds the template of the URL, for messages.
     pub url_field: String,
     /// The field that holds the template of the body, for messages.
@@ -67,6 +70,8 @@ pub struct Rendered {
     pub headers: Vec<(HeaderName, String)>,
     /// What.
     pub body: String,
+    /// Values of parameters that are likely credentials, by their names.
+    pub credentials: Vec<String>,
 }
 
 /// Names only: URL and headers may hold what is secret.
@@ -114,6 +119,12 @@ impl Sending {
             .collect()
     }
 
+    /// The namespaces that its credentials are from.
+    pub fn credentials_from(&self) -> impl Iterator<Item = String> {
+        let secrets = self.secrets().into_iter().filter(|needed| !matches!(needed, Needed::Authorities(_)));
+        secrets.map(|needed| needed.secret().namespace).chain(self.literal_credentials.iter().cloned())
+    }
+
     /// What lanes to one receiver share: the origin, or the Secret that hides it.
     #[must_use]
     pub fn origin(&self) -> String {
@@ -138,7 +149,8 @@ impl Sending {
         };
         let headers = self.headers.iter().map(header).collect::<Result<_, Problem>>()?;
         let body = self.body.render(&values).map_err(|e| Problem::template(&self.body_field, &e))?;
-        Ok(Rendered { address, headers, body })
+        let credentials = values.read().filter(|(name, _)| is_secret(name)).map(|(_, value)| value.to_owned()).collect();
+        Ok(Rendered { address, headers, body, credentials })
     }
 }
 
@@ -154,7 +166,7 @@ pub(super) fn sending(
     let chosen = choose(spec, places, given)?;
     let mut missing = Vec::new();
     // A parameter is missing only if something that is sent uses it; so each is found by its use, and all are told at once.
-    let sending = loop {
+    let mut sending = loop {
         let parameters = chosen.parameters(&missing)?.hiding(places.hidden.clone());
         match compile(endpoint, &chosen, parameters, places, given) {
             Err(Problem::ParameterMissing(name)) if !missing.contains(&name) => missing.push(name),
@@ -162,10 +174,21 @@ pub(super) fn sending(
             _ => return Err(chosen.lacks(&missing)),
         }
     };
+    sending.literal_credentials = literal_credentials(spec, places);
     let wanted = chosen.reported(wanted(spec), spec.triggers.is_some())?;
     trusted?;
     try_samples(&sending, &wanted)?;
     Ok(sending)
+}
+
+fn literal_credentials(spec: &NotificationSpec, places: &Places<'_>) -> BTreeSet<String> {
+    let headers = spec.endpoint.iter().flat_map(|endpoint| endpoint.headers.iter().flatten());
+    let parameters = spec.template.iter().flat_map(|template| template.parameters.iter().flatten());
+    let headers = headers.map(|(name, _)| ("/endpoint/headers", name));
+    let all = headers.chain(parameters.map(|(name, _)| ("/template/parameters", name)));
+    all.filter(|(_, name)| is_secret(name))
+        .map(|(at, name)| places.of(&format!("{at}/{}", escape(name))).to_owned())
+        .collect()
 }
 
 fn compile(
@@ -195,6 +218,7 @@ fn compile(
         connect_timeout: duration("spec.endpoint.connectTimeout", endpoint.connect_timeout.as_deref(), CONNECT_TIMEOUT)?,
         body,
         parameters,
+        literal_credentials: BTreeSet::new(),
         body_field: chosen.field.clone(),
     })
 }

@@ -186,6 +186,38 @@ fn what_is_wrong_with_a_layer_is_told_with_its_name() {
 }
 
 #[test]
+fn literal_credentials_are_known_by_the_namespace_of_their_layer() {
+    use super::layers::{Layer, Source};
+    let layer = |source, namespace: &str, value: Value| Layer {
+        namespace: namespace.to_owned(),
+        source,
+        remove: Vec::new(),
+        value: value.as_object().cloned().unwrap(),
+    };
+    let platform = json!({
+        "triggers": [{"type": "Deployed"}],
+        "endpoint": {"url": "https://example.com/in", "headers": {"X-Api-Key": "s3cr3t", "X-Org": "acme"}},
+        "template": {"inline": {"body": "{\"a\": \"{{parameters.routingKey}}\"}"}, "parameters": {"routingKey": "r0uting", "room": "x"}},
+    });
+    for (team, expected) in [
+        (
+            json!({"endpoint": {"headers": {"X-Org": "team"}}, "template": {"parameters": {"room": "y"}}}),
+            &["pennant-system"][..],
+        ),
+        (json!({"template": {"parameters": {"routingKey": "ours"}}}), &["pennant-system", "team-a"]),
+        (
+            json!({"endpoint": {"headers": {"X-Api-Key": "ours"}}, "template": {"parameters": {"routingKey": "ours"}}}),
+            &["team-a"],
+        ),
+    ] {
+        let layers =
+            [layer(Source::Global, "pennant-system", platform.clone()), layer(Source::Notification, "team-a", team)];
+        let sending = resolve_layers(&layers, "team-a", "u", &Given::nothing()).sending.unwrap();
+        assert_eq!(sending.credentials_from().collect::<Vec<_>>(), expected);
+    }
+}
+
+#[test]
 fn a_built_in_is_not_asked_for_what_it_cannot_report() {
     let with = |builtin: &str, types: &[&str]| {
         let parameters = if builtin == "slack" { json!({}) } else { json!({"owner": "acme", "repository": "podinfo"}) };

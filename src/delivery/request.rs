@@ -11,7 +11,7 @@ use super::directory::PipelineFacts;
 use super::record::{Record, webhook_id};
 use crate::config::{Address, Problem, Sending, is_secret};
 use crate::render::Data;
-use crate::send::{self, Outgoing};
+use crate::send::{self, Hidden, Outgoing};
 
 /// Why no request could be made of a delivery.
 #[derive(Debug, Error)]
@@ -63,6 +63,10 @@ pub fn build(record: &Record, sending: &Sending, facts: &PipelineFacts, until: D
         value.set_sensitive(is_secret(name.as_str()));
         headers.push((name, value));
     }
+    let mut hidden = Hidden::default();
+    rendered.credentials.iter().for_each(|value| hidden.add(value));
+    // Those who may read the Delivery need not be those whose credentials these are.
+    let withhold_answer = sending.credentials_from().any(|namespace| namespace != record.id.namespace);
     Ok(Outgoing {
         destination,
         method: sending.method,
@@ -76,9 +80,45 @@ pub fn build(record: &Record, sending: &Sending, facts: &PipelineFacts, until: D
         timeout: sending.timeout,
         until,
         connect_timeout: sending.connect_timeout,
+        hidden,
+        withhold_answer,
     })
 }
 
 fn value(name: HeaderName, text: &str) -> Result<HeaderValue, RequestError> {
     HeaderValue::from_str(text).map_err(|_| RequestError::Header(name))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::credentials::{AuthRef, Authorities, SecretKey, SecretName};
+    use crate::delivery::testing::{notification, record};
+
+    #[test]
+    fn an_answer_is_kept_where_the_credentials_are() {
+        let plain = notification("n1").sending.unwrap();
+        let secret = |namespace: &str| SecretName { namespace: namespace.to_owned(), name: "s".to_owned() };
+        let key = |namespace: &str| SecretKey::new(namespace, "s", "k");
+        let withheld = |change: &dyn Fn(&mut Sending)| {
+            let mut sending = plain.clone();
+            change(&mut sending);
+            build(&record(7), &sending, &PipelineFacts::default(), Duration::MAX).unwrap().withhold_answer
+        };
+        assert!(!withheld(&|_| {}));
+        for (namespace, expected) in [("team-a", false), ("pennant-system", true)] {
+            let auth = AuthRef::Basic { namespace: namespace.to_owned(), name: "s".to_owned() };
+            let all: [&dyn Fn(&mut Sending); 5] = [
+                &|s| s.auth = Some(auth.clone()),
+                &|s| s.signing = Some(secret(namespace)),
+                &|s| s.tls.client_certificate = Some(secret(namespace)),
+                &|s| s.destination = crate::config::Destination::Secret(key(namespace)),
+                &|s| s.literal_credentials = [namespace.to_owned()].into(),
+            ];
+            for (number, change) in all.into_iter().enumerate() {
+                assert_eq!(withheld(change), expected, "{namespace}, {number}");
+            }
+        }
+        assert!(!withheld(&|s| s.tls.authorities = Authorities::Secret(key("pennant-system"))), "these are no credentials");
+    }
 }

@@ -121,7 +121,7 @@ mod tests {
     use crate::api::delivery::Redelivered;
     use crate::api::notification::Method;
     use crate::delivery::testing::record;
-    use crate::send::{Failure, FailureKind, NotSent};
+    use crate::send::{Failure, FailureKind, Hidden, NotSent};
     use crate::telemetry::Metrics;
 
     fn tracer() -> Tracer {
@@ -142,6 +142,8 @@ mod tests {
             timeout: Duration::from_secs(1),
             until: Duration::from_secs(1),
             connect_timeout: Duration::from_secs(1),
+            hidden: Hidden::default(),
+            withhold_answer: false,
         }
     }
 

@@ -19,7 +19,7 @@ use super::figures::{self, Known};
 use super::follow::Followed;
 use super::globals::{self, Held};
 use super::troubles::{Wrong, all_lack_commits, defined_wrong, lacks_commit};
-use crate::api::conditions::{Condition, ConditionStatus, READY, get};
+use crate::api::conditions::Condition;
 use crate::api::credentials::SecretName;
 use crate::api::refs::{ConfigMapKey, ObjectName};
 use crate::api::{self, Notification, NotificationStatus, Time, now};
@@ -338,8 +338,8 @@ fn compute(
 }
 
 /// When this process last saw a Secret or ConfigMap change that is named by what is sent.
-fn edited(ctx: &Context, targets: &[Arc<EffectiveNotification>], effective: &EffectiveNotification) -> Option<Time> {
-    let all = || targets.iter().map(|target| &**target).chain([effective]);
+fn edited(ctx: &Context, targets: &[OfTarget], effective: &EffectiveNotification) -> Option<Time> {
+    let all = || targets.iter().map(|(target, _)| &**target).chain([effective]);
     let secrets = all().filter_map(|n| n.sending.as_ref().ok()).flat_map(crate::config::Sending::secrets);
     let secrets: Vec<_> = secrets.collect();
     ctx.secrets.secrets().edited(&secrets).max(ctx.config_maps.edited(all().flat_map(|n| &n.config_maps)))

@@ -7,7 +7,7 @@ use std::time::Duration;
 use futures::{StreamExt as _, future, stream};
 use kube::ResourceExt as _;
 use kube::runtime::controller::{Action, Config, applier};
-use tokio::sync::{broadcast, mpsc};
+use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
@@ -241,17 +241,8 @@ fn warn(ctx: &Context, note: &Note) {
 
 async fn follow_secrets(ctx: Arc<Context>, stop: CancellationToken) -> &'static str {
     let mut changes = ctx.secrets.secrets().changes();
-    while let Some(change) = stop.run_until_cancelled(changes.recv()).await {
-        match change {
-            Ok(secret) => notifications::secret_changed(&ctx, &secret).await,
-            Err(broadcast::error::RecvError::Lagged(_)) => {
-                ctx.deliveries.look(Scope::All).await;
-                for (namespace, name) in ctx.deliveries.directory.notification_names() {
-                    ctx.wake_notification(&namespace, &name);
-                }
-            }
-            Err(broadcast::error::RecvError::Closed) => break,
-        }
+    while let Some(secret) = stop.run_until_cancelled(changes.next()).await {
+        notifications::secret_changed(&ctx, &secret).await;
     }
     ctx.secrets.shutdown().await;
     "the dispatcher's secrets"

@@ -10,7 +10,7 @@ use super::{Preview, PreviewError};
 use crate::api::credentials::TlsRef;
 use crate::api::notification::Method;
 use crate::api::since_boot;
-use crate::send::{Attempt, Destination, Outgoing, Policy, Secrets, Sender};
+use crate::send::{Attempt, Destination, Hidden, Outgoing, Policy, Secrets, Sender};
 use crate::telemetry::Metrics;
 
 const TIMEOUT: Duration = Duration::from_secs(15);
@@ -45,6 +45,8 @@ pub async fn post(preview: &Preview, url: &Url) -> Result<Posted, PreviewError> 
             timeout: TIMEOUT,
             until: since_boot() + TIMEOUT,
             connect_timeout: TIMEOUT,
+            hidden: Hidden::default(),
+            withhold_answer: false,
         })
         .await;
     Ok(told(&attempt))

@@ -63,6 +63,12 @@ impl Values {
         Ok(found)
     }
 
+    /// The parameters that templates have read so far, and what they rendered to.
+    pub fn read(&self) -> impl Iterator<Item = (&str, &str)> {
+        let values = self.rendered.iter().map(|value| value.get().and_then(|(value, _)| value.as_str()));
+        self.parameters.set().zip(values).filter_map(|(name, value)| Some((name, value?)))
+    }
+
     fn parameter(&self, name: &str) -> Result<Option<&Value>, RenderError> {
         let Some((index, program)) = self.parameters.find(name) else { return Ok(None) };
         let Some(cell) = self.rendered.get(index) else { return Ok(None) };

@@ -7,16 +7,19 @@ use std::time::Duration;
 
 use backon::BackoffBuilder as _;
 use bytes::Bytes;
-use http::header::CONTENT_TYPE;
-use reqwest::{Client, redirect};
+use http::header::{CONTENT_TYPE, USER_AGENT};
+use http::{HeaderValue, Request, Uri};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 
-use super::client::USER_AGENT;
+use super::client::{self, Exchange, Http};
 use super::collector::Collector;
+use super::connect::Connector;
 use super::otlp::{Origin, refused};
+use super::resolver::Guarded;
 use super::sender::beginning;
+use super::timely::Timely;
 use super::tls::{self, Tls};
 use super::{SendError, failure};
 use crate::telemetry::metrics::SpanResult;
@@ -36,8 +39,9 @@ const SILENCE: Duration = Duration::from_mins(1);
 
 /// Sends spans to a collector.
 pub struct Exporter {
-    client: Client,
+    client: Http,
     collector: Collector,
+    at: Uri,
     origin: Origin,
     spans: mpsc::Receiver<Span>,
     metrics: Metrics,
@@ -83,17 +87,10 @@ impl Exporter {
     ) -> Result<Self, SendError> {
         let system = tls::system(Vec::new()).map_err(|error| SendError::Client(error.into()))?;
         let tls = Tls::default().config(&system, None).map_err(|error| SendError::Client(error.into()))?;
-        let client = Client::builder()
-            .tls_backend_preconfigured(tls)
-            .no_proxy()
-            .redirect(redirect::Policy::none())
-            .user_agent(USER_AGENT)
-            .default_headers(collector.headers())
-            .connect_timeout(CONNECT_TIMEOUT)
-            .pool_max_idle_per_host(1)
-            .build()
-            .map_err(|error| SendError::Client(error.into()))?;
-        Ok(Self { client, collector, origin: Origin::new(about), spans, metrics, words: Words::default() })
+        let connector = Connector::new(Guarded::open(), tls, None, CONNECT_TIMEOUT);
+        let client = client::http(connector.map_err(|error| SendError::Client(error.into()))?);
+        let at = Uri::try_from(collector.url().as_str()).map_err(|error| SendError::Client(error.into()))?;
+        Ok(Self { client, collector, at, origin: Origin::new(about), spans, metrics, words: Words::default() })
     }
 
     /// Runs until nobody makes spans any more, or until `closing` and all that came before that has been sent.
@@ -152,15 +149,26 @@ impl Exporter {
     /// How many were refused of those that were sent.
     async fn post(&self, body: Bytes) -> Result<usize, NotTaken> {
         let deadline = Instant::now() + TIMEOUT;
-        let request = self.client.post(self.collector.url().clone());
-        let request = request.header(CONTENT_TYPE, "application/x-protobuf").body(body);
-        let answer = tokio::time::timeout_at(deadline, request.send()).await.map_err(|_| NotTaken::Late)?;
-        let answer = answer.map_err(|error| NotTaken::NoWay(failure::words(&error, CONNECT_TIMEOUT).1))?;
-        let status = answer.status();
-        if !status.is_success() {
-            return Err(NotTaken::Answer(status.as_u16()));
+        let mut request = Request::new(Timely::new(body, Duration::MAX));
+        *request.method_mut() = http::Method::POST;
+        *request.uri_mut() = self.at.clone();
+        *request.headers_mut() = self.collector.headers();
+        request.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/x-protobuf"));
+        request.headers_mut().insert(USER_AGENT, HeaderValue::from_static(client::USER_AGENT));
+        let mut exchange = Exchange::new(&self.client, request);
+        let answer = tokio::time::timeout_at(deadline, exchange.head()).await.map_err(|_| NotTaken::Late)?;
+        let (result, late) = match answer {
+            Err(error) => (Err(NotTaken::NoWay(failure::words(&error, CONNECT_TIMEOUT).1)), false),
+            Ok(answer) if !answer.status().is_success() => (Err(NotTaken::Answer(answer.status().as_u16())), false),
+            Ok(answer) => {
+                let answer = beginning(answer.into_body(), deadline).await;
+                (Ok(refused(&answer.body.bytes)), answer.late)
+            }
+        };
+        if !late {
+            exchange.finish();
         }
-        Ok(refused(&beginning(answer, deadline).await))
+        result
     }
 
     fn complain(&mut self, error: &NotTaken) {

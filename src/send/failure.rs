@@ -7,35 +7,34 @@ use std::error::Error;
 use std::io;
 use std::time::Duration;
 
+use hyper_util::client::legacy;
 use rustls::CertificateError;
 
 use super::attempt::{AttemptResult, Failure, FailureKind, NotSent};
+use super::connect::{TooLate, Unresolved};
 use super::outgoing::Outgoing;
 use super::proxy::Proxy;
 use super::resolver::AllForbidden;
 
-/// What an error of reqwest means.
-pub fn explain(error: &reqwest::Error, out: &Outgoing) -> AttemptResult {
+/// What an error of the HTTP library means.
+pub fn explain(error: &legacy::Error, out: &Outgoing) -> AttemptResult {
     if let Some(AllForbidden(rule)) = find(error) {
         return AttemptResult::NotSent(NotSent::DestinationForbidden(*rule));
-    }
-    if error.is_builder() {
-        return AttemptResult::NotSent(NotSent::InvalidRequest("the URL cannot be written down in HTTP"));
     }
     let (kind, text) = words(error, out.connect_timeout);
     failed(kind, text)
 }
 
 /// In which part a request failed, and that in fixed words.
-pub fn words(error: &reqwest::Error, connect_timeout: Duration) -> (FailureKind, String) {
+pub fn words(error: &legacy::Error, connect_timeout: Duration) -> (FailureKind, String) {
     let io = innermost(error);
     if let Some(tls) = find::<rustls::Error>(error) {
         (FailureKind::Tls, format!("TLS: {}", tls_words(tls)))
-    } else if error.is_timeout() && error.is_connect() {
+    } else if is_timeout(error) && error.is_connect() {
         (FailureKind::ConnectTimeout, format!("no connection within {connect_timeout:?}"))
-    } else if error.is_timeout() {
+    } else if is_timeout(error) {
         (FailureKind::Timeout, "the connection timed out".to_owned())
-    } else if error.is_dns() {
+    } else if is_dns(error) {
         (FailureKind::Dns, "the name could not be resolved".to_owned())
     } else if error.is_connect() {
         // The words of `ErrorKind` are fixed: connection refused, host unreachable, ...
@@ -47,13 +46,22 @@ pub fn words(error: &reqwest::Error, connect_timeout: Duration) -> (FailureKind,
     }
 }
 
-/// What an error of reqwest means when all requests go through a proxy, and this one `plain`, that is, without a tunnel. What
+fn is_timeout(error: &legacy::Error) -> bool {
+    let quiet = || find::<hyper::Error>(error).is_some_and(hyper::Error::is_timeout);
+    find::<TooLate>(error).is_some() || innermost(error) == Some(io::ErrorKind::TimedOut) || quiet()
+}
+
+fn is_dns(error: &legacy::Error) -> bool {
+    find::<Unresolved>(error).is_some()
+}
+
+/// What an error of the HTTP library means when all requests go through a proxy, and this one `plain`, that is, without a tunnel. What
 /// went wrong on the way to the proxy, or was the proxy's own doing, is told of it, by host and port.
-pub fn explain_by_proxy(error: &reqwest::Error, out: &Outgoing, proxy: &Proxy, plain: bool) -> AttemptResult {
+pub fn explain_by_proxy(error: &legacy::Error, out: &Outgoing, proxy: &Proxy, plain: bool) -> AttemptResult {
     if !error.is_connect() {
         return explain(error, out);
     }
-    if error.is_timeout() {
+    if is_timeout(error) {
         return failed(
             FailureKind::ConnectTimeout,
             format!("no connection by the proxy {proxy} within {:?}", out.connect_timeout),
@@ -71,7 +79,7 @@ pub fn explain_by_proxy(error: &reqwest::Error, out: &Outgoing, proxy: &Proxy, p
             format!("the proxy {proxy} does not answer as a proxy does")
         }
         (_, Some(tls)) => format!("the proxy {proxy}: TLS: {}", tls_words(tls)),
-        _ if error.is_dns() => format!("the name of the proxy {proxy} could not be resolved"),
+        _ if is_dns(error) => format!("the name of the proxy {proxy} could not be resolved"),
         _ => match find::<io::Error>(error) {
             Some(io) => format!("no connection to the proxy {proxy}: {}", io.kind()),
             None => format!("no connection to the proxy {proxy}"),
@@ -87,7 +95,7 @@ pub fn proxy_wants_credentials(proxy: &Proxy) -> AttemptResult {
 
 /// What hyper-util says of a tunnel that could not be made, if that is the trouble. Its type is not public, so it is told by its
 /// words; one that is worded in another way still counts as one without a connection.
-fn tunnel_error(error: &reqwest::Error) -> Option<String> {
+fn tunnel_error(error: &legacy::Error) -> Option<String> {
     let mut next: Option<&dyn Error> = Some(error);
     while let Some(error) = next {
         if let Some(words) = error.to_string().strip_prefix("tunnel error: ") {

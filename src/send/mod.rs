@@ -1,4 +1,4 @@
-//! One request to a receiver, and spans to a collector. The only room with reqwest, and the only one that knows credentials.
+//! One request to a receiver, and spans to a collector. The only room that makes requests to them, and the only one that knows credentials.
 //!
 //! In: an [`Outgoing`], rendered, which names its Secrets and never holds them; the egress [`Policy`]; a set of Secrets to
 //! watch ([`SecretWatches`]).
@@ -11,11 +11,14 @@
 //! checked where it is dialled, so that no name can resolve to one thing for the check and to another for the connection.
 
 mod attempt;
+mod changes;
 mod classify;
 mod client;
 mod collector;
+mod connect;
 mod export;
 mod failure;
+mod line;
 mod origin;
 mod otlp;
 mod outgoing;
@@ -27,6 +30,7 @@ mod retry_after;
 mod secrets;
 mod sender;
 mod signing;
+mod spellings;
 #[cfg(test)]
 mod tests;
 mod timely;
@@ -35,12 +39,14 @@ mod trust;
 mod watch;
 
 pub use attempt::{Attempt, AttemptResult, Failure, FailureKind, NotSent};
+pub use changes::Changes;
 pub use classify::{Reason, Verdict, classify};
 pub use collector::{Collector, CollectorError};
 pub use export::Exporter;
 pub use outgoing::{Destination, Outgoing};
 pub use policy::{Policy, Rule};
 pub use proxy::{Proxy, ProxyError};
+pub use redact::Hidden;
 pub use retry_after::{MAX_RETRY_AFTER, parse as parse_retry_after};
 pub use secrets::Secrets;
 pub use sender::Sender;

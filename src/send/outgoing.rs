@@ -7,6 +7,7 @@ use bytes::Bytes;
 use http::{HeaderName, HeaderValue};
 use url::Url;
 
+use super::redact::Hidden;
 use crate::api::credentials::{AuthRef, SecretKey, SecretName, TlsRef};
 use crate::api::notification::Method;
 
@@ -38,6 +39,10 @@ pub struct Outgoing {
     pub until: Duration,
     /// For name, connection and TLS.
     pub connect_timeout: Duration,
+    /// What is secret in body, URL and headers, beside what Secrets hold: a receiver that repeats it does not make it public.
+    pub hidden: Hidden,
+    /// Of the answer only the status and the length are kept, for the credentials are not of those who may read it.
+    pub withhold_answer: bool,
 }
 
 /// Names only: URL and headers may hold what is secret.

@@ -1,7 +1,7 @@
 //! The egress policy: which addresses may be dialled. Pure.
 //!
-//! Refused unless allowed: loopback, link-local, unspecified, multicast and broadcast addresses, the metadata services of
-//! clouds that live elsewhere, and IPv6 spellings of any of them. Private ranges are allowed, for receivers inside the cluster
+//! Refused unless allowed: loopback, link-local, site-local, unspecified, multicast and broadcast addresses, the metadata services
+//! of clouds that live elsewhere, and IPv6 spellings of any of them. Private ranges are allowed, for receivers inside the cluster
 //! are normal use. `deny` beats `allow`, and `allow` beats what is refused by default.
 
 use std::fmt;
@@ -32,6 +32,8 @@ pub enum Rule {
     Loopback,
     /// This network segment, where clouds keep their metadata services.
     LinkLocal,
+    /// `fec0::/10`: the deprecated scope between link-local and private (RFC 3879).
+    SiteLocal,
     /// `0.0.0.0/8` or `::`, which many systems take for this machine.
     Unspecified,
     /// Many receivers.
@@ -51,6 +53,7 @@ impl fmt::Display for Rule {
         let kind = match self {
             Self::Loopback => "a loopback",
             Self::LinkLocal => "a link-local",
+            Self::SiteLocal => "a site-local",
             Self::Unspecified => "an unspecified",
             Self::Multicast => "a multicast",
             Self::Broadcast => "a broadcast",
@@ -111,6 +114,7 @@ fn refused(address: IpAddr) -> Option<Rule> {
         IpAddr::V4(ip) if ip.is_broadcast() => Rule::Broadcast,
         IpAddr::V6(ip) if ip.is_unspecified() => Rule::Unspecified,
         IpAddr::V6(ip) if ip.is_unicast_link_local() => Rule::LinkLocal,
+        IpAddr::V6(ip) if ip.segments()[0] & 0xffc0 == 0xfec0 => Rule::SiteLocal,
         IpAddr::V6(ip) if ip.segments()[..3] == [0x64, 0xff9b, 1] => Rule::LocalNat64,
         _ => return None,
     };
@@ -147,6 +151,12 @@ mod tests {
             (Rule::Broadcast, &["255.255.255.255", "::ffff:255.255.255.255"]),
             (Rule::Metadata, &["fd00:ec2::254", "fd00:ec2::23", "fd20:ce::254", "100.100.100.200", "168.63.129.16"]),
             (Rule::Metadata, &["::ffff:100.100.100.200"]),
+            (Rule::Metadata, &["192.0.0.192", "::ffff:192.0.0.192", "64:ff9b::192.0.0.192", "2002:c000:c0::1"]),
+            (Rule::SiteLocal, &["fec0::", "fec0::1", "feff:ffff::1", "fec0:0:0:ffff::1"]),
+            // ISATAP, with both forms of the interface identifier, in any network.
+            (Rule::Loopback, &["2606:4700::5efe:127.0.0.1", "2606:4700::200:5efe:127.0.0.1", "fd00::5efe:7f00:1"]),
+            (Rule::LinkLocal, &["2606:4700:0:1:0:5efe:a9fe:a9fe", "2002:808:808::5efe:169.254.169.254"]),
+            (Rule::Metadata, &["2606:4700::200:5efe:100.100.100.200", "2001:0:808:808:0:5efe:192.0.0.192"]),
             (Rule::LocalNat64, &["64:ff9b:1::1", "64:ff9b:1:ffff::127.0.0.1"]),
         ] {
             for address in addresses {
@@ -171,7 +181,11 @@ mod tests {
             "::ffff:10.0.0.1",
             "64:ff9b::808:808",
             "2002:808:808::1",
-            "fec0::1",
+            "2606:4700::5efe:8.8.8.8",
+            "2606:4700::200:5efe:10.0.0.1",
+            "2606:4700::5eff:127.0.0.1",
+            "2606:4700::100:5efe:127.0.0.1",
+            "192.0.0.191",
             "2001:0:808:808::f7f7:f7f7",
         ] {
             assert_eq!(check(&policy(&[], &[]), address), Ok(()), "{address}");
@@ -276,6 +290,8 @@ mod tests {
                 Ipv6Addr::new(0x64, 0xff9b, 0, 0, 0, 0, high, low),
                 Ipv6Addr::new(0x2002, high, low, 0, 0, 0, 0, 1),
                 Ipv6Addr::new(0x2001, 0, 0x808, 0x808, 0, 0, !high, !low),
+                Ipv6Addr::new(0x2606, 0x4700, 0, 0, 0, 0x5efe, high, low),
+                Ipv6Addr::new(0x2606, 0x4700, 0, 0, 0x200, 0x5efe, high, low),
             ] {
                 prop_assert_eq!(p.address(spelled.into()), plain, "{} as {}", v4, spelled);
             }

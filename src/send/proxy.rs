@@ -5,11 +5,14 @@
 use std::fmt;
 use std::str::FromStr;
 
+use http::uri::InvalidUri;
+use http::{HeaderValue, Uri};
 use percent_encoding::percent_decode_str;
 use rustls::pki_types::ServerName;
 use secrecy::{ExposeSecret as _, SecretString};
 use url::Url;
 
+use super::client::basic;
 use super::redact::Hidden;
 
 /// An HTTP proxy through which all requests go. Debug and Display show `HOST:PORT`.
@@ -79,9 +82,15 @@ impl Proxy {
         ServerName::try_from(host.to_owned()).ok().filter(|_| self.tls)
     }
 
-    /// For a client, all of whose requests go through it.
-    pub(super) fn all(&self) -> Result<reqwest::Proxy, reqwest::Error> {
-        reqwest::Proxy::all(self.url.expose_secret())
+    /// Where it is, without user name and password.
+    pub(super) fn at(&self) -> Result<Uri, InvalidUri> {
+        format!("{}://{}/", if self.tls { "https" } else { "http" }, self.shown).parse()
+    }
+
+    /// What it is sent as `proxy-authorization`.
+    pub(super) fn authorization(&self) -> Option<HeaderValue> {
+        let (user, password) = credentials(&Url::parse(self.url.expose_secret()).ok()?)?;
+        if user.is_empty() && password.is_empty() { None } else { basic(&user, &password) }
     }
 
     /// Hides its credentials in what a receiver, or the proxy itself, says.
@@ -116,6 +125,7 @@ impl fmt::Display for Proxy {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::send::redact::Beginning;
 
     #[test]
     fn urls() {
@@ -152,7 +162,8 @@ mod tests {
         assert!(!text.contains("someone") && !text.contains("sesame"), "{text}");
         let mut hidden = Hidden::default();
         proxy.hide(&mut hidden);
-        let said = hidden.shown(b"someone, open sesame, Basic c29tZW9uZTpvcGVuIHNlc2FtZQ==");
+        let bytes = b"someone, open sesame, Basic c29tZW9uZTpvcGVuIHNlc2FtZQ==".to_vec();
+        let said = hidden.shown(&Beginning { bytes, cut: false });
         assert_eq!(said, "***, ***, Basic ***");
     }
 }

@@ -1,20 +1,31 @@
 //! What a receiver said, made fit to be shown: no Secrets, no control characters, not long. Pure.
 
-use k8s_openapi::ByteString;
-use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+use std::ops::Range;
+
 use secrecy::{ExposeSecret as _, SecretString};
 use url::Url;
 
+use super::spellings::{Spellings, TELLING, View, base64};
+
 /// So much of an answer is kept, in bytes.
 const SHOWN: usize = 256;
-/// Shorter pieces of a Secret are left in: they say nothing, and to take them out would garble every answer.
-const TELLING: usize = 4;
+/// With more secrets than this an answer is not kept, for to look for all of them would take long.
+const MANY: usize = 128;
 /// What stands in the place of a Secret.
 const MASK: &str = "***";
 
 /// Secrets that a request carries, so that a receiver that repeats them cannot make them public.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Hidden(Vec<SecretString>);
+
+/// The beginning of a body.
+#[derive(Debug)]
+pub struct Beginning {
+    /// As it came.
+    pub bytes: Vec<u8>,
+    /// Whether more of it was to come.
+    pub cut: bool,
+}
 
 impl Hidden {
     /// Hides this value.
@@ -32,7 +43,7 @@ impl Hidden {
 
     /// Hides a user name and a password as they are written in a header.
     pub fn add_basic(&mut self, username: &str, password: &str) {
-        self.add(&base64(&format!("{username}:{password}")));
+        self.add(&base64(format!("{username}:{password}").as_bytes()));
     }
 
     /// Hides a URL: its host, each segment of its path, each value of its query, as they are written and as they are read.
@@ -40,65 +51,52 @@ impl Hidden {
         let written = url.path().split('/').chain(url.query().into_iter().flat_map(|q| q.split(['&', '='])));
         for piece in written.chain(url.host_str()) {
             self.add(piece);
-            self.add(&percent_encoding::percent_decode_str(piece).decode_utf8_lossy());
+            let read = percent_encoding::percent_decode_str(piece).decode_utf8_lossy();
+            if read != piece {
+                self.add(&read);
+            }
         }
     }
 
-    /// The beginning of a body, at most 256 bytes, printable and without what is hidden, however a receiver spells it.
-    pub fn shown(&self, body: &[u8]) -> String {
-        let mut text = String::from_utf8_lossy(body).into_owned();
-        if !text.is_empty() {
-            let mut hidden: Vec<SecretString> = self.0.iter().flat_map(|s| spellings(s.expose_secret())).collect();
-            // Long ones first: one Secret may be part of another.
-            hidden.sort_unstable_by_key(|s| std::cmp::Reverse(s.expose_secret().len()));
-            for secret in hidden {
-                text = masked(text, secret.expose_secret());
-            }
+    /// The beginning of a body, at most 256 bytes, printable and without what is hidden, in the spellings that are known.
+    pub fn shown(&self, body: &Beginning) -> String {
+        let text = String::from_utf8_lossy(&body.bytes);
+        if self.0.len() > MANY {
+            return length(body, "too many credentials to look for");
         }
+        let text = if self.0.is_empty() || text.is_empty() { text.into_owned() } else { self.masked(&text, body.cut) };
         let mut shown: String = text.chars().map(|c| if printable(c) { c } else { ' ' }).collect();
         shown.truncate(shown.floor_char_boundary(SHOWN));
         shown.trim().to_owned()
     }
-}
 
-/// How a receiver may write down what it was sent: as it is, in a URL, in a JSON string, in base64, in hexadecimal digits.
-fn spellings(secret: &str) -> impl Iterator<Item = SecretString> {
-    let quoted = serde_json::Value::from(secret).to_string();
-    let padded = base64(secret);
-    let unpadded = padded.trim_end_matches('=').to_owned();
-    let url_safe = unpadded.replace('+', "-").replace('/', "_");
-    let all = [
-        secret.to_owned(),
-        utf8_percent_encode(secret, NON_ALPHANUMERIC).to_string(),
-        quoted.trim_matches('"').to_owned(),
-        padded,
-        unpadded,
-        url_safe,
-        hex::encode(secret),
-    ];
-    all.into_iter().filter(|spelling| spelling.len() >= TELLING).map(SecretString::from)
-}
-
-/// In base64, as Kubernetes writes bytes.
-fn base64(text: &str) -> String {
-    let value = serde_json::to_value(ByteString(text.as_bytes().to_vec()));
-    value.ok().and_then(|value| value.as_str().map(str::to_owned)).unwrap_or_default()
-}
-
-/// A text without a Secret, in capitals or not: hosts are repeated either way.
-fn masked(text: String, secret: &str) -> String {
-    let (within, secret) = (text.to_ascii_lowercase(), secret.to_ascii_lowercase());
-    let mut found = within.match_indices(&secret).map(|(at, _)| at).peekable();
-    if found.peek().is_none() {
-        return text;
+    /// A text without what is hidden, in capitals or not. Of a text that was cut off, the end may be the beginning of a secret.
+    fn masked(&self, text: &str, cut: bool) -> String {
+        let views = View::all(text);
+        let secrets = self.0.iter().map(|secret| Spellings::of(secret.expose_secret()));
+        let mut found: Vec<Range<usize>> =
+            secrets.flat_map(|secret| views.iter().flat_map(|view| view.find(&secret, cut)).collect::<Vec<_>>()).collect();
+        found.sort_unstable_by_key(|range| range.start);
+        let (mut clean, mut done) = (String::with_capacity(text.len()), 0);
+        for range in found {
+            let start = text.floor_char_boundary(range.start);
+            if start >= done {
+                clean.extend([&text[done..start], MASK]);
+            }
+            done = done.max(text.ceil_char_boundary(range.end.min(text.len())));
+        }
+        clean + &text[done..]
     }
-    let mut rest = 0;
-    let mut clean = String::with_capacity(text.len());
-    for at in found {
-        clean.extend([&text[rest..at], MASK]);
-        rest = at + secret.len();
-    }
-    clean + &text[rest..]
+}
+
+/// In the place of an answer that may not be shown to those who may read the Delivery.
+pub fn withheld(body: &Beginning) -> String {
+    length(body, "the credentials belong to another namespace")
+}
+
+fn length(body: &Beginning, why: &str) -> String {
+    let (more, bytes) = (if body.cut { "more than " } else { "" }, body.bytes.len());
+    if bytes == 0 { String::new() } else { format!("({more}{bytes} bytes, not kept: {why})") }
 }
 
 /// Whether a character shows itself and leaves its neighbours alone. Format characters, which turn the direction of text or
@@ -123,17 +121,27 @@ mod tests {
         hidden
     }
 
+    /// What is shown of a body that came as a whole.
+    fn shown(hidden: &Hidden, body: &[u8]) -> String {
+        hidden.shown(&Beginning { bytes: body.to_vec(), cut: false })
+    }
+
+    /// What is shown of a body of which more was to come.
+    fn of_cut(secrets: &[&str], body: &[u8]) -> String {
+        hidden(secrets).shown(&Beginning { bytes: body.to_vec(), cut: true })
+    }
+
     #[test]
     fn headers() {
         let mut hidden = Hidden::default();
         hidden.add_header("Bearer s3cr3t");
         hidden.add_header("whole-key");
-        assert_eq!(hidden.shown(b"Bearer s3cr3t, s3cr3t, a Bearer, whole-key"), "***, ***, a Bearer, ***");
+        assert_eq!(shown(&hidden, b"Bearer s3cr3t, s3cr3t, a Bearer, whole-key"), "***, ***, a Bearer, ***");
     }
 
     #[test]
     fn bodies() {
-        for (secrets, body, shown) in [
+        for (secrets, body, expected) in [
             (&[][..], &b"nope"[..], "nope"),
             (&[], b"", ""),
             (&[], b"  two\r\nlines\t\x1b[31m ", "two  lines  [31m"),
@@ -150,7 +158,7 @@ mod tests {
             (&["????"], b"Pz8/Pw== Pz8_Pw %3F%3f%3F%3F", "*** *** ***"),
             (&["a"], b"a cat", "a cat"),
         ] {
-            assert_eq!(hidden(secrets).shown(body), shown);
+            assert_eq!(shown(&hidden(secrets), body), expected);
         }
     }
 
@@ -161,7 +169,7 @@ mod tests {
             &Url::parse("https://hooks.example.com:8443/services/T%20000/B111/xyzzy?key=s3cr3t&k=pl%2Bugh").unwrap(),
         );
         let answer = b"no /services/T 000/B111/xyzzy?key=s3cr3t at hooks.example.com, pl+ugh pl%2Bugh T%20000 \\/B111\\/";
-        let shown = hidden.shown(answer);
+        let shown = shown(&hidden, answer);
         for piece in ["services", "T 000", "T%20000", "B111", "xyzzy", "s3cr3t", "example", "pl+ugh", "pl%2Bugh"] {
             assert!(!shown.contains(piece), "{piece} in {shown}");
         }
@@ -170,8 +178,107 @@ mod tests {
     #[test]
     fn a_secret_across_the_cut_is_hidden_whole() {
         let body = format!("{}TOPSECRETVALUE", "x".repeat(250));
-        let shown = hidden(&["TOPSECRETVALUE"]).shown(body.as_bytes());
+        let shown = shown(&hidden(&["TOPSECRETVALUE"]), body.as_bytes());
         assert!(!shown.contains("TOPS"), "{shown}");
+    }
+
+    /// Every spelling of a secret that is masked.
+    fn spelt(secret: &str) -> Vec<(&'static str, String)> {
+        let each = |write: fn(u8) -> String, between| secret.bytes().map(write).collect::<Vec<_>>().join(between);
+        let once: String = each(|b| format!("%{b:02X}"), "");
+        vec![
+            ("as it is", secret.to_owned()),
+            ("in capitals", secret.to_uppercase()),
+            ("hexadecimal", each(|b| format!("{b:02x}"), "")),
+            ("hexadecimal, spaced", each(|b| format!("{b:02x}"), " ")),
+            ("hexadecimal, with colons", each(|b| format!("{b:02X}"), ":")),
+            ("hexadecimal, as in C", each(|b| format!("0x{b:02x}"), ", ")),
+            ("octal", each(|b| format!("{b:03o}"), " ")),
+            ("decimal", each(|b| b.to_string(), ", ")),
+            ("percent", once.clone()),
+            ("percent, twice", once.replace('%', "%25")),
+            ("percent, three times", once.replace('%', "%2525")),
+            ("JSON", each(|b| format!("\\u{b:04x}"), "")),
+            ("JSON in JSON", each(|b| format!("\\\\u{b:04x}"), "")),
+            ("JavaScript", each(|b| format!("\\u{{{b:x}}}"), "")),
+            ("C", each(|b| format!("\\x{b:02x}"), "")),
+            ("C, octal", each(|b| format!("\\{b:03o}"), "")),
+            ("HTML", each(|b| format!("&#{b};"), "")),
+            ("HTML, hexadecimal", each(|b| format!("&#x{b:x};"), "")),
+            ("reversed", secret.chars().rev().collect()),
+            ("with dashes", each(|b| char::from(b).to_string(), "-")),
+            ("spaced", each(|b| char::from(b).to_string(), " ")),
+            ("in lines", secret.chars().collect::<Vec<_>>().chunks(4).map(String::from_iter).collect::<Vec<_>>().join("\n")),
+        ]
+    }
+
+    #[test]
+    fn other_spellings_are_hidden() {
+        let secret = "tok9-Q7f_2Zb+8w/Lx==K";
+        for (what, text) in spelt(secret) {
+            assert_eq!(shown(&hidden(&[secret]), format!("<{text}>").as_bytes()), "<***>", "{what}: {text}");
+        }
+        for (before, after) in
+            [("", ""), ("a", "b"), ("ab", "c"), ("Bearer ", "\n"), ("{\"token\":\"", "\"}"), ("1234", "56")]
+        {
+            let whole = format!("{before}{secret}{after}");
+            let standard = base64(whole.as_bytes());
+            let url_safe = standard.replace('+', "-").replace('/', "_").replace('=', "");
+            for text in [standard.clone(), url_safe, standard[..20].to_owned() + "\n" + &standard[20..]] {
+                let left = shown(&hidden(&[secret]), text.as_bytes());
+                let clean: String = left.split("***").collect();
+                // What is left belongs to what stands beside the secret, but for less than a byte at either end.
+                assert!(left.contains("***") && clean.len() <= (before.len() + after.len()).div_ceil(3) * 4 + 4, "{left}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_no_secret_is_left_as_it_is() {
+        let secret = "tok9-Q7f_2Zb+8w/Lx==K";
+        for text in ["tok9", "100% of 5 &amp; 6 \\u00e9 \\x41", "invalid token", "{\"error\":\"\\u003cnone\\u003e\"}", "Q7f"]
+        {
+            assert_eq!(shown(&hidden(&[secret]), text.as_bytes()), text);
+        }
+    }
+
+    #[test]
+    fn the_beginning_of_a_secret_at_a_cut_is_hidden() {
+        let secret = "tok9-Q7f_2Zb+8w/Lx==K and more of it";
+        for (what, text) in spelt(secret) {
+            // Of each byte there are at most seven characters, so all cuts are after at least five bytes.
+            for end in (40..text.len()).filter(|end| text.is_char_boundary(*end)) {
+                let left = of_cut(&[secret], format!("x {}", &text[..end]).as_bytes());
+                assert!(left.starts_with("x ***") && left.len() <= 8, "{what}, {end}: {left}");
+            }
+        }
+        // Of what came as a whole nothing is missing.
+        assert_eq!(shown(&hidden(&[secret]), b"a tok9"), "a tok9");
+        assert_eq!(of_cut(&[secret], b"a tok9"), "a ***");
+        assert_eq!(of_cut(&["sch\u{fc}ssel"], "a sch\u{fc}".as_bytes()), "a ***");
+        assert_eq!(of_cut(&["pass\u{fc}wort"], b"a pass\xc3"), "a ***");
+    }
+
+    #[test]
+    fn many_masked_secrets_do_not_bring_a_cut_one_into_sight() {
+        let token = "0123456789abcdef".repeat(7);
+        let mut body = token.repeat(1 + 4096 / token.len());
+        body.truncate(4097);
+        let left = of_cut(&[&token], body.as_bytes());
+        assert!(!left.contains(&token[..4]), "{left}");
+    }
+
+    #[test]
+    fn the_length_of_what_is_withheld_is_said() {
+        let said = |length, cut| withheld(&Beginning { bytes: vec![b'x'; length], cut });
+        assert_eq!(said(0, false), "");
+        assert_eq!(said(12, false), "(12 bytes, not kept: the credentials belong to another namespace)");
+        assert_eq!(said(4097, true), "(more than 4097 bytes, not kept: the credentials belong to another namespace)");
+        let query: Vec<_> = (0..200).map(|n| format!("key{n}=value{n}")).collect();
+        let url = format!("https://h.example/?{}", query.join("&"));
+        let mut hidden = Hidden::default();
+        hidden.add_url(&url.parse().unwrap());
+        assert_eq!(shown(&hidden, b"value1"), "(6 bytes, not kept: too many credentials to look for)");
     }
 
     proptest! {
@@ -180,7 +287,7 @@ mod tests {
             let mut body = body;
             let at = at.min(body.len());
             body.splice(at..at, secret.bytes());
-            let shown = hidden(&[&secret]).shown(&body);
+            let shown = shown(&hidden(&[&secret]), &body);
             prop_assert!(shown.len() <= SHOWN);
             prop_assert!(shown.chars().all(printable));
             prop_assert!(!shown.contains(&secret));

@@ -6,7 +6,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use reqwest::dns::{Addrs, Name, Resolve, Resolving};
+use tower::BoxError;
 
 use super::policy::{Policy, Rule};
 use super::proxy::Proxy;
@@ -14,7 +14,8 @@ use super::proxy::Proxy;
 /// The system's resolver behind the egress policy.
 #[derive(Clone, Debug)]
 pub struct Guarded {
-    policy: Arc<Policy>,
+    /// None for a place that the operator has chosen.
+    policy: Option<Arc<Policy>>,
     /// The name of the proxy, which the operator has chosen: it may be anywhere.
     exempt: Option<Arc<str>>,
 }
@@ -22,31 +23,31 @@ pub struct Guarded {
 impl Guarded {
     /// With a policy that holds for all names but that of the proxy. A client with a proxy asks for no other name.
     pub fn new(policy: &Arc<Policy>, proxy: Option<&Proxy>) -> Self {
-        Self { policy: Arc::clone(policy), exempt: proxy.map(|proxy| Arc::from(proxy.host())) }
+        Self { policy: Some(Arc::clone(policy)), exempt: proxy.map(|proxy| Arc::from(proxy.host())) }
+    }
+
+    /// Without a policy.
+    pub fn open() -> Self {
+        Self { policy: None, exempt: None }
+    }
+
+    /// The addresses of a name that may be dialled, with port 0: the port is the URL's.
+    pub async fn resolve(&self, name: &str) -> Result<Vec<SocketAddr>, BoxError> {
+        let found: Vec<_> = tokio::net::lookup_host((name, 0)).await?.collect();
+        match &self.policy {
+            Some(policy) if self.exempt.as_deref() != Some(name) => permitted(policy, found),
+            _ => Ok(found),
+        }
     }
 }
 
-/// All addresses of a name are forbidden. Travels through reqwest as the source of its error.
+/// All addresses of a name are forbidden. Travels through the HTTP library as the source of its error.
 #[derive(Debug, thiserror::Error)]
 #[error("all addresses of the name are forbidden")]
 pub struct AllForbidden(pub Rule);
 
-impl Resolve for Guarded {
-    fn resolve(&self, name: Name) -> Resolving {
-        let policy = Arc::clone(&self.policy);
-        let exempt = self.exempt.as_deref() == Some(name.as_str());
-        Box::pin(async move {
-            // The port is the URL's; reqwest puts it in place of the zero.
-            let found: Vec<_> = tokio::net::lookup_host((name.as_str(), 0)).await?.collect();
-            let permitted = if exempt { found } else { permitted(&policy, found)? };
-            let addresses: Addrs = Box::new(permitted.into_iter());
-            Ok(addresses)
-        })
-    }
-}
-
 /// The addresses that may be dialled; an error if there are none.
-fn permitted(policy: &Policy, found: Vec<SocketAddr>) -> Result<Vec<SocketAddr>, Box<dyn std::error::Error + Send + Sync>> {
+fn permitted(policy: &Policy, found: Vec<SocketAddr>) -> Result<Vec<SocketAddr>, BoxError> {
     let mut rule = None;
     let permitted: Vec<_> =
         found.into_iter().filter(|at| policy.address(at.ip()).map_err(|why| rule = Some(why)).is_ok()).collect();

@@ -6,24 +6,22 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 use k8s_openapi::api::core::v1::Secret;
 use secrecy::{ExposeSecret as _, SecretSlice};
-use tokio::sync::{broadcast, watch};
+use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::attempt::NotSent;
+use super::changes::{Announcements, Changes};
 use super::redact::Hidden;
 use super::signing::Signing;
 use super::tls;
 use crate::api::credentials::{Needed, SecretKey, SecretName};
 use crate::api::{Time, now};
 
-/// Changes that a slow listener may fall behind by before it is told that it missed some.
-const CHANGES: usize = 256;
-
 /// The values of the Secrets that are watched. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Secrets {
     slots: Arc<RwLock<HashMap<SecretName, Slot>>>,
-    changes: broadcast::Sender<SecretName>,
+    changes: Announcements,
     /// When this process last saw one change from what it knew of it.
     edits: Arc<RwLock<HashMap<SecretName, Time>>>,
     /// What is so of a Secret that is not in `slots`.
@@ -54,8 +52,7 @@ pub(super) struct Contents(BTreeMap<String, SecretSlice<u8>>);
 impl Secrets {
     /// For the watches: nothing is known yet.
     pub(super) fn unknown() -> Self {
-        let changes = broadcast::Sender::new(CHANGES);
-        Self { slots: Arc::default(), changes, edits: Arc::default(), others: State::Unknown }
+        Self { slots: Arc::default(), changes: Announcements::default(), edits: Arc::default(), others: State::Unknown }
     }
 
     /// Values that never change, and no other Secrets: for tests and for runs without a cluster.
@@ -67,7 +64,7 @@ impl Secrets {
         }
         let present = |data| Arc::new(watch::Sender::new(State::Present(Arc::new(Contents(data)))));
         let slots = data.into_iter().map(|(name, data)| (name, present(data))).collect();
-        let changes = broadcast::Sender::new(CHANGES);
+        let changes = Announcements::default();
         Self { slots: Arc::new(RwLock::new(slots)), changes, edits: Arc::default(), others: State::Missing }
     }
 
@@ -86,10 +83,10 @@ impl Secrets {
     }
 
     /// The names of Secrets from now on when something about them changes: their values, whether they exist, or whether that
-    /// is known. Whoever lags has missed some names and should look at everything.
+    /// is known. A listener that is slow misses no name.
     #[must_use]
-    pub fn changes(&self) -> broadcast::Receiver<SecretName> {
-        self.changes.subscribe()
+    pub fn changes(&self) -> Changes {
+        self.changes.listen()
     }
 
     /// When this process last saw one of these Secrets change from what it knew of it; what it reads first is no change.
@@ -159,8 +156,7 @@ impl Secrets {
             self.edits.write().unwrap_or_else(PoisonError::into_inner).insert(name.clone(), now());
         }
         if news {
-            // An error means that nobody listens.
-            _ = self.changes.send(name.clone());
+            self.changes.announce(name);
         }
     }
 
@@ -174,7 +170,7 @@ impl Secrets {
             unknown
         });
         if news {
-            _ = self.changes.send(name.clone());
+            self.changes.announce(name);
         }
     }
 
@@ -292,7 +288,7 @@ pub(super) mod tests {
             (Some(secret(&[])), true),
         ] {
             secrets.put(&name, &slot, seen.clone());
-            assert_eq!(changes.try_recv().ok(), news.then(|| name.clone()), "{seen:?}");
+            assert_eq!(changes.now(), news.then(|| name.clone()), "{seen:?}");
         }
     }
 
@@ -313,6 +309,18 @@ pub(super) mod tests {
         assert!(edited(None) >= first && edited(Some("2")) >= first);
         secrets.remove(&name);
         assert_eq!(secrets.edited(&needed), None);
+    }
+
+    #[test]
+    fn a_listener_that_is_slow_misses_no_secret() {
+        let secrets = Secrets::unknown();
+        let mut changes = secrets.changes();
+        let names: Vec<_> = (0..1000).map(|n| SecretKey::new("team-a", &format!("s-{n:04}"), "k").secret()).collect();
+        for name in &names {
+            secrets.put(name, &secrets.add(name.clone()), Some(secret(&[("k", "v")])));
+        }
+        let heard: Vec<_> = std::iter::from_fn(|| changes.now()).collect();
+        assert_eq!(heard, names);
     }
 
     #[tokio::test]

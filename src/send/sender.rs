@@ -1,12 +1,14 @@
 //! The request itself: Secrets read, policy asked, headers put on, answer read as far as it matters.
 
-use std::pin::pin;
+use std::future::poll_fn;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::header::{self, AUTHORIZATION, CONTENT_TYPE, HeaderName, RETRY_AFTER};
-use http::{HeaderMap, HeaderValue, StatusCode};
-use reqwest::{Body, Client, Request, Response};
+use http::header::{self, AUTHORIZATION, CONTENT_TYPE, HeaderName, PROXY_AUTHORIZATION, RETRY_AFTER};
+use http::{HeaderMap, HeaderValue, Request, Response, StatusCode, Uri};
+use http_body::Body;
+use hyper::body::Incoming;
 use rustls::crypto::CryptoProvider;
 use rustls::pki_types::CertificateDer;
 use secrecy::{ExposeSecret as _, SecretString};
@@ -14,12 +16,12 @@ use tokio::time::{Instant, timeout, timeout_at};
 use url::Url;
 
 use super::attempt::{Attempt, AttemptResult, NotSent};
-use super::client::{ClientError, Clients};
+use super::client::{self, ClientError, Clients, Exchange};
 use super::origin::Origins;
 use super::outgoing::{Destination, Outgoing};
 use super::policy::Policy;
 use super::proxy::Proxy;
-use super::redact::Hidden;
+use super::redact::{Beginning, Hidden, withheld};
 use super::secrets::{Contents, Secrets};
 use super::signing::{Signing, WEBHOOK_SIGNATURE};
 use super::timely::Timely;
@@ -38,6 +40,9 @@ const STOOD_STILL: Duration = Duration::from_millis(50);
 const CATCH_UP: Duration = Duration::from_millis(250);
 /// So much of an answer is read. A shorter one is read to its end, and its connection used again.
 const READ: usize = 4 * 1024;
+
+/// The connect timeout of most requests.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
 const UNUSABLE_TLS: &str = "the certificates of endpoint.tls cannot be used; is tls.key the key of tls.crt?";
 
@@ -95,12 +100,10 @@ impl Sender {
         secrets: Secrets,
         metrics: Metrics,
     ) -> Result<Self, SendError> {
-        // Without one, reqwest panics.
         let provider = CryptoProvider::get_default().ok_or(SendError::NoTlsProvider)?;
         let policy = Arc::new(policy);
         let unusable = |error: ClientError| SendError::Client(Box::new(error));
-        let clients = Clients::new(Arc::clone(&policy), proxy, roots).map_err(unusable)?;
-        clients.get(Duration::from_secs(5), &Tls::default()).map_err(unusable)?;
+        let clients = Clients::new(Arc::clone(&policy), proxy, roots, CONNECT_TIMEOUT).map_err(unusable)?;
         Ok(Self { policy, secrets, clients, origins: Origins::new(provider)?, metrics })
     }
 
@@ -142,7 +145,7 @@ impl Sender {
     /// Reads the Secrets and asks the policy.
     async fn prepare(&self, out: &Outgoing, deadline: Instant) -> Result<Prepared, NotSent> {
         let wait = deadline.min(Instant::now() + SECRET_WAIT);
-        let mut hidden = Hidden::default();
+        let mut hidden = out.hidden.clone();
         self.clients.proxy().inspect(|proxy| proxy.hide(&mut hidden));
         for text in out.headers.iter().filter(|(_, value)| value.is_sensitive()).filter_map(|(_, value)| value.to_str().ok())
         {
@@ -218,64 +221,92 @@ impl Sender {
 
     /// Sends the request and reads the answer.
     async fn exchange(&self, out: &Outgoing, prepared: Prepared, started: Time, deadline: Instant) -> AttemptResult {
-        let client = match self.clients.get(out.connect_timeout, &prepared.tls) {
-            Ok(client) => client,
-            Err(ClientError::Tls(_)) => return AttemptResult::NotSent(NotSent::InvalidRequest(UNUSABLE_TLS)),
-            Err(error) => {
+        let client = match timeout_at(deadline, self.clients.get(out.connect_timeout, &prepared.tls)).await {
+            Err(_) => return failure::no_answer(out),
+            Ok(Ok(client)) => client,
+            Ok(Err(ClientError::Tls(_))) => return AttemptResult::NotSent(NotSent::InvalidRequest(UNUSABLE_TLS)),
+            Ok(Err(error)) => {
                 tracing::error!(error = &error as &dyn std::error::Error, "no HTTP client can be made");
                 return failure::no_client();
             }
         };
+        // Then a proxy passes on the request itself, and answers in the place of the receiver.
+        let proxy = self.clients.proxy().filter(|_| prepared.url.scheme() == "http");
         let body = Timely::new(out.body.clone(), out.until);
-        let request = match request(&client, out, &prepared, started, body) {
+        let request = match request(out, &prepared, started, proxy, body) {
             Ok(request) => request,
             Err(why) => return AttemptResult::NotSent(why),
         };
         if since_boot() >= out.until {
             return failure::no_answer(out);
         }
-        // Then a proxy passes on the request itself, and answers in the place of the receiver.
-        let plain = prepared.url.scheme() == "http";
-        let mut call = pin!(client.execute(request));
-        let mut answer = timeout_at(deadline, &mut call).await;
+        let mut exchange = Exchange::new(&client, request);
+        let mut answer = timeout_at(deadline, exchange.head()).await;
         // A frozen node, a suspended machine: the answer may be there, and to ask again for it would be a duplicate.
         if answer.is_err() && deadline.elapsed() > STOOD_STILL {
-            answer = timeout(CATCH_UP, call).await;
+            answer = timeout(CATCH_UP, exchange.head()).await;
         }
-        match answer {
-            Err(_) => failure::no_answer(out),
+        let (result, late) = match answer {
+            Err(_) => (failure::no_answer(out), true),
             Ok(Err(error)) => match self.clients.proxy() {
-                Some(proxy) => failure::explain_by_proxy(&error, out, proxy, plain),
-                None => failure::explain(&error, out),
+                Some(by) => (failure::explain_by_proxy(&error, out, by, proxy.is_some()), false),
+                None => (failure::explain(&error, out), false),
             },
-            Ok(Ok(response)) => match self.clients.proxy() {
-                Some(proxy) if plain && response.status() == StatusCode::PROXY_AUTHENTICATION_REQUIRED => {
-                    failure::proxy_wants_credentials(proxy)
+            Ok(Ok(response)) => match proxy {
+                Some(proxy) if response.status() == StatusCode::PROXY_AUTHENTICATION_REQUIRED => {
+                    (failure::proxy_wants_credentials(proxy), false)
                 }
-                _ => self.answered(response, &prepared, deadline).await,
+                _ => self.answered(response, out, &prepared, deadline).await,
             },
+        };
+        if !late {
+            exchange.finish();
         }
+        result
     }
 
-    async fn answered(&self, response: Response, prepared: &Prepared, deadline: Instant) -> AttemptResult {
+    /// What was answered, and whether the end of it is late.
+    async fn answered(
+        &self,
+        response: Response<Incoming>,
+        out: &Outgoing,
+        prepared: &Prepared,
+        deadline: Instant,
+    ) -> (AttemptResult, bool) {
         let asked = response.headers().get(RETRY_AFTER).and_then(|value| value.to_str().ok());
         let retry_after = asked.and_then(|value| retry_after::parse(value, api::now()));
         let status = response.status().as_u16();
-        let body = prepared.hidden.shown(&beginning(response, deadline).await);
+        let Read { body, late } = beginning(response.into_body(), deadline).await;
+        let body = if out.withhold_answer { withheld(&body) } else { prepared.hidden.shown(&body) };
         let rotated = prepared.used.iter().any(|(name, then)| self.secrets.differs(name, then));
-        AttemptResult::Answered { status, retry_after, body, rotated }
+        (AttemptResult::Answered { status, retry_after, body, rotated }, late)
     }
 }
 
+/// As much of a body as matters.
+pub(super) struct Read {
+    pub(super) body: Beginning,
+    /// It was given up, for the time was over.
+    pub(super) late: bool,
+}
+
 /// The beginning of a body. The head of the answer has decided already, so that whatever goes wrong here only ends it.
-pub(super) async fn beginning(mut response: Response, deadline: Instant) -> Vec<u8> {
-    let mut body = Vec::new();
-    while body.len() <= READ
-        && let Ok(Ok(Some(chunk))) = timeout_at(deadline, response.chunk()).await
-    {
-        body.extend_from_slice(&chunk[..chunk.len().min(READ + 1 - body.len())]);
+pub(super) async fn beginning(mut body: Incoming, deadline: Instant) -> Read {
+    let mut bytes = Vec::new();
+    while bytes.len() <= READ {
+        let frame = timeout_at(deadline, poll_fn(|cx| Pin::new(&mut body).poll_frame(cx))).await;
+        match frame {
+            Ok(Some(Ok(frame))) => {
+                let chunk = frame.into_data().unwrap_or_default();
+                bytes.extend_from_slice(&chunk[..chunk.len().min(READ + 1 - bytes.len())]);
+            }
+            Ok(None) => return Read { body: Beginning { bytes, cut: false }, late: false },
+            Ok(Some(Err(_))) => return Read { body: Beginning { bytes, cut: true }, late: false },
+            Err(_) => return Read { body: Beginning { bytes, cut: true }, late: true },
+        }
     }
-    body
+    bytes.truncate(READ);
+    Read { body: Beginning { bytes, cut: true }, late: false }
 }
 
 /// The URL that is the value of a key.
@@ -341,15 +372,23 @@ const OURS: [HeaderName; 14] = [
     HeaderName::from_static("keep-alive"),
 ];
 
-/// Puts the request together.
-fn request(client: &Client, out: &Outgoing, prepared: &Prepared, started: Time, body: Timely) -> Result<Request, NotSent> {
-    let mut headers = HeaderMap::with_capacity(out.headers.len() + 4);
+/// Puts the request together. `proxy`: the one that passes it on itself.
+fn request(
+    out: &Outgoing,
+    prepared: &Prepared,
+    started: Time,
+    proxy: Option<&Proxy>,
+    body: Timely,
+) -> Result<Request<Timely>, NotSent> {
+    let mut headers = HeaderMap::with_capacity(out.headers.len() + 6);
     for (name, value) in &out.headers {
         headers.append(name, value.clone());
     }
     for ours in OURS {
         headers.remove(ours);
     }
+    headers.entry(header::ACCEPT).or_insert(HeaderValue::from_static("*/*"));
+    headers.insert(header::USER_AGENT, HeaderValue::from_static(client::USER_AGENT));
     let id = HeaderValue::from_str(&out.id).map_err(|_| NotSent::InvalidRequest("the id is not fit for a header"))?;
     headers.insert(WEBHOOK_ID, id);
     if let Some(parent) = out.trace_parent.as_ref().filter(|_| !headers.contains_key(TRACE_PARENT)) {
@@ -359,20 +398,29 @@ fn request(client: &Client, out: &Outgoing, prepared: &Prepared, started: Time, 
     if let Some(signature) = prepared.signing.header(&out.id, started.as_second(), &out.body)? {
         headers.insert(WEBHOOK_SIGNATURE, signature);
     }
-    if let Credentials::Basic { .. } = prepared.credentials {
-        headers.remove(AUTHORIZATION);
+    match &prepared.credentials {
+        Credentials::None => {}
+        Credentials::Basic { username, password } => {
+            let credentials = client::basic(username.expose_secret(), password.expose_secret());
+            let unfit = NotSent::InvalidRequest("user name and password are not fit for a header");
+            headers.insert(AUTHORIZATION, credentials.ok_or(unfit)?);
+        }
+        Credentials::Header(name, value) => {
+            headers.insert(name, value.clone());
+        }
     }
-    if let Credentials::Header(name, value) = &prepared.credentials {
-        headers.insert(name, value.clone());
+    if let Some(credentials) = proxy.and_then(Proxy::authorization) {
+        headers.insert(PROXY_AUTHORIZATION, credentials);
     }
     let method = match out.method {
         Method::Post => http::Method::POST,
         Method::Put => http::Method::PUT,
         Method::Patch => http::Method::PATCH,
     };
-    let mut builder = client.request(method, prepared.url.clone()).headers(headers).body(Body::wrap(body));
-    if let Credentials::Basic { username, password } = &prepared.credentials {
-        builder = builder.basic_auth(username.expose_secret(), Some(password.expose_secret()));
-    }
-    builder.build().map_err(|_| NotSent::InvalidRequest("the URL cannot be written down in HTTP"))
+    let unwritable = |_| NotSent::InvalidRequest("the URL cannot be written down in HTTP");
+    let mut request = Request::new(body);
+    *request.method_mut() = method;
+    *request.uri_mut() = Uri::try_from(prepared.url.as_str()).map_err(unwritable)?;
+    *request.headers_mut() = headers;
+    Ok(request)
 }

@@ -136,6 +136,8 @@ fn to(destination: Destination) -> Outgoing {
         tls: TlsRef::default(),
         timeout: LONG,
         connect_timeout: Duration::from_secs(5),
+        hidden: Hidden::default(),
+        withhold_answer: false,
     }
 }
 

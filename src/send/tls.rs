@@ -64,6 +64,13 @@ impl Tls {
         self.skip_verify = true;
     }
 
+    /// Bytes of certificates and keys, in PEM.
+    pub(super) fn length(&self) -> usize {
+        let identity = self.identity.as_ref().map_or(0, |pem| pem.expose_secret().len());
+        self.authorities.as_deref().map_or(0, str::len) + identity
+    }
+
+    /// Tells these settings from all others.
     pub(super) fn fingerprint(&self) -> Fingerprint {
         let mut hash = Sha256::new();
         for part in [self.authorities.as_deref(), self.identity.as_ref().map(ExposeSecret::expose_secret)] {

@@ -76,7 +76,7 @@ mod tests {
         let task = tokio::spawn(follow(receiver, Turn::default(), name.clone(), tell, Watch::Secrets, metrics.clone()));
 
         sender.unbounded_send(Ok(watcher::Event::Apply(secret(&[("k", "1")])))).unwrap();
-        assert_eq!(changes.recv().await.unwrap(), name);
+        assert_eq!(changes.next().await, name);
         sender.unbounded_send(Err(watcher::Error::NoResourceVersion)).unwrap();
         drop(sender);
         task.await.unwrap();

@@ -138,6 +138,8 @@ pub const CLOCKS: &[&str] = &["Instant", "SystemTime", "Time", "Timestamp", "Zon
 /// What only these modules name: the beginning of a path, the modules, why.
 pub const OWNED: &[(&str, &[&str], &str)] = &[
     ("reqwest", &["send"], "one room makes requests"),
+    ("hyper", &["send"], "one room makes requests"),
+    ("hyper_util", &["send", "clusters"], "one room makes requests, and one watches other clusters"),
     ("secrecy", &["send", "clusters::kubeconfig"], "one room knows credentials of receivers, one file those of clusters"),
     ("opentelemetry_proto", &["send::otlp"], "one file knows how spans are written"),
     ("prost", &["send::otlp"], "one file knows how spans are written"),

@@ -32,6 +32,9 @@ async fn no_spelling_of_a_forbidden_address_is_connected_to() {
         ("mapped-clouds", "[::ffff:169.254.169.254]", "link-local"),
         ("local", "[fe80::1]", "link-local"),
         ("aws", "[fd00:ec2::254]", "metadata"),
+        ("oracle", "192.0.0.192", "metadata"),
+        ("site", "[fec0::1]", "site-local"),
+        ("isatap", "[2606:4700::5efe:127.0.0.1]", "loopback"),
         ("many", "224.0.0.1", "multicast"),
     ];
     world.deploy("web", "1").await;

@@ -16,7 +16,7 @@ const LET_THROUGH: [(&str, &str); 19] = [
     ("192.168.0.0/16", "private"),
     ("100.64.0.0/10", "shared between a provider and its customers; some clusters number their pods so"),
     ("fc00::/7", "private"),
-    ("192.0.0.0/24", "assigned to protocols; nobody listens there for us"),
+    ("192.0.0.0/24", "assigned to protocols; nobody listens there for us, but for a metadata service, which is refused"),
     ("192.0.2.0/24", "for documentation; leads nowhere"),
     ("198.51.100.0/24", "for documentation"),
     ("203.0.113.0/24", "for documentation"),
@@ -33,7 +33,7 @@ const LET_THROUGH: [(&str, &str); 19] = [
 ];
 
 /// What the list takes for public and the policy refuses, and why.
-const REFUSED: [(&str, &str); 1] = [("224.0.0.0/4", "multicast")];
+const REFUSED: [(&str, &str); 2] = [("224.0.0.0/4", "multicast"), ("fec0::/10", "site-local, which is deprecated")];
 
 /// Which of these ranges holds an address.
 fn within(address: std::net::IpAddr, ranges: &[(&'static str, &str)]) -> Option<&'static str> {

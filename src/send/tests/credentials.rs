@@ -171,3 +171,51 @@ fn destinations_at_one_receiver_have_one_origin() {
     secrets.remove(&name);
     assert_eq!(hidden("one"), None, "no longer watched");
 }
+
+/// A receiver that repeats what it got.
+async fn echoing(status: u16, times: usize) -> Receiver {
+    Receiver::new(move |mut peer| async move {
+        while let Some(request) = peer.request().await {
+            let said = request.repeat(times);
+            peer.write(&format!("HTTP/1.1 {status} X\r\ncontent-length: {}\r\n\r\n{said}", said.len())).await;
+        }
+    })
+    .await
+}
+
+#[tokio::test]
+async fn of_an_answer_to_the_credentials_of_another_namespace_only_the_length_is_kept() {
+    let receiver = echoing(403, 1).await;
+    let sender = sender_with(lax(), with_secret(&[("token", "s3cr3t-token")]));
+    let auth = Some(token(AUTHORIZATION, "Bearer"));
+    let attempt = sender.send(Outgoing { auth, withhold_answer: true, ..to(receiver.url("/")) }).await;
+    let length = receiver.requests().remove(0).len();
+    assert_eq!(attempt.result.status(), Some(403));
+    let expected = format!("({length} bytes, not kept: the credentials belong to another namespace)");
+    assert_eq!(body(&attempt), expected);
+}
+
+#[tokio::test]
+async fn a_token_that_the_cut_goes_through_is_not_shown() {
+    let secret = "0123456789abcdef-".repeat(8);
+    let sender = sender_with(lax(), with_secret(&[("token", &secret)]));
+    for filling in 0..secret.len() {
+        let said = "x".repeat(filling) + &secret.repeat(60);
+        let receiver = Receiver::answering(format!("HTTP/1.1 400 X\r\ncontent-length: {}\r\n\r\n{said}", said.len())).await;
+        let auth = Some(token(AUTHORIZATION, "Bearer"));
+        let attempt = sender.send(Outgoing { auth, ..to(receiver.url("/")) }).await;
+        assert!(!body(&attempt).contains("0123"), "{filling}: {attempt:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_secret_in_the_body_is_hidden_in_the_answer() {
+    let receiver = echoing(400, 1).await;
+    let mut hidden = Hidden::default();
+    hidden.add("R0UT1NG-KEY");
+    let body_ = Bytes::from_static(b"{\"routing_key\":\"R0UT1NG-KEY\"}");
+    let out = to(receiver.url("/"));
+    let headers = Vec::new();
+    let attempt = sender().send(Outgoing { hidden, headers, body: body_, id: "m".to_owned(), ..out }).await;
+    assert!(body(&attempt).ends_with(r#"{"routing_key":"***"}"#), "{attempt:?}");
+}

@@ -214,6 +214,18 @@ async fn a_client_that_is_thrown_out_finishes_what_it_does() {
     assert_eq!(under_way.await.unwrap().result.status(), Some(200));
 }
 
+#[tokio::test]
+async fn connections_are_used_again_whatever_the_number_of_settings() {
+    const SETTINGS: u64 = 100;
+    let receiver = Receiver::answering(OK).await;
+    let sender = sender();
+    for n in (0..SETTINGS).chain(0..SETTINGS) {
+        let out = Outgoing { connect_timeout: Duration::from_secs(10 + n), ..to(receiver.url("/")) };
+        assert_eq!(sender.send(out).await.result.status(), Some(200));
+    }
+    assert_eq!(receiver.connections() as u64, SETTINGS);
+}
+
 /// What a template may write must not decide where a message ends, where it goes, or what the proxy hears.
 #[tokio::test]
 async fn headers_about_the_connection_are_not_taken_from_a_template() {

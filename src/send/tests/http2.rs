@@ -39,6 +39,12 @@ impl Peer {
         self.0.write_all(&[&head, payload].concat()).and_then(|()| self.0.flush()).is_ok()
     }
 
+    /// Frames that mean nothing, so many at once. Whether they went out.
+    fn nothing(&mut self, frames: usize) -> bool {
+        const UNKNOWN: u8 = 0x42;
+        self.0.write_all(&[0, 0, 0, UNKNOWN, 0, 0, 0, 0, 0].repeat(frames)).and_then(|()| self.0.flush()).is_ok()
+    }
+
     fn ok(&mut self, stream: u32, body: &[u8]) -> bool {
         self.frame(HEADERS, END_HEADERS, stream, &[STATUS_200]) && self.frame(DATA, END_STREAM, stream, body)
     }
@@ -104,8 +110,12 @@ impl Http2 {
     }
 
     async fn send(&self) -> Attempt {
+        self.send_within(10 * SHORT).await
+    }
+
+    async fn send_within(&self, timeout: Duration) -> Attempt {
         let url = format!("https://{}/hook", self.address).parse().unwrap();
-        self.sender.send(Outgoing { timeout: 10 * SHORT, ..to(Destination::Url(url)) }).await
+        self.sender.send(Outgoing { timeout, ..to(Destination::Url(url)) }).await
     }
 
     fn connections(&self) -> usize {
@@ -240,4 +250,71 @@ async fn a_receiver_can_send_ahead_no_more_than_a_little() {
     let attempt = Http2::new(floods).send().await;
     assert_eq!(attempt.result.status(), Some(200));
     assert!(attempt.duration < LONG / 3, "{:?}", attempt.duration);
+}
+
+/// Far less than the time for which an idle connection is kept.
+const SOON: Duration = Duration::from_secs(10);
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_flood_of_nothing_ends_with_the_request() {
+    let (left, ended) = std::sync::mpsc::channel();
+    let receiver = Http2::new(move |peer, _| {
+        while peer.nothing(1000) {}
+        _ = left.send(());
+        false
+    });
+    let attempt = receiver.send_within(SHORT).await;
+    assert_eq!(failure(&attempt).kind, FailureKind::Timeout, "{attempt:?}");
+    let ended = tokio::task::spawn_blocking(move || ended.recv_timeout(SOON)).await.unwrap();
+    ended.expect("the connection of a request that has timed out is closed");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_connection_without_a_request_may_bring_a_little_and_no_more() {
+    let (left, ended) = std::sync::mpsc::channel();
+    let receiver = Http2::new(move |peer, asked| {
+        let answered = peer.ok(asked.stream, b"ok");
+        // 27,000 bytes, and over TLS a little more.
+        if asked.earlier == 0 {
+            return answered && peer.nothing(3000);
+        }
+        while peer.nothing(1000) {}
+        _ = left.send(());
+        false
+    });
+    assert_eq!(receiver.send().await.result.status(), Some(200));
+    assert_eq!(receiver.send().await.result.status(), Some(200));
+    assert_eq!(receiver.connections(), 1, "a little is no reason to close a connection");
+    let ended = tokio::task::spawn_blocking(move || ended.recv_timeout(SOON)).await.unwrap();
+    ended.expect("a connection that brings much without being asked is closed");
+    assert_eq!(receiver.send().await.result.status(), Some(200));
+    assert_eq!(receiver.connections(), 2);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_request_that_times_out_does_not_take_others_with_it() {
+    let asked = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&asked);
+    let receiver = Arc::new(Http2::new(move |peer, asked| match count.fetch_add(1, Ordering::SeqCst) {
+        0 => true,
+        1 => {
+            // The first one is given up meanwhile.
+            std::thread::sleep(4 * SHORT);
+            peer.ok(asked.stream, b"ok")
+        }
+        _ => peer.ok(asked.stream, b"ok"),
+    }));
+    let first = tokio::spawn({
+        let receiver = Arc::clone(&receiver);
+        async move { receiver.send_within(2 * SHORT).await }
+    });
+    while asked.load(Ordering::SeqCst) == 0 {
+        tokio::task::yield_now().await;
+    }
+    let second = receiver.send().await;
+    assert_eq!(failure(&first.await.unwrap()).kind, FailureKind::Timeout);
+    assert_eq!(second.result.status(), Some(200), "{second:?}");
+    assert_eq!(receiver.connections(), 1);
+    assert_eq!(receiver.send().await.result.status(), Some(200));
+    assert_eq!(receiver.connections(), 2, "the next one has a connection of its own");
 }

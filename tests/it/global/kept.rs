@@ -1,10 +1,10 @@
 //! Layers over a global configuration: who wins, whose Secrets are read, and where the deliveries are kept.
 
-use pennant::api::Pipeline;
+use pennant::api::{Delivery, Pipeline};
 use serde_json::json;
 
 use super::{Stage, everywhere, homes};
-use crate::support::{Oracle, Receiver, World};
+use crate::support::{Oracle, Receiver, Reply, World};
 
 #[tokio::test]
 async fn a_cluster_wide_notification_is_for_the_pipelines_that_match() {
@@ -129,4 +129,44 @@ async fn all_layers_fold_and_references_are_their_writers() {
         wrong.message.contains("the global configuration") && wrong.target.as_deref().unwrap().ends_with("api"),
         "{wrong:?}"
     );
+}
+
+#[tokio::test]
+async fn an_answer_to_the_credentials_of_the_organisation_is_not_shown_to_a_team() {
+    let stage = Stage::new("global-answers").await;
+    let Stage { system, team } = &stage;
+    let receiver = Receiver::start();
+    system.secret("key", json!({"key": "t0ken-of-the-system"})).await;
+    let token = json!({"token": {"secretKeyRef": {"name": "key", "key": "key"}}});
+    let hook = everywhere("hook", &receiver, json!({"endpoint": {"auth": token}}));
+    stage.configure(&json!({"notifications": [hook]})).await;
+    let apps = [("web", "/hook/web", &system.ns), ("api", "/other/api", &team.ns)];
+    for (_, path, _) in apps {
+        receiver.always(path, Reply::status(200).body("you are t0ken-of-the-system, and here is more"));
+    }
+    // The team may use the credentials at their own origin, with another path. Then the Delivery is in the team's namespace.
+    let mut shop = crate::support::world::pipeline(
+        &team.ns,
+        "shop",
+        crate::support::world::apps::Kind::Deployment,
+        &["dev/web", "prod/api"],
+    );
+    shop["spec"]["environments"][1]["targets"][0]["notifications"] =
+        json!([{"name": "hook", "endpoint": {"url": receiver.url("/other/{{target.app.name}}")}}]);
+    team.create::<Pipeline>(shop).await;
+    let _pennant = stage.start().await;
+    stage.cursor("shop", "hook", "global").await;
+    stage.ship("2").await;
+    team.fence("shop", &["hook"]).await;
+    let all = team.deliveries().await;
+    let answers = apps.map(|(app, path, ns)| {
+        assert_eq!(receiver.to(path)[0].header("authorization"), "Bearer t0ken-of-the-system", "{app}");
+        let of = |d: &&Delivery| d.spec.subject.target.as_ref().is_some_and(|t| t.app.name == app);
+        let delivery = all.iter().find(of).unwrap();
+        assert_eq!(delivery.metadata.namespace.as_ref(), Some(ns), "{app}");
+        let status = delivery.status.clone().unwrap();
+        (status.status_code, status.response.unwrap_or_default())
+    });
+    let withheld = "(45 bytes, not kept: the credentials belong to another namespace)";
+    assert_eq!(answers, [(Some(200), "you are ***, and here is more".to_owned()), (Some(200), withheld.to_owned())]);
 }
