@@ -326,6 +326,11 @@ pub struct Dispatched {
     /// `lastSent` of the targets in one line, newest first, for `kubectl get -o wide`; at most 512 bytes.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub last_sent_summary: String,
+    /// When the newest Delivery for this pipeline was created, by the clock of the API server. A Delivery that was created later and
+    /// that no change in the log explains was not recorded by Pennant, and is never sent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<String>")]
+    pub recorded: Option<Time>,
     /// Notifications that something is wrong with for a target, or for all; at most 100.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub notifications: Vec<InTrouble>,

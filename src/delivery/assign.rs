@@ -31,7 +31,7 @@ impl Engine {
         if self.is_empty(key) {
             return self.forget(key);
         }
-        if self.draining || !self.acting() {
+        if self.draining || !self.is_judged() || !self.has_proven_head(key) {
             return;
         }
         self.supersede(key);
@@ -46,6 +46,21 @@ impl Engine {
             }
             Due::Now => self.consider(key),
         }
+    }
+
+    /// Whether the head of a lane is Pennant's. One that turns out to be foreign leaves the lane; one whose pipeline is not known may
+    /// be canceled, but not sent.
+    fn has_proven_head(&mut self, key: &LaneKey) -> bool {
+        while let Some(head) = self.lanes.get(key).and_then(|slot| slot.lane.head()).cloned() {
+            if self.is_proven(&head) || self.parts.directory.pipeline(&head.spec.pipeline_ref.uid).is_none() {
+                return true;
+            }
+            self.parts.ledger.forget(&head.id);
+            let Some((key, place)) = self.index.remove(&head.id) else { return false };
+            let Some(slot) = self.lanes.get_mut(&key) else { return false };
+            slot.lane.remove(place);
+        }
+        true
     }
 
     fn is_empty(&self, key: &LaneKey) -> bool {
@@ -154,7 +169,7 @@ impl Engine {
 
     /// Gives free workers to lanes that are ready.
     pub(super) fn assign(&mut self) {
-        if self.draining || !self.acting() {
+        if self.draining || !self.is_judged() {
             return;
         }
         // What was asked for while nobody acted.

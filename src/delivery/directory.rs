@@ -9,6 +9,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 use super::answer::judge;
 pub use super::answer::{Answer, Gone};
 pub use super::facts::{Cursors, PipelineFacts, Taken};
+use super::genuine::{self, History};
 use super::layered::{Applied, Based, Everywhere, Layered};
 use super::record::LaneKey;
 use crate::api::DeliverySpec;
@@ -45,6 +46,7 @@ struct Known {
     everywhere: BTreeMap<String, Everywhere>,
     source: Source,
     cursors: HashMap<String, Arc<Cursors>>,
+    histories: HashMap<String, Arc<History>>,
     layered: HashMap<String, Arc<Layered>>,
     /// Rises with each change of what notifications mean.
     meanings: u64,
@@ -139,6 +141,7 @@ impl Directory {
     pub fn remove_pipeline(&self, uid: &str) -> bool {
         self.write(|k| {
             k.cursors.remove(uid);
+            k.histories.remove(uid);
             k.layered.remove(uid);
             k.pipelines.remove(uid)
         })
@@ -148,6 +151,29 @@ impl Directory {
     /// Puts where the cursors of a pipeline stand, as the API server has told. It is news to nobody but those who ask.
     pub fn put_cursors(&self, uid: &str, cursors: Cursors) {
         self.write(|k| k.cursors.insert(uid.to_owned(), Arc::new(cursors)));
+    }
+
+    /// Puts what the status of a pipeline says of what was recorded for it. Only a Delivery that is judged is compared with it.
+    pub fn put_history(&self, uid: &str, history: History) {
+        self.write(|k| k.histories.insert(uid.to_owned(), Arc::new(history)));
+    }
+
+    /// What a Delivery is judged by.
+    #[must_use]
+    pub fn known_of(&self, spec: &DeliverySpec) -> genuine::Known {
+        let of = &spec.pipeline_ref;
+        let is_watched = self.is_watched(&of.namespace);
+        self.read(|k| {
+            let effective = k.effective(&of.uid, &of.namespace, &spec.notification, &subject(spec));
+            genuine::Known {
+                facts: k.pipelines.get(&of.uid).cloned(),
+                history: k.histories.get(&of.uid).cloned(),
+                cursors: k.cursors.get(&of.uid).cloned(),
+                controller: k.source.config_map.as_ref().map(|map| map.namespace.clone()),
+                is_watched,
+                is_global: effective.is_none_or(|effective| effective.uid == GLOBAL),
+            }
+        })
     }
 
     /// Where the cursors of all pipelines stand.

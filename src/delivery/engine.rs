@@ -12,8 +12,10 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
+use super::admit::Admission;
 use super::arrivals::Arrivals;
 use super::directory::Answer;
+use super::genuine::Sight;
 use super::journal::Event;
 use super::lane::{Lane, Place};
 use super::pool::{Heard, Pool, Turn};
@@ -61,6 +63,8 @@ pub(super) enum Done {
     Reopened(Box<Worked>),
     /// Of those that a source's list did not bring in this turn, these are really gone.
     Missing { source: usize, turn: u64, gone: Vec<RecordId> },
+    /// One that Pennant did not record was deleted, or could not be.
+    Expelled { id: RecordId, version: u64, failed: Option<String> },
 }
 
 /// The engine.
@@ -79,6 +83,7 @@ pub(super) struct Engine {
     pub(super) timers: BTreeSet<(Instant, LaneKey)>,
     pub(super) work: JoinSet<Done>,
     pub(super) arrivals: Arrivals,
+    pub(super) admission: Admission,
     pub(super) draining: bool,
 }
 
@@ -88,6 +93,7 @@ impl Engine {
             arrivals: Arrivals::new(started.sources.len()),
             parts,
             started,
+            admission: Admission::default(),
             lanes: BTreeMap::new(),
             index: HashMap::new(),
             pool: Pool::new(workers),
@@ -111,6 +117,7 @@ impl Engine {
         let mut lease = self.parts.lease.clone();
         let mut gauges = tokio::time::interval(Duration::from_secs(5));
         loop {
+            self.judge_listed();
             self.assign();
             if self.draining && (self.work.is_empty() || deadline.is_some_and(|d| Instant::now() >= d)) {
                 break;
@@ -146,6 +153,7 @@ impl Engine {
             Done::Worked(key, worked) => self.worked(&key, *worked),
             Done::Superseded(key, worked) => self.superseded(&key, *worked),
             Done::Reopened(worked) => self.reopened(*worked),
+            Done::Expelled { id, version, failed } => self.expelled(id, version, failed),
             Done::Missing { source, turn, gone } => {
                 for id in &gone {
                     self.deleted(id);
@@ -208,6 +216,7 @@ impl Engine {
                 self.seen(*record);
             }
             Event::Deleted(id, uid) => {
+                self.forget_origin(&id, &uid);
                 self.arrivals.bury(uid, Instant::now());
                 self.deleted(&id);
             }
@@ -265,6 +274,9 @@ impl Engine {
         let settled = record.status.outcome.is_some();
         if !settled && self.parts.ledger.has_settled(&record) {
             return; // an event from before the outcome
+        }
+        if !settled && self.is_judged() && !self.admit(&record, Sight::Watched) {
+            return;
         }
         self.parts.ledger.note(&record);
         let (key, place) = (record.lane(), Place::from(&*record.spec));

@@ -15,9 +15,10 @@ use serde_json::{Map, Value, json};
 use thiserror::Error;
 use tokio::sync::watch;
 
+use super::genuine;
 use super::record::{Record, RecordId, name};
 use crate::api::delivery::{REDELIVER, is_same_notification};
-use crate::api::{Age, Delivery, DeliverySpec, DeliveryStatus, now, since_boot};
+use crate::api::{Age, Delivery, DeliverySpec, DeliveryStatus, now, since_boot, version};
 use crate::telemetry::metrics::{ApiWrite, Metrics, Watch, WriteResult};
 
 /// Creates that are under way at once: as many as the API server takes gladly.
@@ -135,26 +136,48 @@ impl Journal {
         if let Some(elsewhere) = elsewhere
             && let Some(stored) = deadline(self.api(&elsewhere).get_opt(&name)).await?
         {
-            return same(stored, &spec);
+            match same(stored, &spec) {
+                Ok(record) => return Ok(record),
+                Err(other) => self.delete_foreign(&other).await?,
+            }
         }
         let object = object(&name, spec);
-        let api = self.api(&namespace);
-        match deadline(api.create(&PostParams::default(), &object)).await {
-            Ok(stored) => {
-                self.metrics.api_write(ApiWrite::DeliveryCreate, WriteResult::Ok);
-                Ok(record(stored))
-            }
-            Err(JournalError::Refused(kube::Error::Api(status))) if status.is_already_exists() => {
-                self.metrics.api_write(ApiWrite::DeliveryCreate, WriteResult::Conflict);
-                // The transition was recorded before, by us (the answer was lost) or by another replica; the live object is what
-                // counts.
-                same(deadline(api.get(&name)).await?, &object.spec)
-            }
-            Err(e) => {
-                self.metrics.api_write(ApiWrite::DeliveryCreate, WriteResult::Error);
-                Err(e)
+        let mut is_replaced = false;
+        loop {
+            let api = self.api(&namespace);
+            match deadline(api.create(&PostParams::default(), &object)).await {
+                Ok(stored) => {
+                    self.metrics.api_write(ApiWrite::DeliveryCreate, WriteResult::Ok);
+                    return Ok(record(stored));
+                }
+                Err(JournalError::Refused(kube::Error::Api(status))) if status.is_already_exists() => {
+                    self.metrics.api_write(ApiWrite::DeliveryCreate, WriteResult::Conflict);
+                    // The transition was recorded before, by us (the answer was lost) or by another replica; the live object is
+                    // what counts.
+                    let Some(stored) = deadline(api.get_opt(&name)).await? else { continue };
+                    match same(stored, &object.spec) {
+                        Ok(record) => return Ok(record),
+                        Err(_) if is_replaced => return Err(JournalError::Taken(name)),
+                        Err(other) => {
+                            // Somebody else has made it, with another content, to be sent in its place.
+                            self.delete_foreign(&other).await?;
+                            is_replaced = true;
+                        }
+                    }
+                }
+                Err(e) => {
+                    self.metrics.api_write(ApiWrite::DeliveryCreate, WriteResult::Error);
+                    return Err(e);
+                }
             }
         }
+    }
+
+    async fn delete_foreign(&self, other: &Delivery) -> Result<(), JournalError> {
+        self.metrics.foreign();
+        let id = id(other);
+        tracing::warn!(namespace = %id.namespace, delivery = %id.name, "deleting a Delivery that Pennant did not record");
+        self.delete(&id, version(other.metadata.resource_version.as_deref())).await.map(drop)
     }
 
     /// Reads one record; `None` when it is not there.
@@ -267,16 +290,24 @@ impl Journal {
     }
 }
 
-/// What is stored under the name of a delivery, if it is that one.
-fn same(stored: Delivery, spec: &DeliverySpec) -> Result<Record, JournalError> {
-    let same = stored.spec.pipeline_ref.uid == spec.pipeline_ref.uid
+/// What is stored under the name of a delivery, if it is that one: by its key, and, before Pennant has written anything of it, by its
+/// content, too. The place in the lane and the error may differ, for the notification may have been edited between.
+fn same(stored: Delivery, spec: &DeliverySpec) -> Result<Record, Box<Delivery>> {
+    let is_key = stored.spec.pipeline_ref == spec.pipeline_ref
         && stored.spec.notification == spec.notification
         && is_same_notification(&stored.spec.notification_uid, &spec.notification_uid)
         && stored.spec.subject.kind == spec.subject.kind
         && stored.spec.subject.name == spec.subject.name
         && stored.spec.serial == spec.serial
         && stored.spec.type_ == spec.type_;
-    if same { Ok(record(stored)) } else { Err(JournalError::Taken(name(spec))) }
+    let is_begun = stored.status.as_ref().is_some_and(|status| status.attempts > 0 || status.outcome.is_some());
+    let is_content = || {
+        let place = (spec.lane.clone(), spec.order, spec.due, spec.error.clone(), spec.notification_uid.clone());
+        let mut like = stored.spec.clone();
+        (like.lane, like.order, like.due, like.error, like.notification_uid) = place;
+        like == *spec && genuine::is_in_its_lane(&stored.spec)
+    };
+    if is_key && (is_begun || is_content()) { Ok(record(stored)) } else { Err(Box::new(stored)) }
 }
 
 /// Gives a call its deadline and sorts its errors.

@@ -85,6 +85,10 @@ struct Book {
     /// Those that had nothing to say when this was last tidied.
     idle: HashSet<Owner>,
     sent: HashMap<String, BTreeMap<Topic, Time>>,
+    /// Uids of Deliveries that this process has recorded, until the engine has them.
+    own: HashSet<String>,
+    /// By uid of the pipeline: when the newest Delivery was recorded.
+    newest: HashMap<String, Time>,
 }
 
 /// The ledger; cheap to clone.
@@ -141,6 +145,34 @@ impl Ledger {
         };
         self.changed.wake(owner);
         true
+    }
+
+    /// Remembers Deliveries that this process has recorded, before anybody else can know of them.
+    pub fn recorded(&self, records: &[Record]) {
+        let mut book = self.book();
+        for record in records {
+            book.own.insert(record.uid.clone());
+            let newest = book.newest.entry(record.spec.pipeline_ref.uid.clone()).or_insert(record.recorded);
+            *newest = record.recorded.max(*newest);
+        }
+    }
+
+    /// Whether this process has recorded it; asked once, when the engine takes it.
+    #[must_use]
+    pub fn take_own(&self, uid: &str) -> bool {
+        self.book().own.remove(uid)
+    }
+
+    /// Whether this process has recorded it, and the engine has not taken it yet.
+    #[must_use]
+    pub fn is_own(&self, uid: &str) -> bool {
+        self.book().own.contains(uid)
+    }
+
+    /// When the newest Delivery of a pipeline was recorded by this process.
+    #[must_use]
+    pub fn newest(&self, pipeline_uid: &str) -> Option<Time> {
+        self.book().newest.get(pipeline_uid).copied()
     }
 
     /// Whether this name is taken.
@@ -236,7 +268,8 @@ impl Ledger {
     /// Drops what is kept of notifications that have had nothing to say for the time between two calls, and of pipelines that are gone.
     pub fn tidy(&self, is_there: impl Fn(&str) -> bool) {
         let mut book = self.book();
-        let Book { figures, idle, sent, .. } = &mut *book;
+        let Book { figures, idle, sent, newest, .. } = &mut *book;
+        newest.retain(|uid, _| is_there(uid));
         sent.retain(|uid, _| is_there(uid));
         sent.shrink_to(2 * sent.len());
         figures.retain(|owner, figures| !(figures.is_idle() && idle.contains(owner)));

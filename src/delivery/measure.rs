@@ -16,6 +16,7 @@ impl Engine {
         self.arrivals.tidy(now);
         self.pool.tidy(now);
         self.rates.tidy(now);
+        self.settle_undecided();
         let metrics = &self.parts.metrics;
         metrics.pending(self.index.len());
         let acting = self.acting();

@@ -8,6 +8,7 @@
 //! fast), `supersede` (what stands for what), `redeliver` (what is sent again), `kept` (what stays as the audit), `parked` (what was given up last), `request`
 //! (what is sent) and `traced` (what traces tell of it). Nothing else in Pennant decides what may be sent.
 
+mod admit;
 mod answer;
 mod arrivals;
 mod assign;
@@ -16,6 +17,7 @@ mod decide;
 pub mod directory;
 mod engine;
 mod facts;
+pub mod genuine;
 pub mod journal;
 mod kept;
 pub mod lane;
@@ -156,6 +158,8 @@ impl Deliveries {
         let mut answers = Box::pin(self.journal.record(lanes));
         while let Some((lane, records, error)) = answers.next().await {
             errors[lane] = error.and_then(|error| Some((*places[lane].get(records.len())?, error)));
+            // Before anybody can read that the cursor has moved past them.
+            self.ledger.recorded(&records);
             if !records.is_empty() {
                 // A closed channel means that the engine has stopped; the records are found at the next start.
                 let _ = self.commands.send(Command::Recorded(records)).await;

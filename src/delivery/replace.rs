@@ -6,6 +6,7 @@
 use std::time::Instant;
 
 use super::engine::{Done, Engine};
+use super::genuine::Sight;
 use super::lane::{Due, Place};
 use super::record::{LaneKey, PIPELINE_LANE, Record, RecordId};
 use super::redeliver::{noted, reopened, wanted};
@@ -76,11 +77,11 @@ impl Engine {
 
     /// Reopens what somebody wants to have sent again, a few at a time.
     pub(super) fn reopen(&mut self) {
-        if self.draining || !self.acting() {
+        if self.draining || !self.is_judged() {
             return;
         }
         while let Some(record) = self.next_ask() {
-            let Some(value) = wanted(&record) else { continue };
+            let Some(value) = wanted(&record).filter(|_| self.admit(&record, Sight::Listed)) else { continue };
             let status = reopened(&record.status, value, now());
             let record = Record { not_found: 0, ..record };
             *self.reopening.entry(record.id.namespace.clone()).or_default() += 1;

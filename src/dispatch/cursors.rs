@@ -22,6 +22,8 @@ pub struct Position {
     pub last_sent: BTreeMap<String, Sent>,
     /// By notification: when it was last sent with success.
     pub last_sent_by: BTreeMap<String, Time>,
+    /// When the newest Delivery was recorded.
+    pub recorded: Option<Time>,
     /// What cannot be sent as things are.
     pub troubles: Vec<InTrouble>,
 }
@@ -43,6 +45,7 @@ impl From<&Dispatched> for Position {
                 .iter()
                 .filter_map(|c| Some((c.notification.clone(), c.last_sent_time?)))
                 .collect(),
+            recorded: dispatched.recorded,
             troubles: dispatched.notifications.clone(),
         }
     }
@@ -66,6 +69,7 @@ impl From<&Position> for Dispatched {
             last_sent_time: newest.map(|sent| sent.time),
             last_sent_by: newest.map(|sent| sent.notification.clone()).unwrap_or_default(),
             last_sent_summary: summary(&position.last_sent),
+            recorded: position.recorded,
             notifications: position.troubles.clone(),
             armed: position.armed.values().flatten().cloned().collect(),
         }
@@ -342,6 +346,7 @@ mod tests {
             armed: BTreeMap::from([("a".to_owned(), vec![clock("a")])]),
             last_sent: BTreeMap::from([("target/x".to_owned(), sent("a"))]),
             last_sent_by: BTreeMap::from([("a".to_owned(), Time::UNIX_EPOCH)]),
+            recorded: Some(Time::UNIX_EPOCH),
             troubles: vec![InTrouble { name: "a".to_owned(), ..InTrouble::default() }],
         };
         assert_eq!(Position::from(&Dispatched::from(&position)), position);

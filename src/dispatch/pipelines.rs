@@ -10,14 +10,18 @@ use kube::runtime::watcher::Event;
 use super::Context;
 use super::follow::Followed;
 use super::notifications;
-use crate::api::Pipeline;
+use super::subjects::Subjects;
+use crate::api::delivery::PipelineRef;
 use crate::api::pipeline::{Settled, TargetStatus};
 use crate::api::refs::ClusterRef;
 use crate::api::target::{PIPELINE, subjects, targets};
+use crate::api::{Change, Pipeline};
 use crate::delivery::directory::{Cursors, Taken};
+use crate::delivery::genuine::{History, Logged};
 use crate::delivery::{PipelineFacts, Scope};
 use crate::render::names_commit;
 use crate::telemetry::metrics::Watch;
+use crate::trigger::transitions;
 
 impl Followed for Pipeline {
     const WHAT: &'static str = "pipelines";
@@ -30,6 +34,7 @@ impl Followed for Pipeline {
                 let facts = facts(p, &ctx.cluster_name);
                 let namespace = facts.namespace.clone();
                 ctx.deliveries.directory.put_cursors(&uid, cursors(p));
+                ctx.deliveries.directory.put_history(&uid, history(p, &ctx.cluster_name));
                 // Before the pipeline itself, so that nothing of it is sent without its layers.
                 let layered = ctx.layers.take(ctx, p);
                 if layered {
@@ -163,6 +168,37 @@ fn cursors(pipeline: &Pipeline) -> Cursors {
         |name: &str| dispatched.armed.iter().filter(|clock| clock.notification == name).map(|clock| clock.serial).collect();
     let cursors = dispatched.cursors.iter();
     Some(cursors.map(|c| (c.notification.clone(), Taken { serial: c.serial, armed: armed(&c.notification) })).collect())
+}
+
+/// What the status says of what was recorded, and what may be recorded next.
+fn history(pipeline: &Pipeline, cluster: &str) -> History {
+    let status = pipeline.status.as_ref();
+    let dispatched = status.and_then(|s| s.dispatched.as_ref());
+    let Some(log) = status.and_then(|s| s.log.as_ref()) else { return History::default() };
+    let of = PipelineRef {
+        namespace: pipeline.namespace().unwrap_or_default(),
+        name: pipeline.name_any(),
+        uid: pipeline.uid().unwrap_or_default(),
+    };
+    let subjects = (!log.changes.is_empty()).then(|| Subjects::new(&pipeline.spec, cluster, &of)).unwrap_or_default();
+    let logged = |change: &Change| {
+        let logged = Logged {
+            subject: subjects.get(&change.subject).subject.clone(),
+            types: transitions(change).collect(),
+            time: change.time,
+            from: change.from.clone(),
+            to: change.to.clone(),
+            coalesced: change.coalesced,
+        };
+        (change.serial, logged)
+    };
+    History {
+        is_dispatched: dispatched.is_some(),
+        recorded: dispatched.and_then(|d| d.recorded),
+        first: log.first,
+        serial: log.serial,
+        changes: log.changes.iter().map(logged).collect(),
+    }
 }
 
 #[cfg(test)]

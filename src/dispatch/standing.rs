@@ -15,7 +15,7 @@ use super::persist::{self, PersistError, Persisted, Stored};
 use super::sent::Sent;
 use crate::api::delivery::PipelineRef;
 use crate::api::pipeline::{Armed, Cursor, Dispatched, InTrouble};
-use crate::api::{self, Pipeline};
+use crate::api::{self, Pipeline, Time};
 use crate::delivery::ConfirmError;
 use crate::telemetry::metrics::{ApiWrite, WriteResult};
 
@@ -79,6 +79,8 @@ pub struct Standing {
     pub(super) turn: u64,
     pub(super) position: Position,
     stored: Stored,
+    /// When the pipeline was first seen.
+    first: Option<Time>,
     /// It was looked at in this turn, which need not be persisted before something has happened.
     noted: bool,
     dirty: Dirty,
@@ -127,13 +129,16 @@ impl Standing {
             self.adopt(Stored { raw, version });
         }
         self.stored.version = version;
+        let first = pipeline.status.as_ref().and_then(|s| s.log.as_ref()).map(|log| log.first);
+        self.first = first.and_then(|first| Time::from_millisecond(first).ok());
     }
 
     fn adopt(&mut self, stored: Stored) {
         let dispatched: Option<Dispatched> = serde_json::from_value(stored.raw.clone()).ok().flatten();
         let known = std::mem::replace(&mut self.position, dispatched.as_ref().map(Position::from).unwrap_or_default());
         (self.dirty, self.noted) = (Dirty::default(), false);
-        // Another writer may have replaced the cursors; what was sent before remains true.
+        // Another writer may have replaced the cursors; what was recorded and sent before remains true.
+        self.position.recorded = self.position.recorded.max(known.recorded);
         if dispatched.is_some() && self.position.merge_sent(known.last_sent, known.last_sent_by) {
             self.dirty.sent.get_or_insert_with(Instant::now);
         }
@@ -271,6 +276,9 @@ impl Standing {
 
     /// Persists the whole position. `serial`: what the log must still end with.
     pub(super) async fn save(&mut self, of: &PipelineRef, serial: Option<i64>, ctx: &Context) -> Result<Saved, PassError> {
+        let is_new = self.stored.raw.is_null();
+        let newest = ctx.deliveries.ledger.newest(&of.uid).or_else(|| self.first.filter(|_| is_new));
+        self.position.recorded = self.position.recorded.max(newest);
         let new = Dispatched::from(&self.position);
         let count = |result| ctx.metrics.api_write(ApiWrite::Dispatched, result);
         match persist::write(&ctx.client, of, &self.stored.raw, &new, serial).await {

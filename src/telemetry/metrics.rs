@@ -102,6 +102,7 @@ struct Families {
     bookkeeping: Gauge,
     removed: Family<RemovalLabels, Counter>,
     redeliveries: Counter,
+    foreign: Counter,
     unreachable: Gauge,
     config_valid: Gauge,
     api_writes: Family<WriteLabels, Counter>,
@@ -136,6 +137,7 @@ impl Metrics {
             bookkeeping: Gauge::default(),
             removed: Family::default(),
             redeliveries: Counter::default(),
+            foreign: Counter::default(),
             unreachable: Gauge::default(),
             config_valid: Gauge::default(),
             api_writes: Family::default(),
@@ -218,6 +220,11 @@ impl Metrics {
     /// A settled delivery is sent again.
     pub fn redelivery(&self) {
         self.families.redeliveries.inc();
+    }
+
+    /// A Delivery that Pennant did not record was found; it is deleted.
+    pub fn foreign(&self) {
+        self.families.foreign.inc();
     }
 
     /// How many origins cannot be reached, as far as is known.
@@ -362,6 +369,8 @@ impl Families {
             "Settled deliveries that were sent again because somebody asked",
             self.redeliveries.clone(),
         );
+        let help = "Delivery objects that Pennant did not record; they are deleted and never sent";
+        r.register("deliveries_foreign", help, self.foreign.clone());
         r.register("origins_unreachable", "Receivers' origins to which no connection comes about", self.unreachable.clone());
         let help = "Whether the global configuration is in force as it stands";
         r.register("config_valid", help, self.config_valid.clone());
