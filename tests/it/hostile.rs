@@ -225,3 +225,49 @@ async fn receivers_that_send_without_end_take_no_memory() {
     }
     oracle.check().await;
 }
+
+#[tokio::test]
+async fn clients_of_the_metrics_port_that_never_finish_a_request_take_no_memory_and_delay_no_probe() {
+    /// In KiB.
+    const MORE: u64 = 8 * 1024;
+    const CLIENTS: usize = 1500;
+    const HEAD: usize = 390 * 1024;
+    const PROBES: usize = 20;
+    let _alone = heavy().await;
+    let world = World::new("hostile-clients").await;
+    let pennant = Pennant::start(&world).await;
+    // What the first requests bring with them is there before it is measured.
+    for path in ["/healthz", "/readyz", "/metrics"] {
+        pennant.page(path).await;
+    }
+    let before = pennant.peak_memory();
+    let head: std::sync::Arc<[u8]> =
+        [b"GET /healthz HTTP/1.1\r\nhost: x\r\nx: ".as_slice(), &vec![b'y'; HEAD]].concat().into();
+    let mut clients = JoinSet::new();
+    for n in 0..CLIENTS {
+        let (address, head) = (pennant.address().to_owned(), head.clone());
+        clients.spawn(async move {
+            let Ok(mut stream) = tokio::net::TcpStream::connect(address).await else { return None };
+            // Every other one sends less than is too much, and then nothing.
+            let part = if n % 2 == 0 { &head[..] } else { &head[..15 * 1024] };
+            let _ = stream.write_all(part).await;
+            Some(stream)
+        });
+    }
+    let mut open = Vec::new();
+    for probe in 0..PROBES {
+        for path in ["/healthz", "/readyz"] {
+            let begun = Instant::now();
+            pennant.page(path).await;
+            assert!(begun.elapsed() < Duration::from_secs(1), "{path} after {:?}", begun.elapsed());
+        }
+        // Some of the attack comes before each probe, and all of it before the last.
+        for _ in 0..CLIENTS / (PROBES - 1) {
+            if probe < PROBES - 1 {
+                open.extend(clients.join_next().await.and_then(Result::unwrap));
+            }
+        }
+    }
+    let after = pennant.peak_memory();
+    assert!(after < before + MORE, "{before} KiB before, {after} KiB at most since, {} connections", open.len());
+}
