@@ -155,7 +155,7 @@ impl Exporter {
         let request = self.client.post(self.collector.url().clone());
         let request = request.header(CONTENT_TYPE, "application/x-protobuf").body(body);
         let answer = tokio::time::timeout_at(deadline, request.send()).await.map_err(|_| NotTaken::Late)?;
-        let answer = answer.map_err(|error| NotTaken::NoWay(failure::words(&error, CONNECT_TIMEOUT).1))?;
+        let answer = answer.map_err(|error| NotTaken::NoWay(failure::words(&error, None, CONNECT_TIMEOUT).1))?;
         let status = answer.status();
         if !status.is_success() {
             return Err(NotTaken::Answer(status.as_u16()));
