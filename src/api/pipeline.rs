@@ -90,7 +90,7 @@ pub struct PipelineStatus {
     /// The generation of the spec that `environments` was computed from.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
-    /// `Ready`: the spec is understood and every target is observed.
+    /// `Ready`: the spec is understood, and every target's application object exists and is observed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub conditions: Vec<Condition>,
     /// The environments in spec order, with what is observed at each target.
@@ -111,6 +111,9 @@ pub struct PipelineStatus {
     /// What happened, for whoever has not taken it yet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub log: Option<ChangeLog>,
+    /// What the log had no room for; absent if nothing was ever dropped.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dropped: Option<Dropped>,
     /// How far the dispatcher has come. The dispatcher's alone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dispatched: Option<Dispatched>,
@@ -298,6 +301,18 @@ pub struct Change {
     pub from: State,
     /// The state after, with reason and message.
     pub to: State,
+}
+
+/// Changes that were dropped from the log because the status has no room for them, though not every notification had read them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Dropped {
+    /// The highest serial among them. A cursor below it may have missed some.
+    #[schemars(range(min = 0, max = 9_007_199_254_740_991_i64))]
+    pub serial: i64,
+    /// How many there were since the pipeline was created.
+    #[schemars(range(min = 0, max = 9_007_199_254_740_991_i64))]
+    pub count: i64,
 }
 
 /// How far the dispatcher has come.

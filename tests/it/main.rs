@@ -38,6 +38,7 @@ mod isolated;
 mod lanes;
 mod layers;
 mod linted;
+mod missing;
 mod order;
 mod outage;
 mod quiet;
