@@ -53,6 +53,9 @@ impl Alike {
     /// Takes an object into account.
     fn note(&mut self, meant: &Application, namespace: &str, name: &str) {
         let meant = &meant.object;
+        if !is_plain(namespace) || !is_plain(name) {
+            return;
+        }
         if name == meant.name && namespace != meant.namespace {
             self.namespaces.insert(namespace.to_owned());
             if self.namespaces.len() > NAMESPACES {
@@ -77,6 +80,11 @@ fn kind_of(object: &Application) -> CacheKey {
         kind: app.kind.clone(),
         namespace: None,
     }
+}
+
+/// Whether it is a name as objects have them: it may come from a cluster that is anybody's.
+fn is_plain(name: &str) -> bool {
+    name.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '.' | '-'))
 }
 
 fn exists(tracked: &Tracked) -> bool {
@@ -146,6 +154,8 @@ mod tests {
             deployment("podinfo-prod", "podinfo"),
             deployment("podinfo-prd", "podinfro"),
             deployment("podinfo-prd", "a"),
+            deployment("podinfo-prd", "podinf\u{202e}"),
+            deployment("a\nb", "podinfo"),
             deployment("other", "podinfro"),
             app(None, "StatefulSet", "sets", "podinfo"),
             app(Some("eu"), "Deployment", "eu", "podinfo"),

@@ -11,8 +11,12 @@ use super::cache::CacheKey;
 use super::trouble::Trouble;
 use crate::trigger::nearest;
 
-/// Longer names of a cluster are not passed on.
-const LONGEST: usize = 253;
+/// Longer names of a cluster are neither compared nor passed on.
+const LONGEST: usize = 128;
+/// So many letters of an API version may be wrong.
+const SLIP: usize = 2;
+/// No more of them are compared: a cluster may send names without end.
+const MOST: usize = 1000;
 
 /// The trouble, with the kind in its words, where it is that which is missing.
 pub(super) fn named(cluster: &str, key: &CacheKey, trouble: Trouble) -> Trouble {
@@ -50,8 +54,8 @@ async fn instead(client: &Client, key: &CacheKey) -> Option<String> {
 
 /// The kind with namespaces that differs least.
 fn kind<'a>(resources: &'a APIResourceList, meant: &str) -> Option<&'a str> {
-    let all = resources.resources.iter().filter(|r| r.namespaced && !r.name.contains('/') && r.kind != meant);
-    nearest(meant, all.map(|r| r.kind.as_str()).filter(|kind| is_plain(kind)))
+    let all = resources.resources.iter().filter(|r| r.namespaced && !r.name.contains('/'));
+    closest(meant, all.map(|r| r.kind.as_str()))
 }
 
 /// Another version of the same group, or else the group and version that differ least.
@@ -60,7 +64,15 @@ fn api_version<'a>(groups: &'a APIGroupList, meant: &str) -> Option<&'a str> {
     let own = groups.groups.iter().find(|g| g.name == group);
     let preferred = own.and_then(|g| g.preferred_version.as_ref()).map(|v| v.group_version.as_str());
     let all = groups.groups.iter().flat_map(|g| &g.versions).map(|v| v.group_version.as_str());
-    preferred.filter(|v| is_plain(v)).or_else(|| nearest(meant, all.chain(["v1"]).filter(|v| is_plain(v))))
+    // Most of a group is the same for all of one vendor, so that a third of the letters may differ says nothing.
+    let slip = |v: &&str| strsim::damerau_levenshtein(meant, v) <= SLIP;
+    let near = || closest(meant, all.chain(["v1"])).filter(slip);
+    preferred.filter(|v| is_plain(v) && *v != meant).or_else(near)
+}
+
+fn closest<'a>(meant: &str, all: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+    let all = all.filter(|name| *name != meant && is_plain(name) && meant.len() <= LONGEST);
+    nearest(meant, all.take(MOST))
 }
 
 /// Whether it is a name and nothing else: it comes from a cluster that may be anybody's.
@@ -109,7 +121,8 @@ mod tests {
             ("apps/v2", Some("apps/v1")),
             ("app/v1", Some("apps/v1")),
             ("helm.toolkit.fluxcd.io/v2beta1", Some("helm.toolkit.fluxcd.io/v2")),
-            ("helm.toolkit.fluxcd/v2", Some("helm.toolkit.fluxcd.io/v2")),
+            ("helm.toolkit.fluxdc.io/v2", Some("helm.toolkit.fluxcd.io/v2")),
+            ("heml.toolkits.fluxdc.io/v2", None),
             ("example.com/v1", None),
         ] {
             assert_eq!(api_version(&list, meant), found, "{meant}");
