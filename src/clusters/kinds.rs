@@ -38,9 +38,10 @@ pub(super) async fn meant(client: &Client, key: &CacheKey, trouble: Trouble) -> 
 /// What the cluster has instead, in words.
 async fn instead(client: &Client, key: &CacheKey) -> Option<String> {
     let version = &key.api_version;
-    let resources = match version.contains('/') {
-        true => client.list_api_group_resources(version).await,
-        false => client.list_core_api_resources(version).await,
+    let resources = if version.contains('/') {
+        client.list_api_group_resources(version).await
+    } else {
+        client.list_core_api_resources(version).await
     };
     match resources {
         Ok(resources) => kind(&resources, &key.kind).map(|kind| format!("did you mean kind {kind}?")),

@@ -121,8 +121,10 @@ pub(super) struct Notice {
 /// What people were told of a pipeline as a whole, or need not be told.
 #[derive(Debug, Default)]
 pub(super) struct Announced {
-    /// What `Ready` said. What it says at the first look was announced by whoever wrote it.
-    ready: Option<Option<Condition>>,
+    /// Whether the pipeline was looked at. What it says at the first look was announced by the process that wrote it.
+    seen: bool,
+    /// What `Ready` said.
+    ready: Option<Condition>,
     /// How many changes were dropped.
     dropped: i64,
 }
@@ -133,20 +135,20 @@ impl Announced {
         let status = live.status.as_ref();
         let ready = status.and_then(|s| conditions::get(&s.conditions, READY)).cloned();
         let dropped = status.and_then(|s| s.dropped).map_or(0, |dropped| dropped.count);
-        let lost = dropped - std::mem::replace(&mut self.dropped, dropped);
-        let Some(before) = self.ready.replace(ready.clone()) else { return Vec::new() };
-        let condition = ready.and_then(|ready| told(before.as_ref(), &ready));
-        if condition.is_none() && is_passing(self.ready.iter().flatten()) {
-            // It goes on with what was said before that.
-            self.ready = Some(before);
+        let lost = dropped.saturating_sub(std::mem::replace(&mut self.dropped, dropped));
+        let first = !std::mem::replace(&mut self.seen, true);
+        let notice = ready.as_ref().filter(|_| !first).and_then(|now| told(self.ready.as_ref(), now));
+        // While it only says that nothing is known yet, what was said before that goes on.
+        if first || !ready.as_ref().is_some_and(is_passing) {
+            self.ready = ready;
         }
-        condition.into_iter().chain((lost > 0).then(|| crowded(lost))).collect()
+        notice.into_iter().chain((!first && lost > 0).then(|| crowded(lost))).collect()
     }
 }
 
 /// What is told of a condition after another.
 fn told(before: Option<&Condition>, now: &Condition) -> Option<Notice> {
-    let is_trouble = |c: &&Condition| c.status == ConditionStatus::False && !is_passing(std::iter::once(*c));
+    let is_trouble = |c: &&Condition| c.status == ConditionStatus::False && !is_passing(c);
     let before = before.filter(is_trouble);
     let notice = |warning| Notice { warning, reason: now.reason.clone(), note: now.message.clone() };
     if now.status == ConditionStatus::True {
@@ -160,8 +162,8 @@ fn told(before: Option<&Condition>, now: &Condition) -> Option<Notice> {
 }
 
 /// Whether it says only that it is not known yet.
-fn is_passing<'a>(mut conditions: impl Iterator<Item = &'a Condition>) -> bool {
-    conditions.any(|c| c.status == ConditionStatus::False && c.reason == Reason::CacheNotSynced.as_str())
+fn is_passing(condition: &Condition) -> bool {
+    condition.status == ConditionStatus::False && condition.reason == Reason::CacheNotSynced.as_str()
 }
 
 fn crowded(lost: i64) -> Notice {

@@ -151,7 +151,7 @@ fn gather(ctx: &Context, key: &PipelineKey, base: &Pipeline, memory: &mut Memory
     let (clusters, targets) = (clusters.into_iter().map(reach).collect(), planned.into_iter().map(read).collect::<Vec<_>>());
     let place = Place { namespace: &key.namespace, cross: options.cross_namespace_refs };
     let similar = memory.similar.of(&targets, place, |missing| ctx.caches.alike(missing));
-    Ok(Gathered { clusters, targets, similar })
+    Ok(Gathered { targets, clusters, similar })
 }
 
 /// Sends a status. Returns the error after which a live read has to tell what is there, before it is computed again.

@@ -123,7 +123,7 @@ pub(super) fn next(base: Base<'_>, gathered: Result<&Gathered, &Refused>, now: T
     let bytes = fit(&mut status, MAX_STATUS, |subject| gathered.is_ok_and(|gathered| gathered.is_gone(subject)));
     let merged = count(&status) < wanted;
     let dropped = |status: &PipelineStatus| status.dropped.map_or(0, |dropped| dropped.count);
-    let dropped = u64::try_from(dropped(&status) - dropped(before)).unwrap_or_default();
+    let dropped = u64::try_from(dropped(&status).saturating_sub(dropped(before))).unwrap_or_default();
     Some(Next { status, bytes, merged, dropped })
 }
 

@@ -42,7 +42,8 @@ async fn told(world: &World, name: &str, lines: &[String]) {
     eventually(&format!("Events about {name}"), async || {
         let mut told = notices(world, name).await;
         let mut lines = lines.to_vec();
-        (told.sort(), lines.sort());
+        told.sort();
+        lines.sort();
         if told == lines { Ok(()) } else { Err(format!("{told:#?}")) }
     })
     .await;
@@ -83,7 +84,7 @@ async fn a_target_that_does_not_exist_is_named_with_what_there_is_instead() {
          missing-prod; target dev/in-cluster/missing/wbe: Deployment wbe does not exist in namespace missing; did you mean web?"
     );
     let first = warning(&ready);
-    told(&world, "shop", &[first.clone()]).await;
+    told(&world, "shop", std::slice::from_ref(&first)).await;
     world.ready("hook").await;
     assert_eq!(world.get_pipeline("shop").await.status.unwrap().ready_targets, "2/4");
 
@@ -92,7 +93,7 @@ async fn a_target_that_does_not_exist_is_named_with_what_there_is_instead() {
     prod.ship("podinfo", "2").await;
     world.fence("shop", &["hook"]).await;
     assert_eq!(not_ready(&world, "shop", "TargetNotFound").await.message, ready.message);
-    assert_eq!(notices(&world, "shop").await, [first.clone()]);
+    assert_eq!(notices(&world, "shop").await, [first]);
 
     // An application that comes later.
     world.deploy("wbe", "1").await;
