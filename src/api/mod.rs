@@ -19,6 +19,7 @@ pub mod global;
 pub mod notification;
 pub mod pipeline;
 pub mod refs;
+mod seen;
 pub mod target;
 
 pub use clock::{now, since_boot};

@@ -11,6 +11,7 @@ use super::conditions::Condition;
 use super::delivery::TransitionType;
 use super::notification::NotificationLayer;
 use super::refs::{AppRef, ClusterAppRef, ClusterRef, PartialAppRef};
+pub use super::seen::{ClusterStatus, Dropped};
 
 /// At most so many targets in one pipeline; more make it `Ready=False`, `TooManyTargets`.
 pub const MAX_TARGETS: usize = 256;
@@ -131,24 +132,6 @@ pub struct EnvironmentStatus {
     /// The last state of the whole environment that counted: `Current` when every target is, at one revision.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub settled: Option<Settled>,
-}
-
-/// One cluster as far as it can be reached.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct ClusterStatus {
-    /// Which cluster.
-    pub cluster_ref: ClusterRef,
-    /// Whether its API server answers. One that has not answered for the grace period does not.
-    pub reachable: bool,
-    /// Since when it is so.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(with = "Option<String>")]
-    pub since: Option<Time>,
-    /// The log's serial when this cluster was first seen, 0 if nothing was in the log yet.
-    #[serde(default)]
-    #[schemars(range(min = 0, max = 9_007_199_254_740_991_i64))]
-    pub serial: i64,
 }
 
 /// kstatus of an application object
@@ -301,18 +284,6 @@ pub struct Change {
     pub from: State,
     /// The state after, with reason and message.
     pub to: State,
-}
-
-/// Changes that were dropped from the log because the status has no room for them, though not every notification had read them.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct Dropped {
-    /// The highest serial among them. A cursor below it may have missed some.
-    #[schemars(range(min = 0, max = 9_007_199_254_740_991_i64))]
-    pub serial: i64,
-    /// How many there were since the pipeline was created.
-    #[schemars(range(min = 0, max = 9_007_199_254_740_991_i64))]
-    pub count: i64,
 }
 
 /// How far the dispatcher has come.
