@@ -18,6 +18,7 @@ use tokio::time::{Instant, timeout};
 
 use super::cache::{CacheId, ObjectName, Phase};
 use super::caches::Shared;
+use super::kinds;
 use super::raw::Raw;
 use super::remote::Link;
 use super::trouble::Trouble;
@@ -189,7 +190,10 @@ impl Feed {
         let gvk = GroupVersionKind::gvk(group, version, &key.kind);
         let found = timeout(DEADLINE, kube::discovery::pinned_kind(client, &gvk)).await;
         let found = found.map_err(|_| Trouble::timeout(&self.cluster))?;
-        let (resource, capabilities) = found.map_err(|e| self.named(Trouble::of_call(&self.cluster, &e)))?;
+        let (resource, capabilities) = match found {
+            Ok(found) => found,
+            Err(error) => return Err(self.meant(client, Trouble::of_call(&self.cluster, &error)).await),
+        };
         if capabilities.scope != Scope::Namespaced {
             let message = format!("kind {} of {} has no namespaces", key.kind, key.api_version);
             return Err(Trouble::new(Reason::KindNotFound, message));
@@ -341,14 +345,13 @@ impl Feed {
 
     /// With the kind in its words, where it is that which is missing.
     fn named(&self, trouble: Trouble) -> Trouble {
-        let key = &self.id.key;
-        match trouble.reason {
-            Reason::KindNotFound => {
-                let message = format!("cluster {} has no kind {} in {}", self.cluster, key.kind, key.api_version);
-                Trouble::new(Reason::KindNotFound, message)
-            }
-            _ => trouble,
-        }
+        kinds::named(&self.cluster, &self.id.key, trouble)
+    }
+
+    /// The same, with what was most likely meant.
+    async fn meant(&self, client: &Client, trouble: Trouble) -> Trouble {
+        let meant = kinds::meant(client, &self.id.key, self.named(trouble.clone()));
+        timeout(DEADLINE, meant).await.unwrap_or_else(|_| self.named(trouble))
     }
 
     /// Tells what is wrong, unless that may pass by itself. Whether it was news.

@@ -350,6 +350,13 @@ impl Store {
         }
     }
 
+    /// What is known of all objects of a kind, whatever the namespace, by caches that have listed everything.
+    pub fn listed_of(&self, kind: &CacheKey) -> impl Iterator<Item = (&ObjectName, &Tracked)> {
+        let same = |key: &CacheKey| CacheKey { namespace: None, ..key.clone() } == *kind;
+        let caches = self.caches.iter().filter(move |(key, cache)| cache.phase == Phase::Synced && same(key));
+        caches.flat_map(|(_, cache)| &cache.objects)
+    }
+
     /// The highest sequence number that was given.
     pub fn seq(&self) -> u64 {
         self.counter

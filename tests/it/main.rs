@@ -39,6 +39,7 @@ mod isolated;
 mod lanes;
 mod layers;
 mod linted;
+mod missing;
 mod order;
 mod outage;
 mod quiet;
