@@ -24,7 +24,7 @@ use crate::api::Status;
 use kinds::{Reading, Rules};
 pub use path::{RevisionPath, RevisionPathError};
 use view::View;
-pub use whole::{Came, Family, Member, Parent, Part, Ties, parts_of, whole};
+pub use whole::{Came, Family, Member, Parent, Part, Parts, Ties, parts_of, whole};
 
 /// At most so many bytes of a message are kept.
 const MAX_MESSAGE: usize = 1024;

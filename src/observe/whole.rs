@@ -195,11 +195,21 @@ pub struct Member<'a> {
     pub read: Option<(&'a Observation, &'a Part)>,
 }
 
-/// The kind whose objects are read with objects of this one, of the same API version; `None` of a kind that is read alone.
+/// The kind of the parts of another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Parts {
+    /// Of the same API version.
+    pub kind: &'static str,
+    /// Whether they may be in another namespace than their parent.
+    pub elsewhere: bool,
+}
+
+/// What objects of a kind are read with; `None` of a kind that is read alone. `has_path`: the pipeline says where the revision
+/// stands.
 #[must_use]
-pub fn parts_of(api_version: &str, kind: &str) -> Option<&'static str> {
+pub fn parts_of(api_version: &str, kind: &str, has_path: bool) -> Option<Parts> {
     let group = api_version.split_once('/').map_or("", |(group, _)| group);
-    fleet::parts_of(group, kind)
+    fleet::parts_of(group, kind).filter(|parts| !(parts.elsewhere && has_path))
 }
 
 /// What a parent and its parts say together. `members` has all parts of its family, in an order that stays. What they confirm is

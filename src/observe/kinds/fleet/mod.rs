@@ -17,7 +17,7 @@ use serde_json::Value;
 
 use super::super::kstatus::{Verdict, unobserved};
 use super::super::view::{Condition, View};
-use super::super::whole::{Family, Parent, Part, Ties};
+use super::super::whole::{Family, Parent, Part, Parts, Ties};
 use super::{Reading, Rules};
 use crate::api::Status;
 
@@ -42,9 +42,13 @@ const BUNDLE_NAMESPACE: &str = "fleet.cattle.io/bundle-namespace";
 /// The agent reports a dependency that is not ready as an error of the deployment, and only these words tell it from others.
 const WAITS: &str = "dependent bundle(s) are not ready";
 
-/// The kind whose objects are read with those of this one.
-pub(in super::super) fn parts_of(group: &str, kind: &str) -> Option<&'static str> {
-    (group == GROUP && ["GitRepo", "HelmOp", "BundleDeployment"].contains(&kind)).then_some("Bundle")
+/// The kind of the parts of this one. Those of a BundleDeployment are asked about its label, which no other revision needs.
+pub(in super::super) fn parts_of(group: &str, kind: &str) -> Option<Parts> {
+    match kind {
+        "GitRepo" | "HelmOp" if group == GROUP => Some(Parts { kind: "Bundle", elsewhere: false }),
+        "BundleDeployment" if group == GROUP => Some(Parts { kind: "Bundle", elsewhere: true }),
+        _ => None,
+    }
 }
 
 /// Whether Fleet puts right by itself what was modified.
