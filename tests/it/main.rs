@@ -30,6 +30,7 @@ mod deleted;
 mod egress;
 mod explained;
 mod faults;
+mod fleet;
 mod global;
 mod hostile;
 mod install;
