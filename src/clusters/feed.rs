@@ -317,7 +317,7 @@ impl Feed {
         let seen = if came.is_some() { self.read(&object) } else { Some(Seen::nothing()) };
         let wake = match seen {
             Some(seen) => self.shared.store().record(&self.id, name.clone(), seen, came.unwrap_or(Came::Changed)),
-            None => self.shared.store().unreadable(&self.id, name.clone()),
+            None => self.shared.store().unreadable(&self.id, &name),
         };
         self.shared.wake(wake).await;
         Some(name)

@@ -259,8 +259,8 @@ impl Store {
 
     /// An object is there, and cannot be read: what it said last is not what it says, and it is not gone. Returns who wants to
     /// know.
-    pub fn unreadable(&mut self, id: &CacheId, name: ObjectName) -> Vec<PipelineKey> {
-        let by = self.wanted_by.get(&object_of(&id.key, &name));
+    pub fn unreadable(&mut self, id: &CacheId, name: &ObjectName) -> Vec<PipelineKey> {
+        let by = self.wanted_by.get(&object_of(&id.key, name));
         let Some(cache) = self.caches.get_mut(&id.key).filter(|c| c.life == id.life) else { return Vec::new() };
         let tracked = cache.objects.entry(name.clone()).or_insert_with(|| Tracked::unseen(by.is_some()));
         let is_news = !std::mem::replace(&mut tracked.unreadable, true);
@@ -582,15 +582,15 @@ mod tests {
         let mut bench = Bench::new(Scope::All);
         let id = bench.synced(Some(runs("1", "")));
         let name = |name: &str| ("ns".to_owned(), name.to_owned());
-        assert_eq!(bench.store.unreadable(&id, name("a")), [pipeline("p")]);
-        assert_eq!(bench.store.unreadable(&id, name("a")), []);
+        assert_eq!(bench.store.unreadable(&id, &name("a")), [pipeline("p")]);
+        assert_eq!(bench.store.unreadable(&id, &name("a")), []);
         let read = |bench: &Bench, name| bench.store.read(&app("K", "ns", name), 0);
         let unreadable = |reading: &Reading| matches!(reading.now, Now::Unknown { reason: Reason::Unreadable, .. });
         assert!(unreadable(&read(&bench, "a")) && bench.said(0) == ["1"]);
         assert_eq!(bench.record(&id, "a", runs("1", "")), [pipeline("p")], "the same as before, and it can be read again");
         assert_eq!((read(&bench, "a").now, bench.said(0)), (Now::Known(runs("1", "")), vec!["1".to_owned()]));
         // One that was never read, and is referred to later.
-        assert_eq!(bench.store.unreadable(&id, name("b")), []);
+        assert_eq!(bench.store.unreadable(&id, &name("b")), []);
         bench.need("q", &[app("K", "ns", "b")]);
         let reading = read(&bench, "b");
         assert!(unreadable(&reading) && reading.observations.is_empty() && reading.seq == 0, "{reading:?}");

@@ -78,7 +78,7 @@ pub fn observe(object: Option<&DynamicObject>, revision_path: Option<&RevisionPa
     see(object, revision_path).observation
 }
 
-/// The same, and what it takes to read it together with others.
+/// The same, with what counts of it where it is read together with others.
 #[must_use]
 pub fn see(object: Option<&DynamicObject>, revision_path: Option<&RevisionPath>) -> Seen {
     let Some(object) = object else {

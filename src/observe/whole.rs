@@ -86,7 +86,7 @@ impl Ties {
             });
             label.believed = match before {
                 Some(before) if (&before.commit, &before.staged) == (&label.commit, &label.staged) => before.believed,
-                // Whoever stages something copies the label in the same write.
+                // Fleet writes what it stages and the label together.
                 Some(before) => came == Came::Changed && before.staged != label.staged,
                 None => came == Came::Created,
             };
@@ -114,7 +114,7 @@ enum Asks {
 /// All parts run it, and are `Current`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Revision {
-    revision: String,
+    wanted: String,
     /// There may be no part at all.
     may_be_none: bool,
     /// What was modified is put right without anybody.
@@ -135,7 +135,7 @@ struct Label {
 impl Parent {
     /// One that runs a revision when all of its parts do.
     pub(super) fn of_revision(family: Family, revision: &str, may_be_none: bool, corrects_drift: bool) -> Box<Ties> {
-        let revision = Revision { revision: revision.to_owned(), may_be_none, corrects_drift, in_status: false };
+        let revision = Revision { wanted: revision.to_owned(), may_be_none, corrects_drift, in_status: false };
         Box::new(Ties::Parent(Self { family, own: Observation::default(), asks: Asks::Revision(revision) }))
     }
 
@@ -175,7 +175,7 @@ pub struct Part {
 }
 
 impl Part {
-    pub(super) fn new(families: Vec<Family>, revision: &str, staged: bool) -> Box<Ties> {
+    pub(super) fn tied(families: Vec<Family>, revision: &str, staged: bool) -> Box<Ties> {
         Box::new(Ties::Part(Self { families, revision: revision.to_owned(), staged }))
     }
 
@@ -249,9 +249,9 @@ fn in_the_way(asked: &Revision, members: &[Member<'_>]) -> Option<(Status, Strin
         return waits("NotObserved", format!("Bundle {} cannot be read", member.name));
     }
     let read = || members.iter().filter_map(|member| member.read.map(|(said, part)| (member.name, said, part)));
-    if let Some((name, _, part)) = read().find(|(_, _, part)| part.revision != asked.revision) {
+    if let Some((name, _, part)) = read().find(|(_, _, part)| part.revision != asked.wanted) {
         let of = if part.revision.is_empty() { "of no revision" } else { part.revision.as_str() };
-        return waits("BundleNotUpdated", format!("Bundle {name} is {of}, not {}", asked.revision));
+        return waits("BundleNotUpdated", format!("Bundle {name} is {of}, not {}", asked.wanted));
     }
     let failed = read().find(|(_, said, _)| said.status == Status::Failed);
     let (name, said, _) = failed.or_else(|| read().find(|(_, said, _)| said.status != Status::Current))?;

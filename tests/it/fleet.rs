@@ -173,7 +173,7 @@ fn failed(desired: i64) -> Value {
     status
 }
 
-/// The labels of a BundleDeployment.
+/// The labels of a `BundleDeployment`.
 fn of_bundle(ns: &str, bundle: &str, commit: Option<&str>) -> Value {
     json!({"fleet.cattle.io/bundle-name": bundle, "fleet.cattle.io/bundle-namespace": ns, "fleet.cattle.io/commit": commit})
 }

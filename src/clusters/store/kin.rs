@@ -1,4 +1,4 @@
-//! Objects that are read together with their parts: which caches that takes, and what both say when either has changed.
+//! Objects that are read together with their parts: which caches are needed for that, and what both say when either has changed.
 //!
 //! The parts have a cache like any other, for as long as somebody refers to a parent. What a parent says is made of both while both
 //! caches can be relied on; otherwise it is not known.
@@ -52,7 +52,7 @@ impl Store {
         }
     }
 
-    /// The caches that it takes to observe an object: its own, and those of its parts. Where parts may be in any namespace, it is not
+    /// The caches that are needed to observe an object: its own, and those of its parts. Where parts may be in any namespace, it is not
     /// known before the object is read in which one they are.
     pub(super) fn all_caches(&self, object: &Application) -> Vec<CacheKey> {
         let Some(own) = self.locate(object) else { return Vec::new() };
@@ -258,6 +258,7 @@ mod tests {
         app("BundleDeployment", "cluster-a", "web")
     }
 
+    #[allow(clippy::needless_pass_by_value, reason = "JSON is made where it is passed")]
     fn object(app: &Application, labels: Value, spec: Value, status: Value) -> Seen {
         let (name, namespace) = (&app.object.name, &app.object.namespace);
         let metadata = json!({"name": name, "namespace": namespace, "generation": 2, "labels": labels});
@@ -407,12 +408,12 @@ mod tests {
         bench.list(repos, NS, vec![("shop", repo_at("c1"))]);
         let name = |namespace: &str, name: &str| (namespace.to_owned(), name.to_owned());
         for known in ["a", "never-read"] {
-            assert_eq!(bench.0.unreadable(bundles, name(NS, known)).len(), 1, "{known}");
+            assert_eq!(bench.0.unreadable(bundles, &name(NS, known)).len(), 1, "{known}");
             assert_eq!(bench.now(&repo()), "InProgress /c1 NotObserved", "{known}");
             bench.change(bundles, NS, known, bundle(known, "c1"));
             assert_eq!(bench.now(&repo()), "Current c1/c1 ", "{known}");
         }
-        assert_eq!(bench.0.unreadable(bundles, name("elsewhere", "never-read")).len(), 0);
+        assert_eq!(bench.0.unreadable(bundles, &name("elsewhere", "never-read")).len(), 0);
         assert_eq!(bench.now(&repo()), "Current c1/c1 ");
     }
 

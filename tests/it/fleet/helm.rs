@@ -1,4 +1,4 @@
-//! A HelmOp: the version of its chart on three clusters, and a chart that does not exist.
+//! A `HelmOp`: the version of its chart on three clusters, and a chart that does not exist.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! A GitRepo and its Bundles: a commit is told when the Bundles run it, not when the GitRepo knows it.
+//! A `GitRepo` and its Bundles: a commit is told when the Bundles run it, not when the `GitRepo` knows it.
 
 use super::*;
 use crate::support::lanes::what;
@@ -20,14 +20,14 @@ async fn at_c1(ns: &str) -> Fleet {
     fleet
 }
 
-/// The status of the GitRepo: its commit and its job at once, its counts when they come.
+/// The status of the `GitRepo`: its commit and its job at once, its counts when they come.
 fn repository(commit: &str, job: &str, ready: i64, failed: i64) -> Value {
     json!({"commit": commit, "gitJobStatus": job,
         "summary": {"desiredReady": 4, "ready": ready, "errApplied": failed, "waitApplied": 4 - ready - failed},
         "conditions": [condition("Accepted", "True", "", ""), condition("Ready", if ready == 4 { "True" } else { "False" }, "", "")]})
 }
 
-/// A write, and what the GitRepo is after it.
+/// A write, and what the `GitRepo` is after it.
 type Step = (&'static str, &'static str, Value, (Status, &'static str));
 
 /// A commit of which `shop-web` changes, and `shop-db` does not.

@@ -117,7 +117,7 @@ async fn a_partition_that_fails_holds_up_the_others_which_run_what_they_ran() {
     for name in &ALL[1..] {
         fleet.is(name, Status::InProgress, "NotStaged", "c2").await;
     }
-    // Whoever comes to know them now believes no label either.
+    // Nor is a label believed that is seen for the first time.
     fleet.restart().await;
     fleet.world.fence("shop", &["hook"]).await;
     for name in &ALL[1..] {

@@ -3,7 +3,12 @@
 //! Fleet counts the deployments first, moves them on, and then writes the counts with the new generation: for a moment all are ready
 //! that have just begun. How many are unavailable is counted afterwards, so that must be none, in no partition.
 
-use super::*;
+use serde_json::Value;
+
+use super::{
+    COMMIT, Family, GROUP, HELM_OP_NAME, Part, REPO, Reading, Rules, Status, Ties, Verdict, View, corrects_drift, count,
+    summary,
+};
 
 pub(in super::super) static BUNDLE: Rules = Rules { group: GROUP, kind: "Bundle", reader: "fleet-bundle/2", read };
 
@@ -49,7 +54,7 @@ fn part(view: &View<'_>) -> Box<Ties> {
     }
     let observed = view.int("/status/observedGeneration").is_some_and(|observed| Some(observed) == view.generation());
     let all_reached = number(view, "unavailablePartitions") <= number(view, "maxUnavailablePartitions");
-    Part::new(families, revision(view), observed && all_reached)
+    Part::tied(families, revision(view), observed && all_reached)
 }
 
 fn number(view: &View<'_>, field: &str) -> i64 {

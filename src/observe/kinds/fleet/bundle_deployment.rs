@@ -7,7 +7,12 @@
 //! But while earlier partitions are not available, Fleet stages nothing in later ones, and still writes the new label there. So
 //! a new label beside an unchanged staged ID is believed when the Bundle says that it has staged that commit everywhere.
 
-use super::*;
+use serde_json::Value;
+
+use super::{
+    BUNDLE_NAME, BUNDLE_NAMESPACE, COMMIT, Condition, Family, GROUP, Parent, Reading, Rules, Verdict, View, WAITS,
+    corrects_drift,
+};
 
 pub(in super::super) static BUNDLE_DEPLOYMENT: Rules =
     Rules { group: GROUP, kind: "BundleDeployment", reader: "fleet-bundledeployment/2", read };

@@ -28,13 +28,13 @@ pub(super) use source::{GIT_REPO, HELM_OP};
 
 const GROUP: &str = "fleet.cattle.io";
 
-/// The commit of a Bundle. Fleet copies it to each BundleDeployment.
+/// The commit of a Bundle. Fleet copies it to each `BundleDeployment`.
 const COMMIT: &str = "fleet.cattle.io/commit";
-/// The GitRepo of a Bundle.
+/// The `GitRepo` of a Bundle.
 const REPO: &str = "fleet.cattle.io/repo-name";
-/// The HelmOp of a Bundle.
+/// The `HelmOp` of a Bundle.
 const HELM_OP_NAME: &str = "fleet.cattle.io/fleet-helm-name";
-/// The Bundle of a BundleDeployment.
+/// The Bundle of a `BundleDeployment`.
 const BUNDLE_NAME: &str = "fleet.cattle.io/bundle-name";
 /// And its namespace.
 const BUNDLE_NAMESPACE: &str = "fleet.cattle.io/bundle-namespace";
@@ -42,7 +42,7 @@ const BUNDLE_NAMESPACE: &str = "fleet.cattle.io/bundle-namespace";
 /// The agent reports a dependency that is not ready as an error of the deployment, and only these words tell it from others.
 const WAITS: &str = "dependent bundle(s) are not ready";
 
-/// The kind of the parts of this one. Those of a BundleDeployment are asked about its label, which no other revision needs.
+/// The kind of the parts of this one. Those of a `BundleDeployment` are asked about its label, which no other revision needs.
 pub(in super::super) fn parts_of(group: &str, kind: &str) -> Option<Parts> {
     match kind {
         "GitRepo" | "HelmOp" if group == GROUP => Some(Parts { kind: "Bundle", elsewhere: false }),

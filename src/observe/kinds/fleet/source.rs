@@ -3,7 +3,9 @@
 //! Both write that they know a new revision at once, and what their deployments come to some seconds later, so their own counts are
 //! not read: their Bundles say whether they are of that revision, and what has become of it.
 
-use super::*;
+use super::{
+    Condition, Family, GROUP, HELM_OP_NAME, Parent, REPO, Reading, Rules, Verdict, View, corrects_drift, count, unobserved,
+};
 
 pub(in super::super) static GIT_REPO: Rules =
     Rules { group: GROUP, kind: "GitRepo", reader: "fleet-gitrepo/2", read: git_repo };

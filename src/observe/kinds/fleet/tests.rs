@@ -1,4 +1,6 @@
 //! Tables: object, or objects that are read together, and what they say.
+// The tables write their JSON in place.
+#![allow(clippy::needless_pass_by_value)]
 
 use kube::core::DynamicObject;
 
@@ -101,7 +103,7 @@ fn a_bundle_deployment_is_current_when_what_is_staged_was_applied() {
     }
 }
 
-/// A BundleDeployment with this commit, of which these IDs are staged, wanted and applied.
+/// A `BundleDeployment` with this commit, of which these IDs are staged, wanted and applied.
 fn deployment(commit: &str, staged: &str, wanted: &str, applied: &str) -> DynamicObject {
     let labels = json!({"fleet.cattle.io/commit": commit, "fleet.cattle.io/bundle-name": "shop-web",
         "fleet.cattle.io/bundle-namespace": "fleet-default"});
@@ -156,7 +158,7 @@ fn a_label_is_believed_that_came_with_what_is_staged() {
             let seen = see(Some(&deployment(commit, staged, staged, staged)), None);
             *seen.ties.expect("it is tied")
         };
-        let before = before.map(|before| ties(before));
+        let before = before.map(ties);
         let ties = ties((commit, staged)).following(before.as_ref(), came);
         let Ties::Parent(mut parent) = ties else { panic!("a parent") };
         whole(&mut parent, &[]).status == Current
@@ -287,7 +289,7 @@ fn what_fleet_corrects_is_no_drift() {
     }
 }
 
-/// A GitRepo at a commit.
+/// A `GitRepo` at a commit.
 fn git_repo(commit: &str, more: Value) -> DynamicObject {
     let status = json!({"observedGeneration": 2, "commit": commit, "gitJobStatus": "Current", "summary": {"desiredReady": 4, "ready": 4}});
     labelled(GIT_REPO, "shop", json!({}), json!({}), with(&status, more))
