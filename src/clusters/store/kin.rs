@@ -119,8 +119,10 @@ impl Store {
         let Some(of_cache) = self.parents.get_mut(&key) else { return };
         if let Some(objects) = of_cache.get_mut(&family) {
             objects.remove(object);
+            if objects.is_empty() {
+                of_cache.remove(&family);
+            }
         }
-        of_cache.retain(|_, objects| !objects.is_empty());
         if of_cache.is_empty() {
             self.parents.remove(&key);
         }
