@@ -31,6 +31,7 @@ mod delivering;
 mod egress;
 mod explained;
 mod faults;
+mod fleet;
 mod global;
 mod hostile;
 mod install;
