@@ -167,9 +167,7 @@ pub async fn run(options: Options) -> Result<(), AppError> {
     let served = Served { metrics: metrics.clone(), gates: gates.clone(), runtimes };
     let serving = http::serve(listener, served, stop.clone());
     parts[0].tasks.spawn(async {
-        if let Err(error) = serving.await {
-            tracing::error!(%error, "health and metrics cannot be served");
-        }
+        serving.await;
         "serving health and metrics"
     });
     for &controller in &options.controllers {

@@ -127,7 +127,7 @@ pub enum Family {
 }
 
 /// One transition, recorded.
-#[derive(CustomResource, Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(CustomResource, Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[kube(
     group = "pennant.dev",
     version = "v1alpha1",

@@ -16,9 +16,11 @@ pub mod credentials;
 pub mod delivery;
 mod endpoint;
 pub mod global;
+pub mod nearest;
 pub mod notification;
 pub mod pipeline;
 pub mod refs;
+mod seen;
 mod span;
 pub mod target;
 

@@ -11,6 +11,7 @@ use super::conditions::Condition;
 use super::delivery::TransitionType;
 use super::notification::NotificationLayer;
 use super::refs::{AppRef, ClusterAppRef, ClusterRef, PartialAppRef};
+pub use super::seen::{ClusterStatus, Dropped};
 
 /// At most so many targets in one pipeline; more make it `Ready=False`, `TooManyTargets`.
 pub const MAX_TARGETS: usize = 256;
@@ -93,7 +94,7 @@ pub struct PipelineStatus {
     /// The generation of the spec that `environments` was computed from.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
-    /// `Ready`: the spec is understood and every target is observed.
+    /// `Ready`: the spec is understood, and every target's application object exists and is observed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub conditions: Vec<Condition>,
     /// The environments in spec order, with what is observed at each target.
@@ -114,6 +115,9 @@ pub struct PipelineStatus {
     /// What happened, for whoever has not taken it yet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub log: Option<ChangeLog>,
+    /// What the log had no room for; absent if nothing was ever dropped.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dropped: Option<Dropped>,
     /// How far the dispatcher has come. The dispatcher's alone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dispatched: Option<Dispatched>,
@@ -131,24 +135,6 @@ pub struct EnvironmentStatus {
     /// The last state of the whole environment that counted: `Current` when every target is, at one revision.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub settled: Option<Settled>,
-}
-
-/// One cluster as far as it can be reached.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct ClusterStatus {
-    /// Which cluster.
-    pub cluster_ref: ClusterRef,
-    /// Whether its API server answers. One that has not answered for the grace period does not.
-    pub reachable: bool,
-    /// Since when it is so.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(with = "Option<String>")]
-    pub since: Option<Time>,
-    /// The log's serial when this cluster was first seen, 0 if nothing was in the log yet.
-    #[serde(default)]
-    #[schemars(range(min = 0, max = 9_007_199_254_740_991_i64))]
-    pub serial: i64,
 }
 
 /// kstatus of an application object

@@ -1,5 +1,5 @@
-//! Keeps a status within what one object may cost: words go first, then the steps between two states, and a subject only if
-//! there is nobody to be told of it.
+//! Keeps a status within what one object may cost: words go first, then the steps between two states, and changes as a whole only
+//! if that is not enough. The status says which changes were dropped.
 
 use std::borrow::Cow;
 use std::collections::{BTreeSet, HashMap};
@@ -14,11 +14,16 @@ use super::log::{kept, merge_two};
 /// A status of more bytes than this is cut down. A status costs the API server in proportion to its bytes, and etcd refuses an
 /// object of 1.5 MiB.
 pub const MAX_STATUS: usize = 512 * 1024;
+/// So many bytes of the log are always kept, however large the rest of the status is: otherwise a pipeline with many targets and
+/// long names could never report anything.
+pub const LEAST_LOG: usize = 64 * 1024;
 /// Messages are never longer than this, in bytes.
 pub const MAX_MESSAGE: usize = 1024;
 
 /// What messages are cut to, step by step, while the status is too large. The last one still tells one failure from another.
 const STEPS: [usize; 5] = [MAX_MESSAGE, 512, 256, 128, 64];
+/// `status.dropped` takes no more bytes.
+const MARK: usize = 80;
 /// Ends a message that was cut.
 const ELLIPSIS: char = '…';
 
@@ -39,9 +44,12 @@ pub fn is_cut_of(shown: &str, full: &str) -> bool {
 }
 
 /// Brings a status below `limit` bytes of JSON: cuts all messages shorter and shorter, then makes one of two changes of a
-/// subject, oldest first. Where nobody reads, the oldest goes then. Returns its size, which is above `limit` only if that was not
-/// enough.
-pub fn fit(status: &mut PipelineStatus, limit: usize) -> usize {
+/// subject, oldest first. If that is not enough, it drops changes: first those of subjects that the pipeline no longer has, as
+/// `is_gone` says, then others, last those whose clocks run; each time the oldest first. `status.dropped` counts them.
+///
+/// Returns the size. It is above `limit` only if the rest of the status leaves less than [`LEAST_LOG`] to the log; then the log
+/// has no more than that.
+pub fn fit(status: &mut PipelineStatus, limit: usize, is_gone: impl Fn(&str) -> bool) -> usize {
     let mut bytes = size(status);
     for max in STEPS {
         if bytes <= limit {
@@ -60,16 +68,38 @@ pub fn fit(status: &mut PipelineStatus, limit: usize) -> usize {
         let Some(saved) = merge_one(log, &mut waiting, &kept) else { break };
         bytes = bytes.saturating_sub(saved);
     }
-    if status.dispatched.as_ref().is_none_or(|dispatched| dispatched.cursors.is_empty()) {
-        // Nobody reads, and names that come and go would fill it for good.
-        let mut fits = |change: &Change| {
-            let goes = bytes > limit && !kept.contains(&change.serial);
-            bytes -= if goes { (size(change) + 1).min(bytes) } else { 0 };
-            !goes
-        };
-        log.changes.retain(&mut fits);
+    while bytes > limit {
+        let excess = size(&status.log).saturating_sub(LEAST_LOG).min(bytes - limit);
+        // The mark itself takes room, and its numbers may grow.
+        if excess == 0 || !drop_changes(status, excess + MARK, &kept, &is_gone) {
+            break;
+        }
+        bytes = size(status);
     }
     bytes
+}
+
+/// Drops changes until so many bytes are saved, and notes that they were dropped. Whether there were any.
+fn drop_changes(status: &mut PipelineStatus, excess: usize, kept: &BTreeSet<i64>, is_gone: impl Fn(&str) -> bool) -> bool {
+    let Some(log) = status.log.as_mut() else { return false };
+    let worth = |change: &Change| (kept.contains(&change.serial), !is_gone(&change.subject));
+    let mut order: Vec<&Change> = log.changes.iter().collect();
+    order.sort_by_key(|change| worth(change));
+    let mut saved = 0;
+    let mut goes = BTreeSet::new();
+    for change in order {
+        if saved >= excess {
+            break;
+        }
+        saved += size(change) + 1;
+        goes.insert(change.serial);
+    }
+    let Some(highest) = goes.last().copied() else { return false };
+    log.changes.retain(|change| !goes.contains(&change.serial));
+    let dropped = status.dropped.get_or_insert_default();
+    dropped.serial = dropped.serial.max(highest);
+    dropped.count = dropped.count.saturating_add(i64::try_from(goes.len()).unwrap_or(i64::MAX));
+    true
 }
 
 /// Merges two changes of the subject whose oldest is the oldest of all, if it has a later one. How many bytes that saved; `None` when each stands alone.
@@ -118,10 +148,12 @@ impl io::Write for Count {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
-    use crate::api::pipeline::{EnvironmentStatus, TargetStatus};
+    use crate::api::pipeline::{Armed, Cursor, Dropped, EnvironmentStatus, TargetStatus};
     use crate::api::refs::ClusterAppRef;
-    use crate::api::{State, Status, Time};
+    use crate::api::{State, Status, Time, TransitionType};
     use crate::changelog::{append, compact, open};
 
     /// `targets` targets that have each failed `times` times with messages of 1 KiB, and nobody came to read.
@@ -169,7 +201,7 @@ mod tests {
     fn small_ones_are_left_alone() {
         let mut status = failing(3, 2);
         let before = status.clone();
-        assert_eq!(fit(&mut status, MAX_STATUS), size(&before));
+        assert_eq!(fit(&mut status, MAX_STATUS, |_| false), size(&before));
         assert_eq!(status, before);
     }
 
@@ -177,7 +209,7 @@ mod tests {
     fn every_failure_of_256_targets_stays() {
         let mut status = failing(256, 1);
         assert!(size(&status) > MAX_STATUS);
-        let bytes = fit(&mut status, MAX_STATUS);
+        let bytes = fit(&mut status, MAX_STATUS, |_| false);
         assert!(bytes <= MAX_STATUS);
         assert_eq!(bytes, serde_json::to_vec(&status).unwrap().len());
         assert_eq!(subjects(&status).len(), 256);
@@ -191,33 +223,129 @@ mod tests {
         let mut log = status.log.take().unwrap();
         compact(&mut log, &BTreeSet::new());
         status.log = Some(log);
-        let bytes = fit(&mut status, MAX_STATUS);
+        let bytes = fit(&mut status, MAX_STATUS, |_| false);
         assert!(bytes <= MAX_STATUS, "{bytes}");
         assert_eq!(bytes, serde_json::to_vec(&status).unwrap().len(), "counted as it went");
         assert_eq!(subjects(&status).len(), 256);
         assert!(status.log.as_ref().unwrap().changes.is_sorted_by_key(|c| c.serial));
         let again = status.clone();
-        fit(&mut status, MAX_STATUS);
+        fit(&mut status, MAX_STATUS, |_| false);
         assert_eq!(status, again, "fitting twice is fitting once");
     }
 
-    #[test]
-    fn where_nobody_reads_the_oldest_goes_at_last() {
-        let mut status = failing(4000, 1);
+    fn serials(status: &PipelineStatus) -> Vec<i64> {
+        status.log.as_ref().unwrap().changes.iter().map(|c| c.serial).collect()
+    }
+
+    /// Names of targets have come and gone, so that no two changes are of one subject.
+    fn crowded(targets: usize) -> (PipelineStatus, Vec<i64>) {
+        let mut status = failing(targets, 1);
         status.environments.clear();
-        let serials = |status: &PipelineStatus| -> Vec<i64> {
-            status.log.as_ref().unwrap().changes.iter().map(|c| c.serial).collect()
-        };
         let all = serials(&status);
-        let mut read = status.clone();
-        let cursor = crate::api::pipeline::Cursor { serial: all[0], ..Default::default() };
-        read.dispatched.get_or_insert_default().cursors.push(cursor);
-        assert!(fit(&mut read, MAX_STATUS) > MAX_STATUS, "somebody is to be told of each");
-        assert_eq!(serials(&read), all);
-        let bytes = fit(&mut status, MAX_STATUS);
-        assert!(bytes <= MAX_STATUS && bytes > MAX_STATUS - 1024, "{bytes}");
-        assert_eq!(bytes, serde_json::to_vec(&status).unwrap().len());
-        assert!(all.ends_with(&serials(&status)));
+        (status, all)
+    }
+
+    fn read(status: &mut PipelineStatus, armed: &[(&str, i64)]) {
+        let dispatched = status.dispatched.get_or_insert_default();
+        let first = status.log.as_ref().unwrap().first;
+        dispatched.cursors.push(Cursor { serial: first, notification: "stuck".to_owned(), ..Cursor::default() });
+        dispatched.armed.extend(armed.iter().map(|(subject, serial)| Armed {
+            notification: "stuck".to_owned(),
+            subject: (*subject).to_owned(),
+            serial: *serial,
+            type_: TransitionType::Failed,
+            due: Time::UNIX_EPOCH,
+        }));
+    }
+
+    #[test]
+    fn the_oldest_goes_at_last_and_the_status_says_so() {
+        for somebody_reads in [false, true] {
+            let (mut status, all) = crowded(4000);
+            if somebody_reads {
+                read(&mut status, &[]);
+            }
+            let bytes = fit(&mut status, MAX_STATUS, |_| false);
+            assert!(bytes <= MAX_STATUS && bytes > MAX_STATUS - 1024, "{bytes}");
+            assert_eq!(bytes, serde_json::to_vec(&status).unwrap().len());
+            let left = serials(&status);
+            assert!(all.ends_with(&left), "the oldest");
+            let gone = all.len() - left.len();
+            let dropped = Dropped { serial: all[gone - 1], count: i64::try_from(gone).unwrap() };
+            assert_eq!(status.dropped, Some(dropped), "and the status says so");
+        }
+    }
+
+    #[test]
+    fn what_the_pipeline_no_longer_has_goes_first_and_what_a_clock_waits_for_last() {
+        let (mut status, all) = crowded(1000);
+        let subjects: Vec<String> = status.log.iter().flat_map(|log| &log.changes).map(|c| c.subject.clone()).collect();
+        read(&mut status, &[(&subjects[1], all[1])]);
+        cut_messages(&mut status, STEPS[4]);
+        // Of the second half, nothing is in the pipeline any more.
+        let gone: BTreeSet<&str> = subjects[500..].iter().map(String::as_str).collect();
+        let limit = size(&status) - 50 * 1024;
+        let bytes = fit(&mut status, limit, |subject| gone.contains(subject));
+        assert!(bytes <= limit);
+        assert!(serials(&status).starts_with(&all[..500]), "those of the present stay");
+        assert!(status.dropped.unwrap().serial >= all[500]);
+
+        let bytes = fit(&mut status, 2 * LEAST_LOG, |_| false);
+        assert!(bytes <= 2 * LEAST_LOG, "{bytes}");
+        assert_eq!(serials(&status)[0], all[1], "a clock waits for it");
+    }
+
+    #[test]
+    fn the_log_keeps_its_share_beside_a_rest_that_is_too_large() {
+        let mut status = failing(256, 4);
+        for target in &mut status.environments[0].targets {
+            target.revision = "r".repeat(4096);
+        }
+        let bytes = fit(&mut status, MAX_STATUS, |_| false);
+        assert!(bytes > MAX_STATUS);
+        let log = size(&status.log);
+        assert!(log <= LEAST_LOG && log > LEAST_LOG - 1024, "{log}");
+    }
+
+    proptest! {
+        /// Whatever stands in the log and whoever reads it: the status fits.
+        #[test]
+        fn any_log_fits(
+            changes in prop::collection::vec((0..40_usize, 0..600_usize, 0..1500_usize, any::<bool>()), 0..600),
+            armed in prop::collection::vec(0..600_usize, 0..30),
+            reads in any::<bool>(),
+            limit in (LEAST_LOG + 16 * 1024)..(4 * LEAST_LOG),
+        ) {
+            let mut log = open(Time::UNIX_EPOCH, None);
+            for (name, pad, words, gone) in &changes {
+                let subject = format!("target/{}/{name}{}", if *gone { "old" } else { "now" }, "n".repeat(*pad));
+                let to = State { status: Status::Failed, message: "é\"".repeat(*words), ..State::default() };
+                append(&mut log, &subject, Time::UNIX_EPOCH, State::default(), to);
+            }
+            let marks: Vec<_> = armed.iter().filter_map(|at| log.changes.get(*at)).map(|c| (c.subject.clone(), c.serial)).collect();
+            let (first, last) = (log.first, log.serial);
+            let mut status = PipelineStatus { log: Some(log), ..PipelineStatus::default() };
+            if reads {
+                // Clocks are a part of the rest, which is small here.
+                let marks: Vec<_> = marks.iter().map(|(_, serial)| ("pipeline", *serial)).collect();
+                read(&mut status, &marks);
+            }
+            let before = serials(&status);
+            let bytes = fit(&mut status, limit, |subject| subject.starts_with("target/old/"));
+            prop_assert!(bytes <= limit, "{} > {}", bytes, limit);
+            prop_assert_eq!(bytes, serde_json::to_vec(&status).unwrap().len());
+            let log = status.log.as_ref().unwrap();
+            prop_assert_eq!((log.first, log.serial), (first, last), "no serial is given twice");
+            let left = serials(&status);
+            prop_assert!(left.iter().all(|serial| before.contains(serial)) && left.is_sorted());
+            // What is not there any more was merged, or is marked.
+            let missing = before.iter().filter(|serial| !left.contains(serial)).max();
+            let merged = log.changes.iter().any(|change| change.coalesced);
+            prop_assert!(missing.is_none() || merged || status.dropped.is_some());
+            if let Some(dropped) = status.dropped {
+                prop_assert!(dropped.serial <= last && dropped.count > 0);
+            }
+        }
     }
 
     #[test]

@@ -14,7 +14,7 @@ mod log;
 mod properties;
 mod settle;
 
-pub use fit::{MAX_MESSAGE, MAX_STATUS, cut, fit, is_cut_of};
+pub use fit::{LEAST_LOG, MAX_MESSAGE, MAX_STATUS, cut, fit, is_cut_of};
 pub use group::{Part, Together, cluster_state, settle_group, together};
 pub use log::{MAX_PER_SUBJECT, append, compact, kept, open, prune};
 pub use settle::{Verdict, settle};

@@ -87,7 +87,7 @@ impl Writer {
         let somebody = Dispatched { cursors: vec![Cursor::default()], ..Dispatched::default() };
         let mut status =
             PipelineStatus { log: Some(self.log.clone()), dispatched: Some(somebody), ..PipelineStatus::default() };
-        let bytes = fit(&mut status, limit);
+        let bytes = fit(&mut status, limit, |_| false);
         let json = serde_json::to_string(&status).unwrap();
         assert_eq!(json.len(), bytes);
         self.log = serde_json::from_str::<PipelineStatus>(&json).unwrap().log.unwrap();

@@ -29,7 +29,7 @@ pub(super) struct ExplainArgs {
 enum Output {
     /// The effective notification, with the layer beside each field.
     Yaml,
-    /// A list of `{notification, targets, subjects, spec, fields, lastSentTime, lastSent, problem}`.
+    /// A list of `{notification, targets, subjects, spec, fields, lastSentTime, lastSent, unobserved, problem}`.
     Json,
 }
 

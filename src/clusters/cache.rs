@@ -1,13 +1,13 @@
 //! What one cache knows: plain data.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeSet, HashMap, VecDeque};
 
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::{Application, Reason};
 use crate::api::refs::{ClusterAppRef, ClusterRef};
-use crate::observe::Observation;
+use crate::observe::{Family, Observation, Ties};
 
 /// So many different things that an object said are kept until they are asked for.
 pub(super) const RING: usize = 16;
@@ -75,9 +75,48 @@ pub(super) struct Cache {
     pub wanted: usize,
     /// Set when nobody does.
     pub idle: Option<u64>,
+    /// Of objects that are parts of others: which of them belong together.
+    pub families: HashMap<Family, BTreeSet<ObjectName>>,
+    /// Objects that could never be read, so that nobody knows where they belong.
+    pub unread: BTreeSet<ObjectName>,
 }
 
 impl Cache {
+    /// Nothing is known yet.
+    pub fn new(life: u64, stop: CancellationToken) -> Self {
+        let (objects, families) = (HashMap::new(), HashMap::new());
+        let unread = BTreeSet::new();
+        Self { life, stop, phase: not_synced(), objects, wanted: 0, idle: None, families, unread }
+    }
+
+    /// Forgets all objects.
+    pub fn clear(&mut self) {
+        self.objects.clear();
+        self.families.clear();
+        self.unread.clear();
+    }
+
+    /// Says where an object belongs from now on. The families in which that, or the object, may have changed.
+    pub fn tie(&mut self, name: &ObjectName, ties: Option<&Ties>) -> Vec<Family> {
+        let families_of =
+            |ties: Option<&Ties>| ties.and_then(Ties::as_part).map_or(&[][..], |part| part.families()).to_vec();
+        let before = families_of(self.objects.get(name).and_then(|tracked| tracked.ties.as_deref()));
+        let mut touched = families_of(ties);
+        for family in &touched {
+            self.families.entry(family.clone()).or_default().insert(name.clone());
+        }
+        for family in before.into_iter().filter(|family| !touched.contains(family)).collect::<Vec<_>>() {
+            if let Some(members) = self.families.get_mut(&family) {
+                members.remove(name);
+                if members.is_empty() {
+                    self.families.remove(&family);
+                }
+            }
+            touched.push(family);
+        }
+        touched
+    }
+
     /// Whether it is being filled for the first time.
     pub fn is_filling(&self) -> bool {
         matches!(&self.phase, Phase::Unknown(reason, _) if reason.is_filling())
@@ -96,13 +135,28 @@ pub(super) struct Tracked {
     pub unreadable: bool,
     /// Only where somebody refers to it.
     pub ring: Option<Ring>,
+    /// What of it counts where it is read together with others; `current` is then what they say together.
+    pub ties: Option<Box<Ties>>,
 }
 
 impl Tracked {
     /// Nothing has been seen of it yet.
     pub fn unseen(wanted: bool) -> Self {
         let ring = wanted.then(Ring::default);
-        Self { current: Observation::default(), seq: 0, came: Instant::now(), unreadable: false, ring }
+        Self { current: Observation::default(), seq: 0, came: Instant::now(), unreadable: false, ring, ties: None }
+    }
+
+    /// Takes in what it says. Whether that is news.
+    pub fn say(&mut self, seq: u64, obs: Observation) -> bool {
+        if self.seq > 0 && self.current == obs {
+            return false;
+        }
+        if let Some(ring) = self.ring.as_mut() {
+            ring.push(seq, &obs);
+        }
+        self.current = obs;
+        (self.seq, self.came) = (seq, Instant::now());
+        true
     }
 }
 

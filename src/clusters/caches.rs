@@ -16,7 +16,7 @@ use super::feed::Feed;
 use super::remote::{Handle, Link, Remote};
 use super::remotes::Remotes;
 use super::store::Store;
-use super::{Application, Options, PipelineKey, Reachability, Reading};
+use super::{Alike, Application, Options, PipelineKey, Reachability, Reading};
 use crate::api::refs::ClusterRef;
 use crate::telemetry::Metrics;
 
@@ -199,6 +199,12 @@ impl Caches {
     #[must_use]
     pub fn read(&self, object: &Application, after: u64) -> Reading {
         self.shared.store().read(object, after)
+    }
+
+    /// What there is instead of each of these objects, which do not exist.
+    #[must_use]
+    pub fn alike(&self, objects: &[Application]) -> Vec<Alike> {
+        self.shared.store().alike(objects)
     }
 
     /// Whether a remote cluster can be reached; `cluster` has a namespace. Pipelines that need it are woken when that changes.

@@ -18,12 +18,13 @@ use tokio::time::{Instant, timeout};
 
 use super::cache::{CacheId, ObjectName, Phase};
 use super::caches::Shared;
+use super::kinds;
 use super::raw::Raw;
 use super::remote::Link;
 use super::trouble::Trouble;
 use super::{PipelineKey, Reason};
 use crate::api::refs::ClusterRef;
-use crate::observe::{Observation, RevisionPath, observe};
+use crate::observe::{Came, RevisionPath, Seen, see};
 use crate::telemetry::metrics::Watch;
 
 /// A single call, or the wait for the next object of a list, takes no longer.
@@ -189,7 +190,10 @@ impl Feed {
         let gvk = GroupVersionKind::gvk(group, version, &key.kind);
         let found = timeout(DEADLINE, kube::discovery::pinned_kind(client, &gvk)).await;
         let found = found.map_err(|_| Trouble::timeout(&self.cluster))?;
-        let (resource, capabilities) = found.map_err(|e| self.named(Trouble::of_call(&self.cluster, &e)))?;
+        let (resource, capabilities) = match found {
+            Ok(found) => found,
+            Err(error) => return Err(self.meant(client, Trouble::of_call(&self.cluster, &error)).await),
+        };
         if capabilities.scope != Scope::Namespaced {
             let message = format!("kind {} of {} has no namespaces", key.kind, key.api_version);
             return Err(Trouble::new(Reason::KindNotFound, message));
@@ -239,7 +243,7 @@ impl Feed {
                 round.seen.clear();
                 round.listing = true;
             }
-            Some(Ok(Event::InitApply(object))) => round.seen.extend(self.record(object, true).await),
+            Some(Ok(Event::InitApply(object))) => round.seen.extend(self.record(object, Some(Came::Listed)).await),
             Some(Ok(Event::InitDone)) => {
                 round.listing = false;
                 if round.lives {
@@ -256,8 +260,8 @@ impl Feed {
                     self.believe(round).await;
                 }
                 match event {
-                    Event::Apply(object) => self.record(object, true).await,
-                    Event::Delete(object) => self.record(object, false).await,
+                    Event::Apply(object) => self.record(object, Some(Came::Changed)).await,
+                    Event::Delete(object) => self.record(object, None).await,
                     _ => None,
                 };
                 self.shared.count();
@@ -308,28 +312,28 @@ impl Feed {
         self.shared.wake(wake).await;
     }
 
-    /// Takes in what an object says, or that it is gone. Returns its name. Only here are objects read.
-    async fn record(&self, object: Raw, exists: bool) -> Option<ObjectName> {
+    /// Takes in what an object says and how it came, or that it is gone. Returns its name. Only here are objects read.
+    async fn record(&self, object: Raw, came: Option<Came>) -> Option<ObjectName> {
         let name = (object.meta().namespace.clone()?, object.meta().name.clone()?);
         if name.0.len().max(name.1.len()) > MAX_NAME {
             return None;
         }
-        let seen = if exists { self.read(&object) } else { Some(observe(None, None)) };
+        let seen = if came.is_some() { self.read(&object) } else { Some(Seen::nothing()) };
         let wake = match seen {
-            Some(obs) => self.shared.store().record(&self.id, name.clone(), obs),
-            None => self.shared.store().unreadable(&self.id, name.clone()),
+            Some(seen) => self.shared.store().record(&self.id, name.clone(), seen, came.unwrap_or(Came::Changed)),
+            None => self.shared.store().unreadable(&self.id, &name),
         };
         self.shared.wake(wake).await;
         Some(name)
     }
 
     /// What an object says; `None` if it does not parse.
-    fn read(&self, object: &Raw) -> Option<Observation> {
+    fn read(&self, object: &Raw) -> Option<Seen> {
         let mut object = object.parse()?;
         // In a list, the objects of built-in kinds do not say what they are.
         let key = &self.id.key;
         object.types = Some(TypeMeta { api_version: key.api_version.clone(), kind: key.kind.clone() });
-        Some(observe(Some(&object), self.path.as_ref()))
+        Some(see(Some(&object), self.path.as_ref()))
     }
 
     /// Has the cluster asked whether it still answers.
@@ -341,14 +345,13 @@ impl Feed {
 
     /// With the kind in its words, where it is that which is missing.
     fn named(&self, trouble: Trouble) -> Trouble {
-        let key = &self.id.key;
-        match trouble.reason {
-            Reason::KindNotFound => {
-                let message = format!("cluster {} has no kind {} in {}", self.cluster, key.kind, key.api_version);
-                Trouble::new(Reason::KindNotFound, message)
-            }
-            _ => trouble,
-        }
+        kinds::named(&self.cluster, &self.id.key, trouble)
+    }
+
+    /// The same, with what was most likely meant.
+    async fn meant(&self, client: &Client, trouble: Trouble) -> Trouble {
+        let meant = kinds::meant(client, &self.id.key, self.named(trouble.clone()));
+        timeout(DEADLINE, meant).await.unwrap_or_else(|_| self.named(trouble))
     }
 
     /// Tells what is wrong, unless that may pass by itself. Whether it was news.
@@ -407,6 +410,7 @@ mod tests {
     use crate::api::refs::ClusterAppRef;
     use crate::clusters::bound::TooLarge;
     use crate::clusters::{Application, Now, Options};
+    use crate::observe::Observation;
 
     type Events = Vec<watcher::Result<Event<Raw>>>;
 

@@ -10,6 +10,7 @@
 //! not kept, only what [`crate::observe`] makes of them. No lock is held across I/O.
 
 mod address;
+mod alike;
 mod bound;
 mod cache;
 mod caches;
@@ -17,6 +18,7 @@ mod deadline;
 mod dial;
 mod feed;
 mod health;
+mod kinds;
 mod kubeconfig;
 mod raw;
 mod reference;
@@ -29,6 +31,7 @@ mod trouble;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+pub use alike::Alike;
 pub use caches::{Caches, GRACE};
 pub use deadline::Deadline;
 pub use kubeconfig::is_same_cluster;

@@ -1,16 +1,17 @@
 //! What all caches know, and who wants to know it: plain data behind one lock.
 
+mod kin;
+
 use std::collections::{HashMap, HashSet};
 
-use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::cache::{Cache, CacheId, CacheKey, ObjectName, Phase, Ring, Tracked, name_of, not_synced, object_of};
+use super::cache::{Cache, CacheId, CacheKey, ObjectName, Phase, Tracked, name_of, not_synced, object_of};
 use super::kubeconfig::is_same_cluster;
 use super::{Application, Now, PipelineKey, Reading, Reason, Scope};
 use crate::api::Status;
 use crate::api::refs::ClusterRef;
-use crate::observe::{Observation, observe};
+use crate::observe::{Came, Family, Seen, Ties, observe};
 
 /// What changes for the watches when a pipeline says what it needs.
 #[derive(Debug, Default)]
@@ -29,6 +30,10 @@ pub(super) struct Store {
     wanted_by: HashMap<Application, HashSet<PipelineKey>>,
     /// Who needs something of a cache, and how much.
     needed_by: HashMap<CacheKey, HashMap<PipelineKey, usize>>,
+    /// By the cache of their parts: the objects that somebody refers to and that are read with a family of parts.
+    parents: HashMap<CacheKey, HashMap<Family, HashSet<Application>>>,
+    /// The same by object.
+    family_of: HashMap<Application, (CacheKey, Family)>,
     /// By remote cluster: which one it is, so that a reference that leads to another is noticed.
     identities: HashMap<ClusterRef, String>,
     /// Sequence numbers, lives and marks; they rise over all caches, so that none returns when a cache is made again.
@@ -43,6 +48,8 @@ impl Store {
             needs: HashMap::new(),
             wanted_by: HashMap::new(),
             needed_by: HashMap::new(),
+            parents: HashMap::new(),
+            family_of: HashMap::new(),
             identities: HashMap::new(),
             counter: 0,
         }
@@ -71,26 +78,6 @@ impl Store {
             self.needs.insert(pipeline.clone(), refs);
         }
         declared
-    }
-
-    /// One more object of its cache is needed by a pipeline.
-    fn enrol(&mut self, object: &Application, pipeline: &PipelineKey) {
-        if let Some(key) = self.locate(object) {
-            *self.needed_by.entry(key).or_default().entry(pipeline.clone()).or_default() += 1;
-        }
-    }
-
-    /// One object less of its cache is needed by a pipeline.
-    fn strike(&mut self, object: &Application, pipeline: &PipelineKey) {
-        let Some(key) = self.locate(object) else { return };
-        let Some(by) = self.needed_by.get_mut(&key) else { return };
-        if let Some(count) = by.get_mut(pipeline) {
-            *count -= 1;
-        }
-        by.retain(|_, count| *count > 0);
-        if by.is_empty() {
-            self.needed_by.remove(&key);
-        }
     }
 
     /// Says which cluster a reference leads to. If that is another than before, what its caches know is of no use: they are
@@ -122,7 +109,7 @@ impl Store {
     /// who wants to know.
     pub fn empty(&mut self, id: &CacheId, reason: Reason, message: &str) -> (bool, Vec<PipelineKey>) {
         if let Some(cache) = self.caches.get_mut(&id.key).filter(|c| c.life == id.life) {
-            cache.objects.clear();
+            cache.clear();
         }
         self.set_phase(id, Phase::Unknown(reason, message.to_owned()))
     }
@@ -144,7 +131,7 @@ impl Store {
             self.counter += 1;
             (cache.life, cache.stop) = (self.counter, parent.child_token());
             cache.phase = not_synced();
-            cache.objects.clear();
+            cache.clear();
             started.push((CacheId { key: key.clone(), life: cache.life }, cache.stop.clone()));
         }
         started
@@ -155,41 +142,39 @@ impl Store {
         if self.wanted_by.get(object).is_some_and(|by| by.len() > 1) {
             return;
         }
-        let Some(key) = self.locate(object) else { return };
-        if !self.caches.contains_key(&key) {
-            let (life, stop) = (self.next(), parent.child_token());
-            let cache =
-                Cache { life, stop: stop.clone(), phase: not_synced(), objects: HashMap::new(), wanted: 0, idle: None };
-            self.caches.insert(key.clone(), cache);
-            declared.started.push((CacheId { key: key.clone(), life }, stop));
-        }
-        let Some(cache) = self.caches.get_mut(&key) else { return };
-        cache.wanted += 1;
-        cache.idle = None;
-        if let Some(tracked) = cache.objects.get_mut(&name_of(object)) {
-            let mut ring = Ring::default();
-            if tracked.seq > 0 {
-                ring.push(tracked.seq, &tracked.current);
+        for key in self.all_caches(object) {
+            if !self.caches.contains_key(&key) {
+                let (life, stop) = (self.next(), parent.child_token());
+                self.caches.insert(key.clone(), Cache::new(life, stop.clone()));
+                declared.started.push((CacheId { key: key.clone(), life }, stop));
             }
-            tracked.ring = Some(ring);
+            let Some(cache) = self.caches.get_mut(&key) else { continue };
+            cache.wanted += 1;
+            cache.idle = None;
         }
+        self.begin_ring(object);
     }
 
     /// No pipeline refers to an object any more.
     fn unwant(&mut self, object: &Application, declared: &mut Declared) {
+        self.leave(object);
         let Some(key) = self.locate(object) else { return };
-        let mark = self.next();
-        let Some(cache) = self.caches.get_mut(&key) else { return };
         let name = name_of(object);
-        if cache.objects.get(&name).is_some_and(|t| t.current.status == Status::NotFound) {
-            cache.objects.remove(&name);
-        } else if let Some(tracked) = cache.objects.get_mut(&name) {
-            tracked.ring = None;
+        if let Some(cache) = self.caches.get_mut(&key) {
+            if cache.objects.get(&name).is_some_and(|t| t.current.status == Status::NotFound) {
+                cache.objects.remove(&name);
+            } else if let Some(tracked) = cache.objects.get_mut(&name) {
+                tracked.ring = None;
+            }
         }
-        cache.wanted -= 1;
-        if cache.wanted == 0 {
-            cache.idle = Some(mark);
-            declared.idle.push((CacheId { key, life: cache.life }, mark));
+        for key in self.all_caches(object) {
+            let mark = self.next();
+            let Some(cache) = self.caches.get_mut(&key) else { continue };
+            cache.wanted -= 1;
+            if cache.wanted == 0 {
+                cache.idle = Some(mark);
+                declared.idle.push((CacheId { key, life: cache.life }, mark));
+            }
         }
     }
 
@@ -239,37 +224,53 @@ impl Store {
     }
 
     /// Takes in what an object says. Returns who wants to know.
-    pub fn record(&mut self, id: &CacheId, name: ObjectName, obs: Observation) -> Vec<PipelineKey> {
-        let seq = self.next();
-        let object = object_of(&id.key, &name);
-        let by = self.wanted_by.get(&object);
+    pub fn record(&mut self, id: &CacheId, name: ObjectName, seen: Seen, came: Came) -> Vec<PipelineKey> {
         let Some(cache) = self.caches.get_mut(&id.key).filter(|c| c.life == id.life) else { return Vec::new() };
-        if by.is_none() && obs.status == Status::NotFound {
+        let touched = cache.tie(&name, seen.ties.as_deref());
+        let was_unread = cache.unread.remove(&name).then(|| name.0.clone());
+        let mut wake = self.record_own(id, name, seen, came);
+        wake.extend(self.reconsider_families(&id.key, &touched, was_unread.as_deref()));
+        wake
+    }
+
+    /// The same, as far as it is about the object alone.
+    fn record_own(&mut self, id: &CacheId, name: ObjectName, seen: Seen, came: Came) -> Vec<PipelineKey> {
+        let (seq, object) = (self.next(), object_of(&id.key, &name));
+        let by = self.wanted_by.get(&object);
+        let Some(cache) = self.caches.get_mut(&id.key) else { return Vec::new() };
+        if by.is_none() && seen.observation.status == Status::NotFound {
             cache.objects.remove(&name);
             return Vec::new();
         }
+        let created = came == Came::Changed
+            && cache.objects.get(&name).is_none_or(|t| t.ties.is_none() && t.current.status == Status::NotFound);
         let tracked = cache.objects.entry(name).or_insert_with(|| Tracked::unseen(by.is_some()));
         let was_unreadable = std::mem::take(&mut tracked.unreadable);
-        if tracked.seq == 0 || tracked.current != obs {
-            if let Some(ring) = tracked.ring.as_mut() {
-                ring.push(seq, &obs);
-            }
-            tracked.current = obs;
-            (tracked.seq, tracked.came) = (seq, Instant::now());
-        } else if !was_unreadable {
-            return Vec::new();
+        let came = if created { Came::Created } else { came };
+        tracked.ties = seen.ties.map(|ties| Box::new(ties.following(tracked.ties.as_deref(), came)));
+        if matches!(tracked.ties.as_deref(), Some(Ties::Parent(_))) {
+            return if by.is_some() { self.enter(&object, was_unreadable) } else { Vec::new() };
         }
-        if cache.phase == Phase::Synced { by.into_iter().flatten().cloned().collect() } else { Vec::new() }
+        let wakes = (tracked.say(seq, seen.observation) || was_unreadable) && cache.phase == Phase::Synced;
+        let wake = if wakes { by.into_iter().flatten().cloned().collect() } else { Vec::new() };
+        self.leave(&object);
+        wake
     }
 
     /// An object is there, and cannot be read: what it said last is not what it says, and it is not gone. Returns who wants to
     /// know.
-    pub fn unreadable(&mut self, id: &CacheId, name: ObjectName) -> Vec<PipelineKey> {
-        let by = self.wanted_by.get(&object_of(&id.key, &name));
+    pub fn unreadable(&mut self, id: &CacheId, name: &ObjectName) -> Vec<PipelineKey> {
+        let by = self.wanted_by.get(&object_of(&id.key, name));
         let Some(cache) = self.caches.get_mut(&id.key).filter(|c| c.life == id.life) else { return Vec::new() };
-        let tracked = cache.objects.entry(name).or_insert_with(|| Tracked::unseen(by.is_some()));
+        let tracked = cache.objects.entry(name.clone()).or_insert_with(|| Tracked::unseen(by.is_some()));
         let is_news = !std::mem::replace(&mut tracked.unreadable, true);
-        if is_news && cache.phase == Phase::Synced { by.into_iter().flatten().cloned().collect() } else { Vec::new() }
+        let part = tracked.ties.as_deref().and_then(Ties::as_part);
+        let touched = part.map_or(&[][..], |part| part.families()).to_vec();
+        let wakes = is_news && cache.phase == Phase::Synced;
+        let mut wake: Vec<_> = by.into_iter().flatten().filter(|_| wakes).cloned().collect();
+        let unread = tracked.seq == 0 && tracked.ties.is_none() && cache.unread.insert(name.clone());
+        wake.extend(self.reconsider_families(&id.key, &touched, unread.then_some(name.0.as_str())));
+        wake
     }
 
     /// A list has ended: what it did not hold is gone, and the cache can be relied on. Returns who wants to know: with `all`,
@@ -279,9 +280,10 @@ impl Store {
         let gone: Vec<ObjectName> = cache.objects.keys().filter(|n| !seen.contains(*n)).cloned().collect();
         let mut wake = HashSet::new();
         for name in gone {
-            wake.extend(self.record(id, name, observe(None, None)));
+            wake.extend(self.record(id, name, Seen::nothing(), Came::Listed));
         }
         wake.extend(self.set_phase(id, Phase::Synced).1);
+        wake.extend(self.reconsider_all(&id.key));
         if all {
             wake.extend(self.concerned(&id.key));
         }
@@ -338,7 +340,10 @@ impl Store {
             Phase::Synced if tracked.is_some_and(|t| t.unreadable) => {
                 unknown(Reason::Unreadable, "the object does not parse")
             }
-            Phase::Synced => Now::Known(tracked.map_or_else(|| observe(None, None), |t| t.current.clone())),
+            Phase::Synced => match tracked.and_then(|tracked| self.without_parts(object, tracked)) {
+                Some((reason, message)) => unknown(reason, &message),
+                None => Now::Known(tracked.map_or_else(|| observe(None, None), |t| t.current.clone())),
+            },
         };
         Reading {
             observations: ring.iter().flat_map(|r| &r.said).filter(|(seq, _)| *seq > after).cloned().collect(),
@@ -350,6 +355,13 @@ impl Store {
         }
     }
 
+    /// What is known of all objects of a kind, whatever the namespace, by caches that have listed everything.
+    pub fn listed_of(&self, kind: &CacheKey) -> impl Iterator<Item = (&ObjectName, &Tracked)> {
+        let same = |key: &CacheKey| CacheKey { namespace: None, ..key.clone() } == *kind;
+        let caches = self.caches.iter().filter(move |(key, cache)| cache.phase == Phase::Synced && same(key));
+        caches.flat_map(|(_, cache)| &cache.objects)
+    }
+
     /// The highest sequence number that was given.
     pub fn seq(&self) -> u64 {
         self.counter
@@ -358,22 +370,6 @@ impl Store {
     /// How many caches there are, and how many objects they know.
     pub fn counts(&self) -> (usize, usize) {
         (self.caches.len(), self.caches.values().map(|c| c.objects.len()).sum())
-    }
-
-    /// The cache that follows an object; `None` where nothing is watched.
-    fn locate(&self, object: &Application) -> Option<CacheKey> {
-        let app = &object.object;
-        let namespace = match &self.scope {
-            Scope::Namespaces(watched) if app.cluster_ref.is_none() => Some(watched.get(&app.namespace)?.clone()),
-            Scope::All | Scope::Namespaces(_) => None,
-        };
-        Some(CacheKey {
-            cluster: app.cluster_ref.clone(),
-            revision_path: object.revision_path.clone(),
-            api_version: app.api_version.clone(),
-            kind: app.kind.clone(),
-            namespace,
-        })
     }
 
     fn cache(&self, id: &CacheId) -> Option<&Cache> {
@@ -393,6 +389,7 @@ mod tests {
     use super::*;
     use crate::api::refs::ClusterAppRef;
     use crate::clusters::cache::RING;
+    use crate::observe::Observation;
 
     fn pipeline(name: &str) -> PipelineKey {
         PipelineKey { namespace: "team".into(), name: name.into() }
@@ -445,7 +442,8 @@ mod tests {
         }
 
         fn record(&mut self, id: &CacheId, name: &str, obs: Observation) -> Vec<PipelineKey> {
-            self.store.record(id, ("ns".to_owned(), name.to_owned()), obs)
+            let seen = Seen { observation: obs, ties: None };
+            self.store.record(id, ("ns".to_owned(), name.to_owned()), seen, Came::Changed)
         }
 
         fn said(&self, after: u64) -> Vec<String> {
@@ -591,15 +589,15 @@ mod tests {
         let mut bench = Bench::new(Scope::All);
         let id = bench.synced(Some(runs("1", "")));
         let name = |name: &str| ("ns".to_owned(), name.to_owned());
-        assert_eq!(bench.store.unreadable(&id, name("a")), [pipeline("p")]);
-        assert_eq!(bench.store.unreadable(&id, name("a")), []);
+        assert_eq!(bench.store.unreadable(&id, &name("a")), [pipeline("p")]);
+        assert_eq!(bench.store.unreadable(&id, &name("a")), []);
         let read = |bench: &Bench, name| bench.store.read(&app("K", "ns", name), 0);
         let unreadable = |reading: &Reading| matches!(reading.now, Now::Unknown { reason: Reason::Unreadable, .. });
         assert!(unreadable(&read(&bench, "a")) && bench.said(0) == ["1"]);
         assert_eq!(bench.record(&id, "a", runs("1", "")), [pipeline("p")], "the same as before, and it can be read again");
         assert_eq!((read(&bench, "a").now, bench.said(0)), (Now::Known(runs("1", "")), vec!["1".to_owned()]));
         // One that was never read, and is referred to later.
-        assert_eq!(bench.store.unreadable(&id, name("b")), []);
+        assert_eq!(bench.store.unreadable(&id, &name("b")), []);
         bench.need("q", &[app("K", "ns", "b")]);
         let reading = read(&bench, "b");
         assert!(unreadable(&reading) && reading.observations.is_empty() && reading.seq == 0, "{reading:?}");

@@ -10,10 +10,11 @@ use super::Given;
 use super::effective::Places;
 use super::problem::{Missing, Problem};
 use super::sending::parameter_problem;
+use crate::api::nearest::nearest;
 use crate::api::notification::{Builtin, Method, Template};
 use crate::api::refs::ConfigMapKey;
 use crate::api::{Notification, NotificationSpec, TransitionType};
-use crate::render::{Declared, Metadata, Parameters, builtin, nearest};
+use crate::render::{Declared, Metadata, Parameters, builtin};
 
 const CONTENT_TYPE: &str = "application/json";
 

@@ -247,7 +247,7 @@ mod tests {
         assert_eq!((status.reason.as_deref(), status.attempts, status.outcome), (Some("SecretMissing"), 0, None));
         let again = blocked(&status, "SecretMissing", "m", Some(&RETRY), Duration::from_secs(9), 0, at(9)).0;
         assert_eq!(again, status, "nothing new, nothing to write");
-        let (status, _) = blocked(&before, "SecretMissing", "m", Some(&RETRY), Duration::from_secs(600), 0, at(600));
+        let (status, _) = blocked(&before, "SecretMissing", "m", Some(&RETRY), Duration::from_mins(10), 0, at(600));
         assert_eq!(status.outcome, Some(Outcome::Parked));
         let (status, then) = blocked(&before, "Suspended", "m", None, Duration::from_secs(9999), 0, at(9999));
         assert_eq!((status.outcome, then), (None, Then::Hold { after: None }));

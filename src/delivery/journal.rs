@@ -20,6 +20,7 @@ use super::record::{Record, RecordId, name};
 use crate::api::delivery::{REDELIVER, is_same_notification};
 use crate::api::{Age, Delivery, DeliverySpec, DeliveryStatus, now, since_boot, version};
 use crate::telemetry::metrics::{ApiWrite, Metrics, Watch, WriteResult};
+use crate::watch::Deleted;
 
 /// Creates that are under way at once: as many as the API server takes gladly.
 const PARALLEL: usize = 32;
@@ -279,14 +280,19 @@ impl Journal {
                 Ok(watcher::Event::Delete(d)) => Some(Event::Deleted(id(&d), d.uid().unwrap_or_default())),
                 Ok(watcher::Event::Init) => Some(Event::ListBegins),
                 Ok(watcher::Event::InitDone) => Some(Event::ListEnds(turn.number())),
-                Err(error) => {
+                Err(_) => {
                     metrics.watch_error(Watch::Deliveries);
-                    tracing::warn!(%error, "the watch of deliveries was interrupted; it is taken up again");
                     None
                 }
             };
             future::ready(event)
         })
+    }
+}
+
+impl Deleted for Delivery {
+    fn deleted(metadata: ObjectMeta) -> Self {
+        Self { metadata, spec: DeliverySpec::default(), status: None }
     }
 }
 

@@ -40,7 +40,7 @@ pub struct Kept {
 
 #[derive(Debug, Default)]
 struct Rows {
-    rows: BTreeMap<Place, Row>,
+    settled: BTreeMap<Place, Row>,
     /// As in the index.
     due: Time,
     /// Deliveries of this lane that are pending.
@@ -142,7 +142,7 @@ impl Kept {
         };
         let place = Place::from(&*record.spec);
         self.old.insert(row.by_age(lane, place));
-        match rows.rows.insert(place, row) {
+        match rows.settled.insert(place, row) {
             None => self.count += 1,
             Some(before) => self.take_old(lane, place, &before),
         }
@@ -150,7 +150,7 @@ impl Kept {
 
     /// Takes a row out of the index by age, unless another stands there that is as old.
     fn take_old(&mut self, lane: &Arc<LaneKey>, place: Place, row: &Row) {
-        let now = self.lanes.get(lane).and_then(|rows| rows.rows.get(&place));
+        let now = self.lanes.get(lane).and_then(|rows| rows.settled.get(&place));
         if now.is_none_or(|now| now.by_age(lane, place) != row.by_age(lane, place)) {
             self.old.remove(&row.by_age(lane, place));
         }
@@ -175,9 +175,9 @@ impl Kept {
         if outcome.is_none() {
             rows.pending = rows.pending.saturating_sub(1);
         } else {
-            gone = rows.rows.remove(&place);
+            gone = rows.settled.remove(&place);
         }
-        let is_empty = rows.rows.is_empty() && rows.pending == 0;
+        let is_empty = rows.settled.is_empty() && rows.pending == 0;
         if let Some(row) = gone {
             self.count -= 1;
             self.take_old(lane, place, &row);
@@ -207,7 +207,7 @@ impl Kept {
         let from = after.map_or(Bound::Unbounded, Bound::Excluded);
         let to = Bound::Excluded(Place::from(&*record.spec));
         let Some(rows) = self.lanes.get(&record.home()) else { return 0 };
-        let before = rows.rows.range((from, to)).rev().map(|(_, row)| row).filter(|row| row.theme == theme);
+        let before = rows.settled.range((from, to)).rev().map(|(_, row)| row).filter(|row| row.theme == theme);
         let superseded = before.take_while(|row| row.outcome == Outcome::Superseded);
         let mut told = None;
         superseded.fold(0i64, |count, row| {
@@ -231,12 +231,14 @@ impl Kept {
         let mut overdue = Overdue::default();
         if std::mem::replace(&mut self.rules, version) != version {
             let all: Vec<_> = self.lanes.keys().cloned().collect();
-            all.iter().for_each(|lane| self.dirty(lane));
+            for lane in all {
+                self.dirty(&lane);
+            }
         }
         let due: Vec<_> = self.due.iter().take_while(|(at, _)| *at <= now).map(|(_, lane)| Arc::clone(lane)).collect();
         for lane in due {
             let (rules, Some(rows)) = (rules(&lane), self.lanes.get(&lane)) else { continue };
-            overdue.looked_at += rows.rows.len();
+            overdue.looked_at += rows.settled.len();
             let goes = |row: &Row, reason| {
                 overdue.count += 1;
                 if overdue.goes.len() < most && !rules.resting {
@@ -263,11 +265,11 @@ impl Kept {
             let Some(rows) = self.lanes.get(lane) else { continue };
             let (resting, free) = lanes.entry(lane).or_insert_with(|| {
                 let (rules, mut free) = (rules(lane), HashSet::new());
-                all.looked_at += rows.rows.len();
+                all.looked_at += rows.settled.len();
                 rows.look(&rules, now, |_, _| {}, |place| _ = free.insert(place));
                 (rules.resting, free)
             });
-            let Some(row) = rows.rows.get(place).filter(|_| free.contains(place)) else { continue };
+            let Some(row) = rows.settled.get(place).filter(|_| free.contains(place)) else { continue };
             found += 1;
             if !*resting && taken < left {
                 taken += 1;
@@ -299,7 +301,7 @@ impl Rows {
         let mut newer = 0;
         let mut themes = HashSet::new();
         let mut next = after(now, AGAIN);
-        for (place, row) in self.rows.iter().rev() {
+        for (place, row) in self.settled.iter().rev() {
             let last = themes.insert(row.theme);
             let parked = row.outcome == Outcome::Parked;
             newer += usize::from(!parked);
@@ -525,7 +527,7 @@ mod tests {
         let too_many = kept.count.saturating_sub(cap);
         for (key, rows) in &kept.lanes {
             let (rules, mut newer, mut themes) = (rules(key), 0, HashSet::new());
-            for (place, row) in rows.rows.iter().rev() {
+            for (place, row) in rows.settled.iter().rev() {
                 let last = themes.insert(row.theme);
                 let parked = row.outcome == Outcome::Parked;
                 newer += usize::from(!parked);

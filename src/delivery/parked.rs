@@ -122,7 +122,9 @@ mod tests {
         for _ in 0..all.len() {
             all.rotate_left(1);
             let mut parked = Parked::default();
-            all.iter().for_each(|record| parked.note(record));
+            for record in &all {
+                parked.note(record);
+            }
             assert_eq!((times(&parked), parked.last()), (vec![50, 30], Some(at(50))));
             assert_eq!(parked.after(Some(at(30))).count(), 1);
             parked.note(&settled(7, Delivered, 55));
@@ -152,7 +154,9 @@ mod tests {
     #[test]
     fn what_is_remembered_is_bounded() {
         let mut parked = Parked::default();
-        (1..=250).for_each(|n| parked.note(&settled(n, Outcome::Parked, n)));
+        for n in 1..=250 {
+            parked.note(&settled(n, Outcome::Parked, n));
+        }
         assert_eq!((times(&parked).len(), parked.last()), (MOST, Some(at(250))));
     }
 }

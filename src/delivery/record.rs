@@ -225,7 +225,7 @@ mod tests {
         let mut newer = Record { age: age(0, 31_536_020, 110), ..crate::delivery::testing::record(1) };
         let mut again = newer.clone();
         newer.goes_on_from(&known);
-        assert_eq!((newer.not_found, newer.age.at(std::time::Duration::from_secs(120)).as_secs()), (2, 30));
+        assert_eq!((newer.not_found, newer.age.at(std::time::Duration::from_mins(2)).as_secs()), (2, 30));
         again.again = true;
         again.status.redelivered = Some(crate::api::delivery::Redelivered { value: "1".into(), time: at(15) });
         again.age = age(15, 20, 110);

@@ -217,7 +217,7 @@ pub fn events<'a>(old: &NotificationStatus, new: &'a NotificationStatus) -> Vec<
         }
     }
     let is_wrong = |c: &&Condition| c.status == ConditionStatus::False && c.reason != SUSPENDED;
-    let was_wrong = get(&old.conditions, DELIVERING).filter(is_wrong).is_some();
+    let was_wrong = get(&old.conditions, DELIVERING).as_ref().is_some_and(is_wrong);
     match get(&new.conditions, DELIVERING) {
         Some(now) if is_wrong(&now) && !was_wrong => say(now, true, "Deliver"),
         Some(now) if now.status == ConditionStatus::True && was_wrong => say(now, false, "Deliver"),
@@ -369,7 +369,7 @@ mod tests {
     }
 
     fn at(second: i64) -> Option<Time> {
-        Some(Time::from_second(second).unwrap())
+        Time::from_second(second).ok()
     }
 
     fn parked(serials: &[i64]) -> Figures {

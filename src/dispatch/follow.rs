@@ -12,12 +12,12 @@ use k8s_openapi::NamespaceResourceScope;
 use kube::runtime::reflector::{ObjectRef, Store, store};
 use kube::runtime::{WatchStreamExt as _, watcher};
 use kube::{Api, Resource};
-use serde::de::DeserializeOwned;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use super::Context;
 use crate::telemetry::metrics::Watch;
+use crate::watch::Deleted;
 
 /// A watch: its namespace, and what it watches.
 pub(super) type Watched = (Option<String>, &'static str);
@@ -27,14 +27,7 @@ pub(super) type Listed = (Watched, u64);
 
 /// A resource of ours that the dispatcher follows.
 pub(super) trait Followed:
-    Resource<DynamicType = (), Scope = NamespaceResourceScope>
-    + Clone
-    + PartialEq
-    + DeserializeOwned
-    + Debug
-    + Send
-    + Sync
-    + 'static
+    Deleted + Resource<Scope = NamespaceResourceScope> + Clone + PartialEq + Debug + Send + Sync + 'static
 {
     /// For log lines.
     const WHAT: &'static str;
@@ -81,11 +74,7 @@ pub(super) fn follow<K: Followed>(
 }
 
 fn interrupted<K: Followed>(ctx: &Context, event: watcher::Result<watcher::Event<K>>) -> Option<watcher::Event<K>> {
-    let note = |error: &watcher::Error| {
-        ctx.metrics.watch_error(K::WATCH);
-        tracing::warn!(%error, what = K::WHAT, "a watch was interrupted; it is taken up again");
-    };
-    event.inspect_err(note).ok()
+    event.inspect_err(|_| ctx.metrics.watch_error(K::WATCH)).ok()
 }
 
 /// What an event asks to be looked at. While a list comes in nothing is, for the store is still the old one; after it,

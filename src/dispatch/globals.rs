@@ -242,7 +242,6 @@ pub(super) async fn watch(ctx: Arc<Context>, listed: mpsc::Sender<Listed>, stop:
             }
             Err(error) => {
                 ctx.metrics.watch_error(Watch::GlobalConfig);
-                tracing::warn!(config_map = %of, error = &error as &dyn std::error::Error, "the watch of the global configuration was interrupted; it is taken up again");
                 let is_forbidden = is_forbidden(&error);
                 if is_forbidden {
                     let right =

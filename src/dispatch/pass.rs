@@ -45,6 +45,7 @@ pub async fn run(pipeline: &Pipeline, standing: &mut Standing, ctx: &Context) ->
         Saved::Stale => return Ok(Action::requeue(SOON)),
         Saved::Gone => return Ok(Action::await_change()),
     }
+    pass.tell_dropped(standing);
     let again = pass.take(standing).await?;
     let due = standing.keep(of, ctx).await?;
     Ok(again.into_iter().chain(due).min().map_or_else(Action::await_change, Action::requeue))
@@ -267,6 +268,19 @@ impl Pass<'_> {
             () if !derived.unclear.is_empty() => Recorded::Held,
             () if probes => Recorded::More,
             () => Recorded::All,
+        }
+    }
+
+    /// Tells of changes that were dropped from the log and that a notification had not read: its cursor passes a gap.
+    fn tell_dropped(&self, standing: &mut Standing) {
+        let Self { of, ctx, .. } = self;
+        let Some(dropped) = self.pipeline.status.as_ref().and_then(|status| status.dropped) else { return };
+        for name in standing.misses(dropped.serial) {
+            let text = format!(
+                "changes of pipeline {} were dropped before they could be recorded: its status has no room",
+                of.name
+            );
+            ctx.warn(of, &name, "ChangesPassed", "Record", &text);
         }
     }
 

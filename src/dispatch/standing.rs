@@ -95,6 +95,8 @@ pub struct Standing {
     homes: HashMap<String, u64>,
     /// While a cursor is held: how old everything is.
     pub(super) ages: Ages,
+    /// By notification: up to which serial it was told that changes were dropped.
+    missed: HashMap<String, i64>,
 }
 
 impl Standing {
@@ -230,6 +232,16 @@ impl Standing {
         }
     }
 
+    /// The notifications that have not read this change, which was dropped, and were not told so.
+    pub(super) fn misses(&mut self, dropped: i64) -> Vec<String> {
+        let cursors = &self.position.cursors;
+        self.missed.retain(|name, _| cursors.contains_key(name));
+        let behind = cursors.values().filter(|cursor| cursor.serial < dropped).map(|cursor| &cursor.notification);
+        let new: Vec<String> = behind.filter(|name| self.missed.get(*name) != Some(&dropped)).cloned().collect();
+        self.missed.extend(new.iter().map(|name| (name.clone(), dropped)));
+        new
+    }
+
     /// How far the subjects were taken above a held cursor.
     pub(super) fn taken(&self, notification: &str) -> Taken {
         self.above.get(notification).cloned().unwrap_or_default()
@@ -353,5 +365,18 @@ mod tests {
         ] {
             assert_eq!(dirty.due(persisted), due, "{dirty:?}");
         }
+    }
+
+    #[test]
+    fn a_gap_is_told_once_to_each_that_has_not_read_it() {
+        let cursor = |name: &str, serial| Cursor { notification: name.into(), serial, ..Cursor::default() };
+        let cursors = [("behind", 4), ("stuck", 2), ("reads", 9)];
+        let cursors = cursors.map(|(name, serial)| (name.to_owned(), cursor(name, serial)));
+        let position = Position { cursors: cursors.into(), ..Position::default() };
+        let mut standing = Standing { position, ..Standing::default() };
+        assert_eq!(standing.misses(6), ["behind", "stuck"]);
+        assert!(standing.misses(6).is_empty());
+        standing.advance("behind", 8);
+        assert_eq!(standing.misses(7), ["stuck"]);
     }
 }

@@ -1,96 +1,197 @@
-//! Connections that live a bounded time.
+//! Connections that are bounded in number, in memory and in time.
 //!
-//! `axum::serve` sets no time limit on the head of a request, so a client that sends half of one would hold its connection for
-//! ever. Here the reading side of every connection ends after a while, whatever the client does.
+//! A connection brings one request: a head of at most 16 KiB within 10 s. It ends after its answer, or after a minute. At most 64
+//! are open. When all places are taken, a new connection is accepted nevertheless and the oldest one that has not sent a whole head
+//! is closed; if all of them have, the oldest one. So clients that never finish a request push out each other, and a health probe,
+//! which sends its request at once, is answered.
 
-use std::future::Future as _;
-use std::io;
-use std::net::SocketAddr;
-use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use axum::Router;
+use axum::extract::Request;
 use axum::serve::Listener;
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::time::Sleep;
+use tokio::task::{AbortHandle, JoinSet, yield_now};
+use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
+use tower::ServiceExt as _;
 
-/// A listener whose connections live no longer than `life`.
-pub struct ShortLived {
-    listener: TcpListener,
-    life: Duration,
+/// What connections may use.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// Open at once.
+    pub places: usize,
+    /// Bytes of the head of a request.
+    pub head: usize,
+    /// From the beginning of a connection to the end of the head.
+    pub head_time: Duration,
+    /// From the beginning of a connection to its end: longer than any scrape.
+    pub life: Duration,
 }
 
-impl ShortLived {
-    /// Bounds what this listener accepts.
-    pub fn new(listener: TcpListener, life: Duration) -> Self {
-        Self { listener, life }
+impl Default for Limits {
+    fn default() -> Self {
+        Self { places: 64, head: 16 * 1024, head_time: Duration::from_secs(10), life: Duration::from_mins(1) }
     }
 }
 
-impl Listener for ShortLived {
-    type Io = Connection;
-    type Addr = SocketAddr;
-
-    async fn accept(&mut self) -> (Connection, SocketAddr) {
-        // The trait's own implementation waits out errors such as too many open files.
-        let (stream, peer) = Listener::accept(&mut self.listener).await;
-        (Connection { stream, end: Box::pin(tokio::time::sleep(self.life)) }, peer)
-    }
-
-    fn local_addr(&self) -> io::Result<SocketAddr> {
-        self.listener.local_addr()
-    }
+/// An open connection.
+struct Place {
+    /// Whether the head of its request was whole.
+    has_asked: Arc<AtomicBool>,
+    task: AbortHandle,
 }
 
-/// A connection from which nothing is read after its end.
-pub struct Connection {
-    stream: TcpStream,
-    end: Pin<Box<Sleep>>,
-}
+/// Open connections, oldest first.
+#[derive(Default)]
+struct Places(VecDeque<Place>);
 
-impl AsyncRead for Connection {
-    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        if self.end.as_mut().poll(cx).is_ready() {
-            return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
+impl Places {
+    /// Adds a connection. Closes another one if there are too many.
+    fn add(&mut self, place: Place, most: usize) {
+        self.0.retain(|place| !place.task.is_finished());
+        if self.0.len() >= most {
+            let waits = self.0.iter().position(|place| !place.has_asked.load(Ordering::Relaxed));
+            if let Some(closed) = self.0.remove(waits.unwrap_or(0)) {
+                closed.task.abort();
+            }
         }
-        Pin::new(&mut self.stream).poll_read(cx, buffer)
+        self.0.push_back(place);
+    }
+
+    /// Closes those that have not asked for anything.
+    fn close_silent(&self) {
+        self.0.iter().filter(|place| !place.has_asked.load(Ordering::Relaxed)).for_each(|place| place.task.abort());
     }
 }
 
-impl AsyncWrite for Connection {
-    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write(cx, bytes)
+/// Answers requests until `stop`. Returns the connections whose requests are not answered yet.
+pub async fn answer(mut listener: TcpListener, router: Router, limits: Limits, stop: &CancellationToken) -> JoinSet<()> {
+    let (mut tasks, mut places) = (JoinSet::new(), Places::default());
+    loop {
+        // The trait's `accept` waits out errors such as too many open files.
+        let stream = tokio::select! {
+            () = stop.cancelled() => break,
+            (stream, _) = Listener::accept(&mut listener) => stream,
+        };
+        while tasks.try_join_next().is_some() {}
+        let has_asked = Arc::new(AtomicBool::new(false));
+        let task = tasks.spawn(connection(stream, router.clone(), has_asked.clone(), limits));
+        places.add(Place { has_asked, task }, limits.places);
+        // A request that came with its connection is read before too many others push it out.
+        yield_now().await;
     }
+    places.close_silent();
+    tasks
+}
 
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(cx)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(cx)
-    }
+/// Answers the one request of a connection. What goes wrong with it is the client's concern.
+async fn connection(stream: TcpStream, router: Router, has_asked: Arc<AtomicBool>, limits: Limits) {
+    let service = service_fn(move |request: Request<Incoming>| {
+        has_asked.store(true, Ordering::Relaxed);
+        router.clone().oneshot(request)
+    });
+    let mut builder = http1::Builder::new();
+    builder.timer(TokioTimer::new()).header_read_timeout(limits.head_time).max_buf_size(limits.head).keep_alive(false);
+    let _ = timeout(limits.life, builder.serve_connection(TokioIo::new(stream), service)).await;
 }
 
 #[cfg(test)]
 mod tests {
-    use axum::Router;
+    use std::convert::Infallible;
+    use std::net::SocketAddr;
+    use std::time::Instant;
+
+    use axum::body::Body;
     use axum::routing::get;
+    use futures::{StreamExt as _, stream};
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
     use super::*;
 
-    #[tokio::test]
-    async fn a_request_that_is_never_finished_is_hung_up_on() {
+    async fn running(limits: Limits) -> SocketAddr {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        let listener = ShortLived::new(listener, Duration::from_millis(50));
-        tokio::spawn(axum::serve(listener, Router::new().route("/", get(async || "ok"))).into_future());
+        let router = Router::new().route("/", get(async || "ok")).route("/never", get(std::future::pending::<()>));
+        let begins = async || Body::from_stream(stream::iter([Ok::<_, Infallible>("x")]).chain(stream::pending()));
+        let router = router.route("/begins", get(begins));
+        tokio::spawn(async move { answer(listener, router, limits, &CancellationToken::new()).await });
+        address
+    }
 
+    async fn sent(address: SocketAddr, text: &str) -> TcpStream {
         let mut stream = TcpStream::connect(address).await.unwrap();
-        stream.write_all(b"GET / HTTP/1.1\r\nhost:").await.unwrap();
+        stream.write_all(text.as_bytes()).await.unwrap();
+        stream
+    }
+
+    /// What comes until the connection ends.
+    async fn rest(mut stream: TcpStream) -> String {
         let mut rest = Vec::new();
-        let read = tokio::time::timeout(Duration::from_secs(10), stream.read_to_end(&mut rest)).await;
+        let read = timeout(Duration::from_secs(10), stream.read_to_end(&mut rest)).await;
         assert!(read.is_ok(), "the connection is still open");
+        String::from_utf8(rest).unwrap()
+    }
+
+    const HALF: &str = "GET / HTTP/1.1\r\nhost:";
+
+    #[tokio::test]
+    async fn a_request_that_is_never_finished_is_closed() {
+        let limits = Limits { head_time: Duration::from_millis(50), ..Limits::default() };
+        rest(sent(running(limits).await, HALF).await).await;
+        let limits = Limits { life: Duration::from_millis(50), ..Limits::default() };
+        let address = running(limits).await;
+        assert_eq!(rest(sent(address, "GET /never HTTP/1.1\r\nhost: x\r\n\r\n").await).await, "");
+    }
+
+    #[tokio::test]
+    async fn a_head_is_bounded_and_a_connection_brings_one_request() {
+        let address = running(Limits::default()).await;
+        let head = |bytes: usize| format!("GET / HTTP/1.1\r\nhost: x\r\nx: {}\r\n\r\n", "y".repeat(bytes));
+        assert!(rest(sent(address, &head(8 * 1024)).await).await.starts_with("HTTP/1.1 200"));
+        assert!(rest(sent(address, &head(20 * 1024)[..17 * 1024]).await).await.starts_with("HTTP/1.1 431"));
+        assert_eq!(rest(sent(address, &head(1).repeat(2)).await).await.matches("HTTP/1.1 200").count(), 1);
+    }
+
+    #[tokio::test]
+    async fn a_request_that_comes_at_once_is_answered_while_all_places_are_taken() {
+        let limits = Limits { places: 4, ..Limits::default() };
+        for held in [HALF, "GET /never HTTP/1.1\r\nhost: x\r\n\r\n"] {
+            let address = running(limits).await;
+            let mut open = Vec::new();
+            for _ in 0..20 {
+                open.push(sent(address, held).await);
+            }
+            let begun = Instant::now();
+            let answer = rest(sent(address, "GET / HTTP/1.1\r\nhost: x\r\n\r\n").await).await;
+            assert!(answer.starts_with("HTTP/1.1 200") && begun.elapsed() < Duration::from_secs(1), "{answer}");
+            // The oldest ones had to go.
+            for stream in open.drain(..16) {
+                let _ = timeout(Duration::from_secs(5), stream.readable()).await.expect("it is closed");
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn a_connection_that_has_asked_is_kept_for_those_that_have_not() {
+        let address = running(Limits { places: 2, ..Limits::default() }).await;
+        let mut asked = sent(address, "GET /begins HTTP/1.1\r\nhost: x\r\n\r\n").await;
+        let mut bytes = [0; 4096];
+        assert!(asked.read(&mut bytes).await.unwrap() > 0);
+        for _ in 0..8 {
+            // The first of two silent ones must go.
+            let first = sent(address, HALF).await;
+            let _second = sent(address, HALF).await;
+            rest(first).await;
+        }
+        let read = std::iter::repeat_with(|| asked.try_read(&mut bytes)).find(|read| !matches!(read, Ok(1..)));
+        assert!(read.unwrap().is_err_and(|e| e.kind() == std::io::ErrorKind::WouldBlock), "it is open");
     }
 }

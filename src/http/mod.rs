@@ -4,12 +4,12 @@
 //! Out: `/healthz` (200 as long as the process runs), `/readyz` (200, or 503 with the names of the gates that are still
 //! closed, one a line), `/metrics` (`OpenMetrics` text).
 //!
-//! Nothing here takes credentials or changes anything. A connection lives one minute at most (see `listener.rs`).
+//! Nothing here takes credentials or changes anything. Connections are bounded in number, memory and time (see
+//! `listener.rs`).
 
 mod gates;
 mod listener;
 
-use std::io;
 use std::time::Duration;
 
 use axum::Router;
@@ -24,9 +24,8 @@ use tokio_util::sync::CancellationToken;
 use crate::telemetry::{Metrics, metrics};
 
 pub use gates::{Gate, Gates};
+use listener::Limits;
 
-/// How long a connection may live: longer than any scrape, short enough that idle ones do not pile up.
-const CONNECTION_LIFE: Duration = Duration::from_mins(1);
 /// How long requests that have begun may go on after the order to stop.
 const LINGER: Duration = Duration::from_secs(2);
 
@@ -42,17 +41,11 @@ pub struct Served {
 }
 
 /// Serves until `shutdown`; then answers what has begun, for two seconds at most.
-pub async fn serve(listener: TcpListener, served: Served, shutdown: CancellationToken) -> io::Result<()> {
-    let listener = listener::ShortLived::new(listener, CONNECTION_LIFE);
-    let serving = axum::serve(listener, router(served)).with_graceful_shutdown(shutdown.clone().cancelled_owned());
-    let too_late = async {
-        shutdown.cancelled().await;
-        tokio::time::sleep(LINGER).await;
-    };
-    tokio::select! {
-        ended = serving => ended,
-        () = too_late => Ok(()),
-    }
+pub async fn serve(listener: TcpListener, served: Served, shutdown: CancellationToken) {
+    let mut unanswered = listener::answer(listener, router(served), Limits::default(), &shutdown).await;
+    let answered = async { while unanswered.join_next().await.is_some() {} };
+    // Those that take longer are closed.
+    let _ = tokio::time::timeout(LINGER, answered).await;
 }
 
 fn router(served: Served) -> Router {
@@ -95,7 +88,7 @@ mod tests {
     struct Running {
         address: SocketAddr,
         shutdown: CancellationToken,
-        task: JoinHandle<io::Result<()>>,
+        task: JoinHandle<()>,
     }
 
     async fn running(served: Served) -> Running {
@@ -157,7 +150,7 @@ mod tests {
         assert!(server.get("/healthz").await.0.starts_with("HTTP/1.1 200"));
         server.shutdown.cancel();
         let ended = tokio::time::timeout(LINGER * 4, server.task).await;
-        assert!(matches!(ended, Ok(Ok(Ok(())))), "{ended:?}");
+        assert!(matches!(ended, Ok(Ok(()))), "{ended:?}");
         assert!(TcpStream::connect(server.address).await.is_err(), "nobody listens any more");
     }
 }

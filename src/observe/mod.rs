@@ -4,7 +4,8 @@
 //! the caller must have set; the rest is JSON of any shape, for a remote cluster may hold anything. And where in it the
 //! revision stands, if the pipeline says so.
 //! Out: an [`Observation`]: kstatus, the revision that runs and the one that is tried, why, and whether it has drifted. What of
-//! it counts as a change is the change log's to say. [`reader`] names the rules that read a kind.
+//! it counts as a change is the change log's to say. [`reader`] names the rules that read a kind. Of kinds that say it only
+//! together, [`see`] gives what each says, and [`whole`] puts that together.
 //!
 //! `kstatus` holds the rules for any kind, `kinds` those of each kind in a file of its own, `revision` how revisions are
 //! written down, `path` how a pipeline says where they stand, `view` safe access to the JSON.
@@ -14,6 +15,7 @@ mod kstatus;
 mod path;
 mod revision;
 mod view;
+mod whole;
 
 use kube::core::DynamicObject;
 use sha2::{Digest as _, Sha256};
@@ -22,6 +24,7 @@ use crate::api::Status;
 use kinds::{Reading, Rules};
 pub use path::{RevisionPath, RevisionPathError};
 use view::View;
+pub use whole::{Came, Family, Member, Parent, Part, Parts, Ties, parts_of, whole};
 
 /// At most so many bytes of a message are kept.
 const MAX_MESSAGE: usize = 1024;
@@ -52,16 +55,40 @@ pub struct Observation {
     pub suspended: bool,
 }
 
-/// Reads an application object; `None` is one that does not exist. With a path, the revision is what stands there.
+/// What an object says, and what of it counts where it is read together with others.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Seen {
+    /// What it says by itself, as if there were no others.
+    pub observation: Observation,
+    /// Absent of an object that is read alone.
+    pub ties: Option<Box<Ties>>,
+}
+
+impl Seen {
+    /// What is seen of an object that does not exist.
+    #[must_use]
+    pub fn nothing() -> Self {
+        see(None, None)
+    }
+}
+
+/// Reads an application object by itself; `None` is one that does not exist. With a path, the revision is what stands there.
 #[must_use]
 pub fn observe(object: Option<&DynamicObject>, revision_path: Option<&RevisionPath>) -> Observation {
+    see(object, revision_path).observation
+}
+
+/// The same, with what counts of it where it is read together with others.
+#[must_use]
+pub fn see(object: Option<&DynamicObject>, revision_path: Option<&RevisionPath>) -> Seen {
     let Some(object) = object else {
-        return Observation {
+        let observation = Observation {
             status: Status::NotFound,
             reason: "NotFound".to_owned(),
             message: "the application object does not exist".to_owned(),
             ..Observation::default()
         };
+        return Seen { observation, ties: None };
     };
     let view = View::new(object);
     let mut reading = (Rules::of_object(object).read)(&view);
@@ -69,7 +96,7 @@ pub fn observe(object: Option<&DynamicObject>, revision_path: Option<&RevisionPa
         reading = at(path, object, reading);
     }
     let verdict = kstatus::terminating(&view).unwrap_or(reading.verdict);
-    Observation {
+    let observation = Observation {
         status: verdict.status,
         revision: revision::bounded(reading.running),
         attempted_revision: revision::bounded(reading.tried),
@@ -78,6 +105,16 @@ pub fn observe(object: Option<&DynamicObject>, revision_path: Option<&RevisionPa
         drifted: reading.drifted || kstatus::drifted(&view),
         drift_unknown: reading.drift_unknown,
         suspended: reading.suspended,
+    };
+    match reading.ties.map(|ties| *ties) {
+        Some(Ties::Parent(parent)) => match parent.saying(&observation, revision_path.map(RevisionPath::is_in_status)) {
+            Some(mut parent) => {
+                let alone = whole(&mut parent, &[]);
+                Seen { observation: alone, ties: Some(Box::new(Ties::Parent(parent))) }
+            }
+            None => Seen { observation, ties: None },
+        },
+        part => Seen { observation, ties: part.map(Box::new) },
     }
 }
 

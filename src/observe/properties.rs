@@ -76,6 +76,19 @@ const KEYS: &[&str] = &[
     "lastAppliedRevision",
     "lastAttemptedRevision",
     "progressDeadlineSeconds",
+    "deploymentID",
+    "stagedDeploymentID",
+    "options",
+    "stagedOptions",
+    "helm",
+    "version",
+    "commit",
+    "gitJobStatus",
+    "partitions",
+    "unavailable",
+    "correctDrift",
+    "enabled",
+    "offSchedule",
 ];
 
 /// Any JSON, rich in the words that the rules look for.
@@ -191,7 +204,73 @@ fn good_path() -> impl Strategy<Value = RevisionPath> {
         .prop_filter_map("no path", |(field, steps)| RevisionPath::parse(&format!(".{field}{}", steps.concat())).ok())
 }
 
+/// A Bundle of these labels with any status.
+fn any_bundle() -> impl Strategy<Value = DynamicObject> {
+    let revision = || prop::sample::select(vec!["c1", "c2", ""]);
+    let status = prop_oneof![
+        anything(),
+        (0..3_i64, 0..2_i64, 0..2_i64, revision()).prop_map(|(observed, ready, unavailable, sum)| {
+            json!({"observedGeneration": observed, "summary": {"desiredReady": 1, "ready": ready}, "unavailable": unavailable,
+                "unavailablePartitions": unavailable, "resourcesSha256Sum": sum})
+        })
+    ];
+    (status, revision(), revision(), "[ab]").prop_map(|(status, commit, version, name)| {
+        let mut bundle = object(BUNDLE, &json!({"helm": {"version": version}}), &status);
+        let labels = [("commit", commit), ("repo-name", "web"), ("fleet-helm-name", "web")];
+        let labels = labels.map(|(label, value)| (format!("fleet.cattle.io/{label}"), value.to_owned()));
+        (bundle.metadata.name, bundle.metadata.labels) = (Some(name), Some(labels.into()));
+        bundle
+    })
+}
+
 proptest! {
+    /// Whatever a parent and its Bundles are: what is `Current` runs what it tries, and so does each of them.
+    #[test]
+    fn no_whole_is_current_without_its_parts(
+        kind in prop::sample::select(vec![GIT_REPO, HELM_OP, BUNDLE_DEPLOYMENT]),
+        (spec, status) in prop_oneof![
+            (anything(), anything()),
+            (Just(json!({"deploymentID": "s", "stagedDeploymentID": "s"})), prop::sample::select(vec!["c1", "c2", ""])).prop_map(
+                |(spec, at)| {
+                    let status = json!({"commit": at, "version": at, "gitJobStatus": "Current", "appliedDeploymentID": "s", "ready": true});
+                    (spec, status)
+                }
+            ),
+        ],
+        label in prop::sample::select(vec!["c1", "c2", ""]),
+        bundles in prop::collection::vec(prop::option::weighted(0.9, any_bundle()), 0..4),
+    ) {
+        let mut parent = object(kind, &spec, &status);
+        parent.metadata.labels = Some([("fleet.cattle.io/commit".to_owned(), label.to_owned())].into());
+        let Some(ties) = see(Some(&parent), None).ties else {
+            prop_assert!(kind == BUNDLE_DEPLOYMENT && label.is_empty());
+            return Ok(());
+        };
+        let Ties::Parent(mut parent) = *ties else { panic!("a part") };
+        let read: Vec<Option<Seen>> = bundles.iter().map(|bundle| bundle.as_ref().map(|b| see(Some(b), None))).collect();
+        let member = |read: &'_ Option<Seen>| {
+            read.as_ref().and_then(|seen| Some((seen.observation.clone(), seen.ties.as_deref()?.as_part()?.clone())))
+        };
+        let read: Vec<_> = read.iter().map(member).collect();
+        let members: Vec<_> = read.iter().map(|read| Member { name: "b", read: read.as_ref().map(|(o, p)| (o, p)) }).collect();
+        let said = whole(&mut parent, &members);
+        prop_assert!(matches!(said.status, Current | InProgress | Failed));
+        prop_assert!(said.message.len() <= MAX_MESSAGE && said.reason.len() <= MAX_REASON);
+        prop_assert_eq!(whole(&mut parent, &members), said.clone(), "the same objects say the same");
+        if said.status == Current {
+            prop_assert!(said.message.is_empty() && said.reason.is_empty());
+            prop_assert_eq!(&said.revision, &said.attempted_revision);
+            let fits = |(o, _): &(Observation, Part)| o.status == Current && (o.attempted_revision == said.revision || said.revision.is_empty());
+            let fits = |read: &Option<(Observation, Part)>| read.as_ref().is_some_and(fits);
+            let agree = if kind == BUNDLE_DEPLOYMENT {
+                read.iter().flatten().any(|(o, _)| o.attempted_revision == said.revision)
+            } else {
+                read.iter().all(fits)
+            };
+            prop_assert!(agree, "{:?} with {:?}", said, read);
+        }
+    }
+
     /// No path makes it panic, and what is understood is understood again from the start.
     #[test]
     fn any_path_is_understood_or_refused(text in path()) {

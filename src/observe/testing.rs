@@ -19,10 +19,12 @@ pub(super) const APPLICATION: (&str, &str) = ("argoproj.io/v1alpha1", "Applicati
 pub(super) const BUNDLE_DEPLOYMENT: (&str, &str) = ("fleet.cattle.io/v1alpha1", "BundleDeployment");
 pub(super) const BUNDLE: (&str, &str) = ("fleet.cattle.io/v1alpha1", "Bundle");
 pub(super) const GIT_REPO: (&str, &str) = ("fleet.cattle.io/v1alpha1", "GitRepo");
+pub(super) const HELM_OP: (&str, &str) = ("fleet.cattle.io/v1alpha1", "HelmOp");
+pub(super) const FLEET_CLUSTER: (&str, &str) = ("fleet.cattle.io/v1alpha1", "Cluster");
 pub(super) const KNATIVE_SERVICE: (&str, &str) = ("serving.knative.dev/v1", "Service");
 pub(super) const OTHER: (&str, &str) = ("acme.example/v1", "Widget");
 /// One of each set of rules.
-pub(super) const ALL: [(&str, &str); 13] = [
+pub(super) const ALL: [(&str, &str); 15] = [
     KUSTOMIZATION,
     HELM_RELEASE,
     GIT_REPOSITORY,
@@ -34,6 +36,8 @@ pub(super) const ALL: [(&str, &str); 13] = [
     BUNDLE_DEPLOYMENT,
     BUNDLE,
     GIT_REPO,
+    HELM_OP,
+    FLEET_CLUSTER,
     KNATIVE_SERVICE,
     OTHER,
 ];

@@ -67,6 +67,12 @@ impl<'a> View<'a> {
         self.object.metadata.labels.as_ref().and_then(|l| l.get(name)).map_or("", String::as_str)
     }
 
+    /// Its namespace and its name.
+    pub(super) fn place(&self) -> (&'a str, &'a str) {
+        let metadata = &self.object.metadata;
+        (metadata.namespace.as_deref().unwrap_or_default(), metadata.name.as_deref().unwrap_or_default())
+    }
+
     /// The first condition of this type.
     pub(super) fn condition(&self, type_: &str) -> Option<Condition<'a>> {
         let text = |c: &'a Value, key| c.get(key).and_then(Value::as_str).unwrap_or_default();

@@ -260,10 +260,7 @@ fn ended(context: &Context, result: Result<(ObjectRef<Pipeline>, Action), contro
             let cause = std::error::Error::source(&error).map(ToString::to_string);
             tracing::warn!(namespace = key.namespace, pipeline = key.name, cause, "{error}");
         }
-        Err(controller::Error::QueueError(error)) => {
-            context.metrics.watch_error(Watch::Pipelines);
-            tracing::warn!(%error, "the watch of pipelines was interrupted; it is taken up again");
-        }
+        Err(controller::Error::QueueError(_)) => context.metrics.watch_error(Watch::Pipelines),
         Err(controller::Error::RunnerError(error)) => tracing::error!("{error}"),
     }
 }

@@ -13,6 +13,8 @@ use crate::api::target::TargetInfo;
 use crate::api::{Change, Pipeline, PipelineStatus};
 use crate::clusters::{Application, Now};
 
+use super::ready::Announced;
+use super::similar::Similar;
 use super::status::Observed;
 use super::target::source;
 
@@ -87,6 +89,10 @@ pub(super) struct Memory {
     not_before: Option<Instant>,
     failures: u32,
     events: EventLimit,
+    /// What people were told of the pipeline as a whole.
+    pub announced: Announced,
+    /// What there is instead of targets that do not exist.
+    pub similar: Similar,
 }
 
 /// So many Events about one pipeline at once, then one in ten seconds: the API server would take more, and keep them all.

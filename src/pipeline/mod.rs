@@ -15,7 +15,9 @@ mod patch;
 pub mod plan;
 #[cfg(test)]
 mod properties;
+mod ready;
 mod reconcile;
+mod similar;
 mod status;
 mod taking;
 mod target;

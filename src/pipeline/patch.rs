@@ -37,6 +37,7 @@ pub(super) fn patch(base: &Pipeline, next: &PipelineStatus, merged: bool) -> Res
     steps.extend(part("revision", &before.revision, &next.revision)?);
     steps.extend(part("settled", &before.settled, &next.settled)?);
     steps.extend(part("clusters", &before.clusters, &next.clusters)?);
+    steps.extend(part("dropped", &before.dropped, &next.dropped)?);
     steps.extend(part("log", &before.log, &next.log)?);
     Ok(Patch::Json(serde_json::from_value(Value::Array(steps))?))
 }

@@ -169,7 +169,7 @@ impl World {
     fn find(&mut self) -> (Arc<Pipeline>, Vec<Observed>, Option<Next>) {
         let base = self.memory.newest(&Arc::new(self.watched.clone()));
         let observed: Vec<Observed> = vec![(self.target.clone(), self.reading())];
-        let gathered = Gathered { targets: observed.clone(), clusters: Vec::new() };
+        let gathered = Gathered { targets: observed.clone(), ..Gathered::default() };
         let known = Base { generation: Some(1), status: base.status.as_ref(), highest: self.memory.highest };
         let next = next(known, Ok(&gathered), Time::from_second(self.clock).unwrap());
         (base, observed, next)

@@ -12,6 +12,8 @@ use tokio::time::{Instant, timeout};
 use super::memory::{Attempt, Memory, serial, taken};
 use super::patch::{Failure, failure, patch};
 use super::plan::{Refused, plan};
+use super::ready::Notice;
+use super::similar::Place;
 use super::status::{Base, Gathered, Next, next};
 use super::target::source;
 use super::told::told;
@@ -23,6 +25,7 @@ use crate::api::target::TargetInfo;
 use crate::api::{Change, Pipeline, Time, now};
 use crate::clusters::PipelineKey;
 use crate::gate::Turn;
+use crate::report::events::Told;
 use crate::telemetry::metrics::{ApiWrite, WriteResult};
 
 /// One call takes no longer; kube's client has no limit of its own.
@@ -75,6 +78,7 @@ pub(super) async fn reconcile(
             // Made again under the same name; the watch is about to say so.
             return Ok(Action::await_change());
         }
+        notify(ctx, &base, memory);
         if let Some(wait) = memory.wait(Instant::now()).and_then(|wait| held_back(&base, wait, now())) {
             return Ok(Action::requeue(wait));
         }
@@ -144,7 +148,10 @@ fn gather(ctx: &Context, key: &PipelineKey, base: &Pipeline, memory: &mut Memory
         let reachability = ctx.caches.reachability(&cluster.seen_from(&key.namespace));
         (cluster, reachability)
     };
-    Ok(Gathered { clusters: clusters.into_iter().map(reach).collect(), targets: planned.into_iter().map(read).collect() })
+    let (clusters, targets) = (clusters.into_iter().map(reach).collect(), planned.into_iter().map(read).collect::<Vec<_>>());
+    let place = Place { namespace: &key.namespace, cross: options.cross_namespace_refs };
+    let similar = memory.similar.of(&targets, place, |missing| ctx.caches.alike(missing));
+    Ok(Gathered { targets, clusters, similar })
 }
 
 /// Sends a status. Returns the error after which a live read has to tell what is there, before it is computed again.
@@ -165,8 +172,10 @@ async fn write(
     let error = match answer {
         Ok(Ok(live)) => {
             announce(ctx, serial(base), &live, memory);
+            notify(ctx, &live, memory);
             memory.answered(live);
             ctx.metrics.api_write(ApiWrite::PipelineStatus, WriteResult::Ok);
+            ctx.metrics.changes_dropped(next.dropped);
             return Ok(None);
         }
         Ok(Err(error)) => error,
@@ -198,10 +207,26 @@ fn announce(ctx: &Context, before: Option<i64>, live: &Pipeline, memory: &Memory
     news(before, live).filter_map(|change| recorded(tracer, live, change, now())).for_each(|span| tracer.take(span));
     for told in news(before, live).flat_map(told) {
         if !memory.may_tell() {
-            tracing::debug!(pipeline = live.metadata.name, told.reason, "no Event: there were many about this pipeline");
+            tracing::debug!(
+                pipeline = live.metadata.name,
+                reason = &*told.reason,
+                "no Event: there were many about this pipeline"
+            );
             return;
         }
         ctx.events.tell(live.object_ref(&()), told);
+    }
+}
+
+/// Makes an Event of what a pipeline as a whole says that it did not say before.
+fn notify(ctx: &Context, live: &Pipeline, memory: &mut Memory) {
+    for Notice { warning, reason, note } in memory.announced.news(live) {
+        if memory.may_tell() {
+            let told = Told { serial: now().as_microsecond(), warning, reason: reason.into(), note };
+            ctx.events.tell(live.object_ref(&()), told);
+        } else {
+            tracing::debug!(pipeline = live.metadata.name, reason, "no Event: there were many about this pipeline");
+        }
     }
 }
 

@@ -1,8 +1,8 @@
 //! Pure: the status that follows from the last one and from what was read, and whether it is worth a write.
 
-use crate::api::conditions::{self, ConditionStatus, READY};
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 
+use crate::api::conditions::ConditionStatus;
 use crate::api::pipeline::TargetStatus;
 use crate::api::refs::ClusterRef;
 use crate::api::target::TargetInfo;
@@ -11,10 +11,11 @@ use crate::changelog::{MAX_STATUS, compact, cut, fit, kept, open, prune};
 use crate::clusters::{Reachability, Reading};
 
 use super::plan::Refused;
+use super::ready::{judge, name_missing, set_ready};
 use super::taking::{take_all, take_clusters};
 
-/// So many targets are named in a condition.
-const NAMED: usize = 5;
+/// Subjects of targets begin with it.
+const TARGET: &str = "target/";
 /// The revisions of an environment that are shown together take no more bytes.
 const LONGEST_REVISIONS: usize = 256;
 
@@ -38,6 +39,8 @@ pub(super) struct Next {
     pub bytes: usize,
     /// Two changes were made one. A newer base, with cursors that have moved on, may have room for both.
     pub merged: bool,
+    /// So many changes were dropped for lack of room.
+    pub dropped: u64,
 }
 
 /// One target and what was read of it.
@@ -50,6 +53,15 @@ pub(super) struct Gathered {
     pub targets: Vec<Observed>,
     /// Their clusters but for the local one, each once.
     pub clusters: Vec<(ClusterRef, Reachability)>,
+    /// By the subject of a target whose object does not exist: what there is instead, in words.
+    pub similar: HashMap<String, String>,
+}
+
+impl Gathered {
+    /// Whether the pipeline does not have this target any more.
+    fn is_gone(&self, subject: &str) -> bool {
+        subject.starts_with(TARGET) && self.targets.iter().all(|(target, _)| target.subject != subject)
+    }
 }
 
 /// The next status, or `None` if nothing but time would change. What fits into the log and whom it waits for is no reason to
@@ -81,6 +93,7 @@ pub(super) fn next(base: Base<'_>, gathered: Result<&Gathered, &Refused>, now: T
             status.clusters = take_clusters(&gathered.clusters, &known.clusters, log, now);
             let happened = log.serial > serial;
             (status.environments, status.settled) = (taken.environments, taken.settled);
+            name_missing(&mut status.environments, &known.environments, &gathered.targets, &gathered.similar);
             summarise(&mut status, gathered.targets.len());
             if !taken.pending {
                 status.observed_generation = base.generation;
@@ -106,9 +119,12 @@ pub(super) fn next(base: Base<'_>, gathered: Result<&Gathered, &Refused>, now: T
     if let Some(log) = status.log.as_mut() {
         compact(log, &kept(log, status.dispatched.as_ref()));
     }
-    let bytes = fit(&mut status, MAX_STATUS);
+    // While it is not known which targets the pipeline has, none is gone.
+    let bytes = fit(&mut status, MAX_STATUS, |subject| gathered.is_ok_and(|gathered| gathered.is_gone(subject)));
     let merged = count(&status) < wanted;
-    Some(Next { status, bytes, merged })
+    let dropped = |status: &PipelineStatus| status.dropped.map_or(0, |dropped| dropped.count);
+    let dropped = u64::try_from(dropped(&status).saturating_sub(dropped(before))).unwrap_or_default();
+    Some(Next { status, bytes, merged, dropped })
 }
 
 /// What `kubectl get` shows: how many of `targets` are ready, and what runs where the way ends.
@@ -116,49 +132,25 @@ fn summarise(status: &mut PipelineStatus, targets: usize) {
     let ready = status.environments.iter().flat_map(|e| &e.targets).filter(|t| t.ready).count();
     status.ready_targets = format!("{ready}/{targets}");
     let last = status.environments.last().into_iter().flat_map(|e| &e.targets);
-    let revisions: BTreeSet<&str> = last.map(|t| t.revision.as_str()).filter(|r| !r.is_empty()).collect();
+    let revisions: BTreeSet<&str> = last.map(runs).filter(|r| !r.is_empty()).collect();
     let joined = revisions.into_iter().collect::<Vec<_>>().join(",");
     status.revision = cut(&joined, LONGEST_REVISIONS).into_owned();
 }
 
-/// `Ready` follows from whether every target is observed.
-fn judge(status: &mut PipelineStatus, observed: &[Observed], generation: Option<i64>, now: Time) {
-    let shown = status.environments.iter().flat_map(|e| &e.targets);
-    let unknown: Vec<(&str, &TargetStatus)> = observed
-        .iter()
-        .map(|(t, _)| t.name.as_str())
-        .zip(shown)
-        .filter(|(_, shown)| shown.status == Status::Unknown)
-        .collect();
-    let Some((_, first)) = unknown.first() else {
-        return set_ready(status, generation, ConditionStatus::True, "Observed", "every target is observed", now);
-    };
-    let names: Vec<&str> = unknown.iter().map(|(name, _)| *name).take(NAMED).collect();
-    let more = match unknown.len() - names.len() {
-        0 => String::new(),
-        more => format!(" and {more} more"),
-    };
-    let message = format!("cannot observe {}{more}: {}", names.join(", "), first.message);
-    let reason = if first.reason.is_empty() { "Unknown".to_owned() } else { first.reason.clone() };
-    set_ready(status, generation, ConditionStatus::False, &reason, &message, now);
-}
-
-fn set_ready(
-    status: &mut PipelineStatus,
-    generation: Option<i64>,
-    is: ConditionStatus,
-    reason: &str,
-    message: &str,
-    now: Time,
-) {
-    conditions::set(&mut status.conditions, READY, is, reason, message, generation, now);
+/// The revision that runs, as far as it is known: of what cannot be observed now, the one that was seen last.
+fn runs(target: &TargetStatus) -> &str {
+    match (&target.settled, target.status) {
+        // Without a reader it is the state of another application.
+        (Some(settled), Status::Unknown) if !settled.reader.is_empty() => settled.current.as_deref().unwrap_or_default(),
+        _ => &target.revision,
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::api::ChangeLog;
-    use crate::api::conditions::Condition;
+    use crate::api::conditions::{self, Condition, READY};
     use crate::api::pipeline::{Cursor, Dispatched};
     use crate::api::refs::AppRef;
     use crate::clusters::{Now, Reason};
@@ -204,7 +196,7 @@ mod tests {
     }
 
     fn look(base: Base<'_>, observed: &[Observed], now: Time) -> Option<Next> {
-        next(base, Ok(&Gathered { targets: observed.to_vec(), clusters: Vec::new() }), now)
+        next(base, Ok(&Gathered { targets: observed.to_vec(), ..Gathered::default() }), now)
     }
 
     fn of_targets(log: &ChangeLog) -> Vec<i64> {
@@ -319,6 +311,15 @@ mod tests {
         let condition = ready(&status);
         assert_eq!((condition.status, condition.reason.as_str()), (ConditionStatus::False, "Forbidden"));
         assert_eq!(condition.message, "cannot observe dev/c/n0, dev/c/n1, dev/c/n2, dev/c/n3, dev/c/n4 and 2 more: why");
+    }
+
+    #[test]
+    fn the_revision_that_was_seen_last_stands_while_a_target_cannot_be_observed() {
+        let (mut observed, status) = seen();
+        observed[1].1 = unknown(Reason::Forbidden);
+        let after = look(base(Some(&status)), &observed, at(20)).unwrap().status;
+        assert_eq!((after.ready_targets.as_str(), after.revision.as_str()), ("1/2", "1"));
+        assert_eq!(after.environments[1].targets[0].revision, "", "of the target itself nothing is claimed");
     }
 
     #[test]

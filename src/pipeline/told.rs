@@ -10,7 +10,7 @@ pub(super) fn told(change: &Change) -> impl Iterator<Item = Told> {
     transitions(change).map(move |type_| Told {
         serial: change.serial,
         warning: matches!(type_, ClusterOffline | Drifted | Failed),
-        reason: type_.as_str(),
+        reason: type_.as_str().into(),
         note: note(change, type_),
     })
 }

@@ -11,9 +11,10 @@ use serde_json::{Map, Value};
 
 use super::PreviewError;
 use crate::api::delivery::SubjectKind;
+use crate::api::pipeline::TargetStatus;
 use crate::api::refs::ObjectName;
 use crate::api::target::{PIPELINE, TargetInfo, targets};
-use crate::api::{Notification, Pipeline, Time, TransitionType};
+use crate::api::{Notification, Pipeline, Status, Time, TransitionType};
 use crate::config::layers::{Folded, Layer, Source, Spot, fold, names, of_environment, of_pipeline, of_whole_pipeline};
 use crate::config::{Given, Global, Text, is_secret};
 use crate::manifests::{beneath, has_notification, understood};
@@ -41,6 +42,9 @@ pub struct Explained {
     /// By target or subject: its last successful delivery, by any notification.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub last_sent: BTreeMap<String, LastDelivery>,
+    /// By target: why nothing is known of it now, as the status of the pipeline says.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub unobserved: BTreeMap<String, Wrong>,
     /// Why it cannot be recorded or sent, as far as the definition tells.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub problem: Option<Wrong>,
@@ -133,7 +137,8 @@ impl Whole<'_> {
         for ((e, t), info) in places.zip(all).filter(|(_, info)| target.is_none_or(|name| name == info.name)) {
             let spot = Spot { environment: e, index: t, target: &info.name };
             let one = self.explained(&of_pipeline(spec, &namespace, name, spot));
-            join(&mut groups, one.map(|one| Explained { targets: vec![info.name.clone()], ..one }));
+            let unobserved = unobserved(pipeline, info).map(|why| (info.name.clone(), why)).into_iter().collect();
+            join(&mut groups, one.map(|one| Explained { targets: vec![info.name.clone()], unobserved, ..one }));
         }
         if target.is_some() {
             return groups;
@@ -168,10 +173,10 @@ impl Whole<'_> {
         let fields = self.authors(&folded, &namespace);
         let mut spec = folded.value;
         mask(&mut spec);
-        let (targets, subjects) = (Vec::new(), Vec::new());
+        let (targets, subjects, unobserved) = (Vec::new(), Vec::new(), BTreeMap::new());
         let (last_sent_time, last_sent) = (None, BTreeMap::new());
         let notification = self.name.to_owned();
-        Some(Explained { notification, targets, subjects, spec, fields, last_sent_time, last_sent, problem })
+        Some(Explained { notification, targets, subjects, spec, fields, last_sent_time, last_sent, unobserved, problem })
     }
 
     fn authors(&self, folded: &Folded, namespace: &str) -> BTreeMap<String, String> {
@@ -196,9 +201,25 @@ fn join(groups: &mut Vec<Explained>, one: Option<Explained>) {
         Some(group) => {
             group.targets.extend(one.targets);
             group.subjects.extend(one.subjects);
+            group.unobserved.extend(one.unobserved);
         }
         None => groups.push(one),
     }
+}
+
+/// Why nothing is known of a target now, as the status of its pipeline says.
+fn unobserved(pipeline: &Pipeline, target: &TargetInfo) -> Option<Wrong> {
+    let environments = &pipeline.status.as_ref()?.environments;
+    let shown = environments.iter().filter(|e| e.name == target.environment).flat_map(|e| &e.targets);
+    let is = |shown: &&TargetStatus| {
+        let object = &shown.cluster_app_ref;
+        let app = (&object.api_version, &object.kind, &object.name)
+            == (&target.app.api_version, &target.app.kind, &target.app.name);
+        app && object.namespace == target.namespace && object.cluster_ref == target.cluster_ref
+    };
+    let shown = shown.into_iter().find(is).filter(|shown| matches!(shown.status, Status::NotFound | Status::Unknown))?;
+    let reason = if shown.status == Status::NotFound { "TargetNotFound" } else { &shown.reason };
+    Some(Wrong { reason: reason.to_owned(), message: shown.message.clone() })
 }
 
 /// Masks literal values whose names say that they may be credentials. Others are references, which are not.
@@ -259,6 +280,9 @@ impl Explained {
         if let Some(problem) = &self.problem {
             lines.push((format!("# {}: {}", problem.reason, problem.message), None));
         }
+        for (target, why) in &self.unobserved {
+            lines.push((format!("# {target}: {}: {}", why.reason, comment(&why.message)), None));
+        }
         lines.push(("spec:".to_owned(), None));
         self.lines(&self.spec, "", 1, &mut lines);
         let authored = lines.iter().filter(|(_, author)| author.is_some());
@@ -288,6 +312,11 @@ impl Explained {
             }
         }
     }
+}
+
+/// In one line: it comes from a cluster, and must not become YAML.
+fn comment(message: &str) -> String {
+    message.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
 }
 
 /// Comments stand in one column, but for lines that are longer than this.
@@ -436,6 +465,34 @@ notifications:
         let read: Value = serde_saphyr::from_str(&text).unwrap();
         assert_eq!(read["spec"]["endpoint"]["url"], "https://a.example.com/in");
         assert_eq!(read["spec"]["endpoint"]["headers"]["X-Api-Key"], MASK);
+    }
+
+    #[test]
+    fn a_target_that_cannot_be_observed_is_told() {
+        let mut pipeline = pipeline();
+        let target = |namespace: &str, status: &str, message: &str| {
+            json!({"clusterAppRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web", "namespace": namespace},
+                "status": status, "ready": status == "Current", "reason": "Forbidden", "message": message})
+        };
+        pipeline.status = serde_json::from_value(json!({"environments": [
+            {"name": "dev", "targets": [target("x", "NotFound", "Deployment web does not\nexist"), target("y", "Current", "")]},
+            {"name": "prod", "targets": [target("z", "Unknown", "refused")]},
+        ]}))
+        .unwrap();
+        let config_map = ObjectName { namespace: "pennant-system".to_owned(), name: "pennant-config".to_owned() };
+        let (global, notifications) = (Global::default(), [notification()]);
+        let known = Known {
+            global: &global,
+            config_map: &config_map,
+            notifications: &notifications,
+            cluster: "c",
+            allow_http: false,
+        };
+        let all = explain(&pipeline, &known, Asked { notification: Some("deploys"), target: None }).unwrap();
+        let told: Vec<_> = all.iter().flat_map(|e| &e.unobserved).map(|(t, why)| format!("{t} {}", why.reason)).collect();
+        assert_eq!(told, ["dev/c/x TargetNotFound", "prod/c/z Forbidden"]);
+        let text = all[0].text();
+        assert!(text.contains("# dev/c/x: TargetNotFound: Deployment web does not exist\nspec:"), "{text}");
     }
 
     #[test]

@@ -13,11 +13,11 @@ use serde_json::Value;
 use super::error::{Position, RenderError, shown};
 use super::eval::{Arm, Expr, Node, Program};
 use super::functions::Function;
-use super::nearest::instead;
 use super::parameters::Parameters;
 use super::place::Place;
 use super::scan::{Outline, scan};
 use super::scope::{Kind, Scopes, Unresolved};
+use crate::api::nearest::instead;
 
 /// Compiles a source whose output begins at `place`.
 pub(super) fn compile(source: &str, place: Place, parameters: &Parameters) -> Result<Program, RenderError> {

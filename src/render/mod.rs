@@ -22,7 +22,6 @@ mod functions;
 mod header;
 mod lower;
 mod markup;
-mod nearest;
 mod parameters;
 mod place;
 #[cfg(test)]
@@ -41,7 +40,6 @@ pub use commits::{COMMIT_REMEDY, names_commit};
 pub use data::{ClusterData, Data, NotificationData, PipelineData, Severity, SubjectData, TargetData, Texts};
 pub use error::{Position, RenderError};
 pub use header::HeaderTemplate;
-pub use nearest::nearest;
 pub use parameters::{Hidden, Parameters};
 pub use sample::Scene;
 pub use url::{UrlTemplate, origin_of};

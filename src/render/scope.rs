@@ -1,9 +1,9 @@
 //! What a name in a template means: paths are resolved here, within the `with` and `each` around them.
 
 use super::eval::{EntryPart, Expr};
-use super::nearest::{instead, nearest};
 use super::parameters::{Parameter, Parameters};
 use super::shape::{ROOT, Shape};
+use crate::api::nearest::{instead, nearest};
 
 /// What an expression yields.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -5,6 +5,8 @@
 //! made one by kube's recorder, which counts them; a change is said once, by an Event whose name is made of its serial, for the
 //! recorder would take two changes of one type for the same thing said twice.
 
+use std::borrow::Cow;
+
 use k8s_openapi::api::core::v1::ObjectReference;
 use k8s_openapi::api::events::v1 as wire;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
@@ -30,15 +32,15 @@ enum Said {
     Change { regarding: ObjectReference, change: Told },
 }
 
-/// What is said of a change.
+/// What is said of a change, or of anything else that has happened once.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Told {
-    /// Serial of the change.
+    /// Serial of the change, or another number that tells it from others with the same reason.
     pub serial: i64,
     /// Whether somebody should look.
     pub warning: bool,
-    /// The type of transition.
-    pub reason: &'static str,
+    /// The type of transition, or another word for machines.
+    pub reason: Cow<'static, str>,
     /// A sentence.
     pub note: String,
 }
@@ -122,7 +124,7 @@ async fn record(client: &Client, regarding: ObjectReference, change: Told, insta
         metadata: ObjectMeta { name: Some(name), namespace: Some(namespace.clone()), ..ObjectMeta::default() },
         event_time: Some(MicroTime(crate::api::now())),
         type_: Some(if warning { "Warning" } else { "Normal" }.to_owned()),
-        reason: Some(reason.to_owned()),
+        reason: Some(reason.into_owned()),
         action: Some("Observe".to_owned()),
         note: Some(note),
         reporting_controller: Some(CONTROLLER.to_owned()),

@@ -158,7 +158,7 @@ impl Exporter {
         let mut exchange = Exchange::new(&self.client, request);
         let answer = tokio::time::timeout_at(deadline, exchange.head()).await.map_err(|_| NotTaken::Late)?;
         let (result, late) = match answer {
-            Err(error) => (Err(NotTaken::NoWay(failure::words(&error, CONNECT_TIMEOUT).1)), false),
+            Err(error) => (Err(NotTaken::NoWay(failure::words(&error, None, CONNECT_TIMEOUT).1)), false),
             Ok(answer) if !answer.status().is_success() => (Err(NotTaken::Answer(answer.status().as_u16())), false),
             Ok(answer) => {
                 let answer = beginning(answer.into_body(), deadline).await;

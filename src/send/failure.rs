@@ -1,7 +1,8 @@
 //! A request that had no answer, in words of our own.
 //!
 //! The messages of libraries name hosts (`certificate not valid for name ...`) and URLs, and the URL may be a secret. So no
-//! text here is taken from an error: its type picks one out of fixed words.
+//! text here is taken from an error: its type picks one out of fixed words. Host and port are named where the URL is written out
+//! in the configuration, in which they are always literal; of a URL in a Secret nothing is.
 
 use std::error::Error;
 use std::io;
@@ -12,7 +13,7 @@ use rustls::CertificateError;
 
 use super::attempt::{AttemptResult, Failure, FailureKind, NotSent};
 use super::connect::{TooLate, Unresolved};
-use super::outgoing::Outgoing;
+use super::outgoing::{Destination, Outgoing};
 use super::proxy::Proxy;
 use super::resolver::AllForbidden;
 
@@ -21,28 +22,37 @@ pub fn explain(error: &legacy::Error, out: &Outgoing) -> AttemptResult {
     if let Some(AllForbidden(rule)) = find(error) {
         return AttemptResult::NotSent(NotSent::DestinationForbidden(*rule));
     }
-    let (kind, text) = words(error, out.connect_timeout);
+    let (kind, text) = words(error, place(out).as_deref(), out.connect_timeout);
     failed(kind, text)
 }
 
-/// In which part a request failed, and that in fixed words.
-pub fn words(error: &legacy::Error, connect_timeout: Duration) -> (FailureKind, String) {
+/// Host and port of the receiver, if they may be named.
+fn place(out: &Outgoing) -> Option<String> {
+    let Destination::Url(url) = &out.destination else { return None };
+    let port = url.port_or_known_default().map_or_else(String::new, |port| format!(":{port}"));
+    url.host_str().map(|host| format!("{host}{port}"))
+}
+
+/// In which part a request failed, and that in fixed words. `place`: host and port, where they may be named.
+pub fn words(error: &legacy::Error, place: Option<&str>, connect_timeout: Duration) -> (FailureKind, String) {
     let io = innermost(error);
+    let after = |word: &str| place.map_or_else(String::new, |place| format!(" {word} {place}"));
     if let Some(tls) = find::<rustls::Error>(error) {
-        (FailureKind::Tls, format!("TLS: {}", tls_words(tls)))
+        (FailureKind::Tls, format!("TLS{}: {}", after("with"), tls_words(tls)))
     } else if is_timeout(error) && error.is_connect() {
-        (FailureKind::ConnectTimeout, format!("no connection within {connect_timeout:?}"))
+        (FailureKind::ConnectTimeout, format!("no connection{} within {connect_timeout:?}", after("to")))
     } else if is_timeout(error) {
-        (FailureKind::Timeout, "the connection timed out".to_owned())
+        (FailureKind::Timeout, format!("the connection{} timed out", after("to")))
     } else if is_dns(error) {
-        (FailureKind::Dns, "the name could not be resolved".to_owned())
+        (FailureKind::Dns, format!("the name{} could not be resolved", after("of")))
     } else if error.is_connect() {
         // The words of `ErrorKind` are fixed: connection refused, host unreachable, ...
-        (FailureKind::Connect, io.map_or_else(|| "no connection".to_owned(), |kind| format!("no connection: {kind}")))
+        let why = io.map_or_else(String::new, |kind| format!(": {kind}"));
+        (FailureKind::Connect, format!("no connection{}{why}", after("to")))
     } else if let Some(kind) = io {
-        (FailureKind::Closed, format!("the connection broke: {kind}"))
+        (FailureKind::Closed, format!("the connection{} broke: {kind}", after("to")))
     } else {
-        (FailureKind::Closed, "the connection ended without an HTTP answer".to_owned())
+        (FailureKind::Closed, format!("the connection{} ended without an HTTP answer", after("to")))
     }
 }
 
@@ -108,7 +118,8 @@ fn tunnel_error(error: &legacy::Error) -> Option<String> {
 
 /// Nothing came in the time that the whole attempt has.
 pub fn no_answer(out: &Outgoing) -> AttemptResult {
-    failed(FailureKind::Timeout, format!("no answer within {:?}", out.timeout))
+    let from = place(out).map_or_else(String::new, |place| format!(" from {place}"));
+    failed(FailureKind::Timeout, format!("no answer{from} within {:?}", out.timeout))
 }
 
 /// No HTTP client could be made, which is the fault of this machine.

@@ -15,6 +15,7 @@ mod changes;
 mod classify;
 mod client;
 mod collector;
+mod compose;
 mod connect;
 mod export;
 mod failure;

@@ -272,7 +272,7 @@ async fn a_receiver_that_never_ends_is_left_at_the_timeout() {
             assert!(body(&attempt).starts_with("xx"), "{attempt:?}");
         } else {
             assert_eq!(failure(&attempt).kind, FailureKind::Timeout);
-            assert_eq!(failure(&attempt).text, "no answer within 300ms");
+            assert_eq!(failure(&attempt).text, format!("no answer from {} within 300ms", receiver.address));
         }
     }
 }
@@ -296,7 +296,31 @@ async fn what_is_not_an_answer_is_a_failure() {
     let gone = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
     let attempt = sender().send(to(Destination::Url(format!("http://{gone}/").parse().unwrap()))).await;
     assert_eq!(failure(&attempt).kind, FailureKind::Connect);
-    assert_eq!(failure(&attempt).text, "no connection: connection refused");
+    assert_eq!(failure(&attempt).text, format!("no connection to {gone}: connection refused"));
+}
+
+#[tokio::test]
+async fn host_and_port_are_named_unless_the_url_is_a_secret() {
+    let gone = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
+    // A label of 64 characters is refused by the resolver without asking anybody.
+    let nowhere = format!("{}.example", "a".repeat(64));
+    for (url, words) in [
+        (format!("http://{gone}/hook?key=sesame"), format!("no connection to {gone}: connection refused")),
+        (format!("http://{nowhere}/hook?key=sesame"), format!("the name of {nowhere}:80 could not be resolved")),
+    ] {
+        let attempt = sender().send(to(Destination::Url(url.parse().unwrap()))).await;
+        assert_eq!(failure(&attempt).text, words);
+    }
+    for (url, words) in [
+        (format!("http://{gone}/hook?key=sesame"), "no connection: connection refused"),
+        (format!("http://{nowhere}/hook?key=sesame"), "the name could not be resolved"),
+    ] {
+        let key = SecretKey::new("team-a", "hook", "url");
+        let secrets = Secrets::fixed([(key.clone(), url)]);
+        let sender = Sender::new(lax(), secrets, Metrics::new()).unwrap();
+        let attempt = sender.send(to(Destination::Secret(key))).await;
+        assert_eq!(failure(&attempt).text, words);
+    }
 }
 
 #[tokio::test]

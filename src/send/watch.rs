@@ -73,7 +73,7 @@ mod tests {
         let mut changes = secrets.changes();
         let (sender, receiver) = mpsc::unbounded();
         let tell = tell(name.clone(), slot, secrets.clone());
-        let task = tokio::spawn(follow(receiver, Turn::default(), name.clone(), tell, Watch::Secrets, metrics.clone()));
+        let task = tokio::spawn(follow(receiver, Turn::default(), tell, Watch::Secrets, metrics.clone()));
 
         sender.unbounded_send(Ok(watcher::Event::Apply(secret(&[("k", "1")])))).unwrap();
         assert_eq!(changes.next().await, name);

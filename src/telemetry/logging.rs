@@ -11,6 +11,7 @@ use tracing_subscriber::fmt::MakeWriter;
 use tracing_subscriber::layer::SubscriberExt as _;
 
 use super::TelemetryError;
+use super::escape::{JsonLines, TextFields};
 
 /// The log target of the audit: one line at level info for every settled delivery, whatever the filter says.
 pub const AUDIT: &str = "audit";
@@ -94,9 +95,10 @@ where
 {
     let builder = tracing_subscriber::fmt().with_env_filter(filter).with_ansi(colour).with_writer(writer);
     match format {
-        Format::Text => Box::new(builder.finish().with(filter_fn(is_ours))),
+        Format::Text => Box::new(builder.fmt_fields(TextFields).finish().with(filter_fn(is_ours))),
         Format::Json => {
-            Box::new(builder.json().flatten_event(true).with_current_span(false).finish().with(filter_fn(is_ours)))
+            let builder = builder.json().flatten_event(true).with_current_span(false).map_event_format(JsonLines);
+            Box::new(builder.finish().with(filter_fn(is_ours)))
         }
     }
 }
@@ -125,10 +127,7 @@ mod tests {
     /// What is printed of some events under this environment.
     fn printed(format: Format, environment: &[(&str, &str)]) -> String {
         let get = |v: &str| environment.iter().find(|(name, _)| *name == v).map(|(_, text)| (*text).to_owned());
-        let page = Page::default();
-        let writer = page.clone();
-        let subscriber = subscriber(format, filter(get).unwrap(), false, move || writer.clone());
-        tracing::subscriber::with_default(subscriber, || {
+        page(format, filter(get).unwrap(), false, || {
             tracing::info!(target: AUDIT, delivery = "a-b", "settled");
             tracing::info!("hello");
             tracing::debug!("detail");
@@ -137,9 +136,66 @@ mod tests {
             tracing::warn!(target: "kube_client::client", "unreadable connection");
             let span = tracing::error_span!(target: "hyper_util::client", "connection");
             span.in_scope(|| tracing::error!(target: "pennantry", "other connection"));
-        });
+        })
+    }
+
+    fn page(format: Format, filter: EnvFilter, colour: bool, events: impl FnOnce()) -> String {
+        let page = Page::default();
+        let writer = page.clone();
+        let subscriber = subscriber(format, filter, colour, move || writer.clone());
+        tracing::subscriber::with_default(subscriber, events);
         let bytes = page.0.lock().unwrap().clone();
         String::from_utf8(bytes).unwrap()
+    }
+
+    #[derive(Debug, thiserror::Error)]
+    #[error("{0}")]
+    struct Wrong(String, #[source] std::io::Error);
+
+    /// One event with this value in every place and in every way that a value can have.
+    fn say(value: &str) {
+        let error = Wrong(value.to_owned(), std::io::Error::other(value.to_owned()));
+        let span = tracing::error_span!("span", display = %value, text = value, r#type = ?format_args!("{value}"), later = tracing::field::Empty);
+        span.record("later", tracing::field::display(value));
+        span.in_scope(|| {
+            tracing::info!(target: AUDIT, revision = %value, reason = value, debug = ?format_args!("{value}"),
+                error = &error as &dyn std::error::Error, "settled {value}");
+        });
+    }
+
+    #[test]
+    fn no_value_can_write_another_line_or_reach_the_terminal() {
+        let separators = ['\u{2028}', '\u{2029}', '\u{200e}', '\u{200f}', '\u{61c}', '\u{feff}', '\u{e0041}'];
+        let directions = ('\u{202a}'..='\u{202e}').chain('\u{2066}'..='\u{2069}');
+        let controls = ('\0'..='\u{9f}').filter(|c| c.is_control());
+        for c in controls.chain(separators).chain(directions) {
+            let value = format!("1{c}2026-01-01T00:00:00Z  INFO audit: settled delivery=b");
+            for format in [Format::Text, Format::Json] {
+                let text = page(format, filter(|_| None).unwrap(), false, || say(&value));
+                let line = text.strip_suffix('\n').unwrap();
+                let found = line.chars().find(|found| found.is_control() || *found == c);
+                assert_eq!(found, None, "{format} {c:?}: {line:?}");
+                if format == Format::Json {
+                    let line: serde_json::Value = serde_json::from_str(line).unwrap();
+                    assert_eq!((&line["revision"], &line["reason"]), (&value.clone().into(), &value.clone().into()));
+                }
+            }
+            let colours = page(Format::Text, filter(|_| None).unwrap(), true, || say(&value));
+            assert_eq!(colours.lines().count(), 1, "{c:?}: {colours:?}");
+            assert!(!colours.contains(&value), "{c:?}: {colours:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_safe_is_written_as_it_is() {
+        let text = page(Format::Text, filter(|_| None).unwrap(), false, || say("v1 \"ü\" \u{1F600} \\"));
+        for part in [
+            "span{display=v1 \"ü\" \u{1F600} \\ text=\"v1 \\\"ü\\\" \u{1F600} \\\\\" type=v1 ",
+            " later=v1 \"ü\"",
+            "audit: settled v1 \"ü\" \u{1F600} \\ revision=v1 \"ü\" \u{1F600} \\ reason=\"v1",
+        ] {
+            assert!(text.contains(part), "{part}: {text}");
+        }
     }
 
     #[test]

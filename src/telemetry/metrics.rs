@@ -113,6 +113,7 @@ struct Families {
     caches: Gauge,
     objects: Gauge,
     watch_restarts: Counter,
+    changes_dropped: Counter,
     tasks: Gauge,
     observation_lag: Histogram,
     spans: Family<SpanLabels, Counter>,
@@ -148,6 +149,7 @@ impl Metrics {
             caches: Gauge::default(),
             objects: Gauge::default(),
             watch_restarts: Counter::default(),
+            changes_dropped: Counter::default(),
             tasks: Gauge::default(),
             observation_lag: Histogram::new(OBSERVATION_SECONDS),
             spans: Family::default(),
@@ -268,6 +270,11 @@ impl Metrics {
         self.families.watch_restarts.inc();
     }
 
+    /// So many changes were dropped from the log of a pipeline for lack of room.
+    pub fn changes_dropped(&self, count: u64) {
+        self.families.changes_dropped.inc_by(count);
+    }
+
     /// How long it took from a watch event of an application object until the pipelines that it concerns were told to look.
     pub fn observation_lag(&self, took: Duration) {
         self.families.observation_lag.observe(took.as_secs_f64());
@@ -384,6 +391,8 @@ impl Families {
         r.register("tasks", "Tasks of the runtime that observes, records and writes", self.tasks.clone());
         let help = "Caches whose watch was begun again with a list";
         r.register("watch_restarts", help, self.watch_restarts.clone());
+        let help = "Changes that were dropped from the log of a pipeline for lack of room";
+        r.register("changes_dropped", help, self.changes_dropped.clone());
         let help = "Time from a watch event of an application object until a status that takes it in was written";
         r.register_with_unit("observation_lag", help, Unit::Seconds, self.observation_lag.clone());
         r.register_collector(Box::new(self.by_notification.clone()));

@@ -23,6 +23,7 @@ fn names_and_units_follow_the_conventions() {
     metrics.cluster(None, Some(Cluster::Unknown));
     metrics.cluster(Some(Cluster::Unknown), Some(Cluster::Reachable));
     metrics.caches(2, 9);
+    metrics.changes_dropped(3);
     metrics.observation_lag(Duration::from_millis(7));
     metrics.spans(SpanResult::Exported, 512);
     let text = metrics.encode().unwrap();
@@ -53,6 +54,7 @@ fn names_and_units_follow_the_conventions() {
         "pennant_clusters{state=\"reachable\"} 1",
         "pennant_clusters{state=\"unknown\"} 0",
         "pennant_caches 2",
+        "pennant_changes_dropped_total 3",
         "pennant_objects_cached 9",
         "pennant_spans_total{result=\"exported\"} 512",
         "pennant_spans_total{result=\"dropped\"} 0",

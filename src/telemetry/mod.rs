@@ -11,6 +11,7 @@
 
 mod by_notification;
 mod chain;
+mod escape;
 pub mod labels;
 pub mod logging;
 pub mod metrics;

@@ -10,11 +10,14 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::marker::PhantomData;
 
+use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Resource;
 use serde::de::{self, DeserializeOwned, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
+
+use crate::api::{Notification, NotificationSpec, Pipeline, PipelineSpec};
 
 /// Of metadata: not read by anyone here.
 const UNREAD: &str = "managedFields";
@@ -24,7 +27,7 @@ const VERSION: &str = "resourceVersion";
 /// An object as text. It comes from JSON text alone.
 #[derive(Clone, Debug)]
 pub(crate) struct Lean {
-    /// Name, namespace and version.
+    /// Name, namespace, uid and version.
     pub metadata: ObjectMeta,
     /// All of it, but for its version and for what nobody reads. The same object is the same text.
     pub text: Box<str>,
@@ -36,6 +39,36 @@ impl Lean {
         let mut object: K = serde_json::from_str(text)?;
         object.meta_mut().resource_version.clone_from(&self.metadata.resource_version);
         Ok(object)
+    }
+}
+
+/// A kind that is watched, and of which an object that does not parse can be deleted.
+pub trait Deleted: Resource<DynamicType = ()> + DeserializeOwned {
+    /// An object that is gone and of which nothing is known but its metadata.
+    fn deleted(metadata: ObjectMeta) -> Self;
+}
+
+impl Deleted for Pipeline {
+    fn deleted(metadata: ObjectMeta) -> Self {
+        Self { metadata, spec: PipelineSpec::default(), status: None }
+    }
+}
+
+impl Deleted for Notification {
+    fn deleted(metadata: ObjectMeta) -> Self {
+        Self { metadata, spec: NotificationSpec::default(), status: None }
+    }
+}
+
+impl Deleted for ConfigMap {
+    fn deleted(metadata: ObjectMeta) -> Self {
+        Self { metadata, ..Self::default() }
+    }
+}
+
+impl Deleted for Secret {
+    fn deleted(metadata: ObjectMeta) -> Self {
+        Self { metadata, ..Self::default() }
     }
 }
 
@@ -73,6 +106,7 @@ impl<'de> Deserialize<'de> for Lean {
         let place = ObjectMeta {
             name: read("name")?,
             namespace: read("namespace")?,
+            uid: read("uid")?,
             resource_version: read(VERSION)?,
             ..ObjectMeta::default()
         };
@@ -164,7 +198,6 @@ impl<K: Resource> Resource for Guarded<K> {
 
 #[cfg(test)]
 mod tests {
-    use k8s_openapi::api::core::v1::ConfigMap;
     use kube::core::WatchEvent;
     use kube::core::object::ObjectList;
     use serde_json::json;

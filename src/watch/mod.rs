@@ -3,7 +3,7 @@
 //!
 //! In: an `Api`, and the number of the present turn. Out: watch events of the objects that parse ([`in_turns`]; [`news_in_turns`]
 //! without those in which nothing is new), or what is seen of single objects ([`NamedWatches`], [`one`]). One that does not parse is logged with its name and passed over, for a single bad object
-//! must not stop the stream of all others.
+//! must not stop the stream of all others. Its deletion is passed on.
 //!
 //! With each new turn the watch is begun anew, and so with a list of what the API server holds now: whoever acted in the turn
 //! before may have written what this watch would tell too late.
@@ -11,6 +11,7 @@
 mod guard;
 mod named;
 mod news;
+mod steady;
 
 use std::fmt::Debug;
 use std::future::ready;
@@ -20,22 +21,20 @@ use std::time::Duration;
 
 use futures::stream::{self, BoxStream};
 use futures::{Stream, StreamExt as _};
-use kube::runtime::{WatchStreamExt as _, watcher};
+use kube::runtime::watcher::{self, watcher};
 use kube::{Api, Resource};
 use serde::de::DeserializeOwned;
 use tokio::sync::watch::Receiver;
-use tokio::time::timeout;
+use tokio::time::Instant;
 
-pub use guard::Guarded;
 pub(crate) use guard::Lean;
+pub use guard::{Deleted, Guarded};
 #[cfg(test)]
 pub(crate) use named::follow;
 pub(crate) use named::is_forbidden;
 pub use named::{NamedWatches, Seen};
 use news::news;
-
-/// The next part of a list takes no longer.
-const DEADLINE: Duration = Duration::from_secs(30);
+use steady::{Logged, steady};
 
 /// After the first error in a row.
 const FIRST_PAUSE: Duration = Duration::from_millis(800);
@@ -51,13 +50,13 @@ enum Pauses {
 }
 
 impl Pauses {
-    fn backoff(self) -> watcher::ExponentialBackoff {
+    fn builder(self) -> backon::ExponentialBuilder {
         let longest = match self {
             Self::Short => Duration::from_secs(5),
             Self::Long => Duration::from_secs(30),
         };
         let pauses = backon::ExponentialBuilder::default().with_min_delay(FIRST_PAUSE).with_max_delay(longest);
-        pauses.with_factor(2.0).with_jitter().without_max_times().into()
+        pauses.with_factor(2.0).with_jitter().without_max_times()
     }
 }
 
@@ -78,27 +77,26 @@ type Events<K> = BoxStream<'static, watcher::Result<watcher::Event<K>>>;
 /// Watches in turns: nothing before the first is known, and anew with each.
 pub fn in_turns<K>(api: Api<Guarded<K>>, turns: Receiver<Option<u64>>) -> (Turn, Events<K>)
 where
-    K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Send + 'static,
+    K: Deleted + Clone + Debug + Send + 'static,
 {
-    matching_in_turns(api, watcher::Config::default(), Pauses::Short, turns)
+    matching_in_turns(api, None, Pauses::Short, turns)
 }
 
 /// The same without events of objects that are as they were, but for their version. What is listed is told of, new or not.
 pub fn news_in_turns<K>(api: Api<Guarded<K>>, turns: Receiver<Option<u64>>) -> (Turn, Events<K>)
 where
-    K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Send + 'static,
+    K: Deleted + Clone + Debug + Send + 'static,
 {
-    let (turn, events) = texts_in_turns(api, watcher::Config::default(), Pauses::Short, turns);
+    let (turn, events) = texts_in_turns(api, None, Pauses::Short, turns);
     (turn, parsed(news(events)).boxed())
 }
 
 /// The same, of the one object of this name.
 pub fn one_in_turns<K>(api: Api<Guarded<K>>, name: &str, turns: Receiver<Option<u64>>) -> (Turn, Events<K>)
 where
-    K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Send + 'static,
+    K: Deleted + Clone + Debug + Send + 'static,
 {
-    let only = watcher::Config::default().fields(&format!("metadata.name={name}"));
-    matching_in_turns(api, only, Pauses::Short, turns)
+    matching_in_turns(api, Some(name), Pauses::Short, turns)
 }
 
 /// Watches the one object of this name, of a kind that need not be known before the program runs, in no turn: from now on and
@@ -108,88 +106,70 @@ where
     K: Resource + Clone + DeserializeOwned + Debug + Send + 'static,
 {
     let only = watcher::Config::default().fields(&format!("metadata.name={name}"));
-    let begin = move || watcher(api.clone(), only.clone()).backoff(Pauses::Short.backoff()).boxed();
-    let first = (begin(), true);
-    let events = stream::unfold((begin, first), |(begin, (mut events, mut listing))| async move {
-        loop {
-            let Some(event) = within(listing, events.next()).await else {
-                events = begin();
-                continue;
-            };
-            match &event {
-                Some(Ok(watcher::Event::Init | watcher::Event::InitApply(_))) => listing = true,
-                Some(Ok(watcher::Event::InitDone)) => listing = false,
-                _ => {}
-            }
-            return Some((event?, (begin, (events, listing))));
-        }
-    });
-    events.boxed()
+    steady(name, move || watcher(api.clone(), only.clone()).boxed(), Pauses::Short).boxed()
 }
 
-/// The same, of the objects that match.
+/// The same, of the one object of this name if there is one, and with these pauses.
 fn matching_in_turns<K>(
     api: Api<Guarded<K>>,
-    config: watcher::Config,
+    name: Option<&str>,
     pauses: Pauses,
     turns: Receiver<Option<u64>>,
 ) -> (Turn, Events<K>)
 where
-    K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Send + 'static,
+    K: Deleted + Clone + Debug + Send + 'static,
 {
-    let (turn, events) = texts_in_turns(api, config, pauses, turns);
+    let (turn, events) = texts_in_turns(api, name, pauses, turns);
     (turn, parsed(events).boxed())
 }
 
 /// The same, not yet parsed.
 fn texts_in_turns<K>(
     api: Api<Guarded<K>>,
-    config: watcher::Config,
+    name: Option<&str>,
     pauses: Pauses,
     turns: Receiver<Option<u64>>,
 ) -> (Turn, Events<Guarded<K>>)
 where
-    K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Send + 'static,
+    K: Deleted + Clone + Debug + Send + 'static,
 {
     let turn = Turn::default();
-    let (last, watching) = (turn.clone(), None::<(u64, bool, Events<Guarded<K>>)>);
-    let begin = move || watcher(api.clone(), config.clone()).backoff(pauses.backoff()).boxed();
+    let config = name
+        .map_or_else(watcher::Config::default, |name| watcher::Config::default().fields(&format!("metadata.name={name}")));
+    let (namespace, name) = (api.namespace().map(str::to_owned), name.map(str::to_owned));
+    let (last, watching) = (turn.clone(), None::<(u64, Events<Guarded<K>>)>);
+    let begin = move || {
+        let (api, config) = (api.clone(), config.clone());
+        steady(&K::kind(&()), move || watcher(api.clone(), config.clone()).boxed(), pauses).boxed()
+    };
     let events = stream::unfold((begin, turns, watching, last), |(begin, mut turns, mut watching, last)| async move {
         loop {
             let turn = *turns.borrow_and_update();
-            if let Some(turn) = turn.filter(|turn| watching.as_ref().is_none_or(|(of, ..)| of != turn)) {
-                watching = Some((turn, true, begin()));
+            if let Some(turn) = turn.filter(|turn| watching.as_ref().is_none_or(|(of, _)| of != turn)) {
+                watching = Some((turn, begin()));
             }
-            let Some((turn, listing, events)) = &mut watching else {
+            let Some((turn, events)) = &mut watching else {
                 turns.changed().await.ok()?;
                 continue;
             };
             tokio::select! {
                 Ok(()) = turns.changed() => {}
-                event = within(*listing, events.next()) => {
-                    let Some(event) = event else {
-                        tracing::warn!(kind = %K::kind(&()), "a list was not answered; it is begun anew");
-                        watching = None;
-                        continue;
-                    };
-                    *listing = match &event {
-                        Some(Ok(watcher::Event::Init | watcher::Event::InitApply(_))) => true,
-                        Some(Ok(watcher::Event::InitDone)) => false,
-                        _ => *listing,
-                    };
+                event = events.next() => {
                     last.0.store(*turn, Ordering::Release);
                     return Some((event?, (begin, turns, watching, last)));
                 }
             }
         }
     });
+    let mut logged = Logged::default();
+    let events = events.inspect(move |event| {
+        if let Err(error) = event
+            && let Some(error) = logged.news(error, Instant::now())
+        {
+            tracing::warn!(kind = %K::kind(&()), namespace, name, error, "a watch broke; trying again");
+        }
+    });
     (turn, events.boxed())
-}
-
-/// A list must go on: an API server that takes the call and says nothing would hold up everything that waits for it. A watch
-/// has its own limit. The outer `None`: it did not.
-async fn within<T>(listing: bool, next: impl Future<Output = T>) -> Option<T> {
-    if listing { timeout(DEADLINE, next).await.ok() } else { Some(next.await) }
 }
 
 /// The objects that parse.
@@ -197,14 +177,14 @@ fn parsed<K>(
     events: impl Stream<Item = watcher::Result<watcher::Event<Guarded<K>>>> + Send,
 ) -> impl Stream<Item = watcher::Result<watcher::Event<K>>> + Send
 where
-    K: Resource<DynamicType = ()> + DeserializeOwned + Send,
+    K: Deleted + Send,
 {
     events.filter_map(|event| ready(event.map(opened).transpose()))
 }
 
 fn opened<K>(event: watcher::Event<Guarded<K>>) -> Option<watcher::Event<K>>
 where
-    K: Resource<DynamicType = ()> + DeserializeOwned,
+    K: Deleted,
 {
     use watcher::Event::{Apply, Delete, Init, InitApply, InitDone};
     let open = |guarded: &Guarded<K>| {
@@ -221,22 +201,40 @@ where
         InitDone => Some(InitDone),
         Apply(g) => open(&g).map(Apply),
         InitApply(g) => open(&g).map(InitApply),
-        Delete(g) => open(&g).map(Delete),
+        // That it is gone is known by its metadata, also of one that does not parse.
+        Delete(g) => Some(Delete(g.open().unwrap_or_else(|_| K::deleted(g.lean.metadata)))),
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use k8s_openapi::api::core::v1::ConfigMap;
+    use serde_json::json;
 
-    #[test]
-    fn pauses_grow_to_their_bound() {
-        for (pauses, longest) in [(Pauses::Short, 5), (Pauses::Long, 30)] {
-            let longest = Duration::from_secs(longest);
-            let taken: Vec<_> = pauses.backoff().take(12).collect();
-            assert!(taken[0] >= FIRST_PAUSE && taken[0] <= 2 * FIRST_PAUSE, "{taken:?}");
-            assert!(taken.iter().all(|pause| *pause <= 2 * longest), "{taken:?}");
-            assert!(taken[8..].iter().all(|pause| *pause >= longest), "{taken:?}");
+    use super::*;
+    use crate::api::{Notification, Pipeline};
+
+    async fn deleted<K: Deleted + Clone + Debug + Send + 'static>() -> (bool, Vec<watcher::Event<K>>) {
+        let metadata = json!({"namespace": "n", "name": "o", "uid": "u", "resourceVersion": "7"});
+        let object = json!({"metadata": metadata, "spec": 5, "data": 5}).to_string();
+        let object: Guarded<K> = serde_json::from_str(&object).unwrap();
+        let events = [watcher::Event::Apply(object.clone()), watcher::Event::Delete(object.clone())];
+        let events = parsed(stream::iter(events.map(Ok))).map(Result::unwrap).collect().await;
+        (object.open().is_ok(), events)
+    }
+
+    #[tokio::test]
+    async fn the_deletion_of_an_object_that_does_not_parse_is_passed_on() {
+        async fn check<K: Deleted + Clone + Debug + Send + 'static>() {
+            let (parses, events) = deleted::<K>().await;
+            let [watcher::Event::Delete(object)] = &events[..] else { panic!("{events:?}") };
+            let metadata = object.meta();
+            assert!(!parses);
+            assert_eq!((metadata.namespace.as_deref(), metadata.name.as_deref()), (Some("n"), Some("o")));
+            assert_eq!((metadata.uid.as_deref(), metadata.resource_version.as_deref()), (Some("u"), Some("7")));
         }
+        check::<Notification>().await;
+        check::<Pipeline>().await;
+        check::<ConfigMap>().await;
     }
 }

@@ -13,11 +13,10 @@ use http::StatusCode;
 use k8s_openapi::NamespaceResourceScope;
 use kube::runtime::watcher;
 use kube::{Api, Client, Resource};
-use serde::de::DeserializeOwned;
 use tokio::sync::watch::Receiver;
 use tokio::task::{AbortHandle, JoinSet};
 
-use super::{Guarded, Pauses, Turn, matching_in_turns};
+use super::{Deleted, Guarded, Pauses, Turn, matching_in_turns};
 use crate::api::refs::ObjectName;
 use crate::telemetry::Metrics;
 use crate::telemetry::metrics::Watch;
@@ -65,7 +64,7 @@ impl NamedWatches {
         begin: impl Fn(&ObjectName) -> T,
         end: impl Fn(&ObjectName),
     ) where
-        K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + DeserializeOwned + Debug + Send + 'static,
+        K: Deleted + Resource<Scope = NamespaceResourceScope> + Clone + Debug + Send + 'static,
         T: FnMut(Seen<K>) + Send + 'static,
     {
         let mut tasks = self.tasks.lock().unwrap_or_else(PoisonError::into_inner);
@@ -84,9 +83,8 @@ impl NamedWatches {
         });
         for name in wanted.iter().filter(|name| !running.contains_key(*name)).cloned().collect::<Vec<_>>() {
             let api: Api<Guarded<K>> = Api::namespaced(self.client.clone(), &name.namespace);
-            let only = watcher::Config::default().fields(&format!("metadata.name={}", name.name));
-            let (turn, events) = matching_in_turns(api, only, Pauses::Long, self.turns.clone());
-            let task = follow(events, turn, name.clone(), begin(&name), self.label, self.metrics.clone());
+            let (turn, events) = matching_in_turns(api, Some(&name.name), Pauses::Long, self.turns.clone());
+            let task = follow(events, turn, begin(&name), self.label, self.metrics.clone());
             running.insert(name, all.spawn(task));
         }
         // Those that were ended are joined here, and the last of them in `shutdown`.
@@ -109,10 +107,9 @@ impl NamedWatches {
 }
 
 /// Tells what a watch sees. After an error what was seen stands, and the watch goes on by itself.
-pub(crate) async fn follow<K: Resource<DynamicType = ()>>(
+pub(crate) async fn follow<K>(
     events: impl Stream<Item = watcher::Result<watcher::Event<K>>>,
     turn: Turn,
-    name: ObjectName,
     mut tell: impl FnMut(Seen<K>),
     label: Watch,
     metrics: Metrics,
@@ -133,7 +130,6 @@ pub(crate) async fn follow<K: Resource<DynamicType = ()>>(
             Ok(Delete(_)) => tell(Seen::Object(None)),
             Err(error) => {
                 metrics.watch_error(label);
-                tracing::warn!(kind = %K::kind(&()), %name, error = &error as &dyn std::error::Error, "a watch broke; trying again");
                 if is_forbidden(&error) {
                     tell(Seen::Forbidden);
                 }

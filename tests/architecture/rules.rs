@@ -76,6 +76,7 @@ pub const PURE: &[&str] = &[
     "clusters::kubeconfig",
     "clusters::reference",
     "pipeline::plan",
+    "pipeline::ready",
     "pipeline::status",
     "pipeline::taking",
     "pipeline::target",
@@ -138,8 +139,12 @@ pub const CLOCKS: &[&str] = &["Instant", "SystemTime", "Time", "Timestamp", "Zon
 /// What only these modules name: the beginning of a path, the modules, why.
 pub const OWNED: &[(&str, &[&str], &str)] = &[
     ("reqwest", &["send"], "one room makes requests"),
-    ("hyper", &["send"], "one room makes requests"),
-    ("hyper_util", &["send", "clusters"], "one room makes requests, and one watches other clusters"),
+    ("hyper", &["send", "http"], "one room makes requests, and one serves HTTP"),
+    (
+        "hyper_util",
+        &["send", "clusters", "http"],
+        "one room makes requests, one watches other clusters, and one serves HTTP",
+    ),
     ("secrecy", &["send", "clusters::kubeconfig"], "one room knows credentials of receivers, one file those of clusters"),
     ("opentelemetry_proto", &["send::otlp"], "one file knows how spans are written"),
     ("prost", &["send::otlp"], "one file knows how spans are written"),

@@ -254,8 +254,14 @@ async fn a_receiver_that_cannot_be_reached_or_trusted_says_so_and_heals() {
             let tried = status.attempts == 1 && status.outcome.is_none() && status.next_attempt_time.is_some();
             d.spec.notification == notification && tried && status.reason.as_deref() == Some(reason)
         };
-        world.delivery("Deployed 2", waits).await;
-        world.condition(notification, "Delivering", |c| c.reason == reason).await;
+        let delivery = world.delivery("Deployed 2", waits).await;
+        let delivering = world.condition(notification, "Delivering", |c| c.reason == reason).await;
+        let error = delivery.status.unwrap().error.unwrap();
+        assert!(delivering.message.ends_with(&error), "{}", delivering.message);
+        if notification == "refused" {
+            let words = format!("no connection to {}: connection refused", refusing.url("").trim_start_matches("http://"));
+            assert_eq!(error, words);
+        }
     }
     refusing.listen();
     let quick = json!({"spec": {"delivery": {"retry": {"initial": "100ms"}}}});

@@ -2,6 +2,7 @@
 //! wrong.
 
 mod kinds;
+mod parts;
 mod reach;
 mod references;
 mod rights;

@@ -311,7 +311,7 @@ async fn pipelines_and_notifications_that_come_and_go_leave_nothing_in_memory() 
     let pennant = Pennant::start(&world).await;
     world.settled().await;
     let entries = async |expected: &str, holds: &dyn Fn(f64) -> bool| {
-        within(std::time::Duration::from_secs(120), expected, async || {
+        within(std::time::Duration::from_mins(2), expected, async || {
             let entries = pennant.metrics().await["pennant_bookkeeping_entries"];
             if holds(entries) { Ok(entries) } else { Err(format!("{entries}")) }
         })

@@ -5,7 +5,7 @@ use pennant::api::Pipeline;
 use serde_json::{Value, json};
 
 use crate::support::pennant::command;
-use crate::support::{Fault, Proxy, Receiver, World};
+use crate::support::{Fault, Pennant, Proxy, Receiver, World};
 
 #[tokio::test]
 async fn each_field_is_told_with_its_layer() {
@@ -42,6 +42,18 @@ async fn each_field_is_told_with_its_layer() {
     }
     assert_eq!(all[0]["fields"]["/endpoint/timeout"], "Pipeline explained/shop");
     assert!(all[0].get("problem").is_none(), "{shown}");
+
+    // Of a target without an object, that is told beside what holds for it.
+    let spec =
+        json!({"spec": {"environments": [{"name": "dev", "targets": [{"namespace": ns, "appRef": {"name": "wbe"}}]}]}});
+    world.patch::<Pipeline>("shop", spec).await;
+    let _pennant = Pennant::start(&world).await;
+    world.pipeline_condition("shop", "Ready", |c| c.reason == "TargetNotFound").await;
+    let text = String::from_utf8(explain(&["hook"]).await.stdout).unwrap();
+    let words = "# dev/in-cluster/explained/wbe: TargetNotFound: Deployment wbe does not exist in namespace explained";
+    assert!(text.lines().any(|line| line.starts_with(words)), "{text}");
+    let shown: Value = serde_json::from_slice(&explain(&["-o", "json"]).await.stdout).unwrap();
+    assert_eq!(shown[0]["unobserved"]["dev/in-cluster/explained/wbe"]["reason"], "TargetNotFound");
 
     for (args, words) in [
         (&["hook", "--target", "test/in-cluster/explained/web"][..], "has no target"),

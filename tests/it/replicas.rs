@@ -11,7 +11,7 @@ use serde_json::json;
 use crate::support::pennant::Options;
 use crate::support::receiver::Gate;
 use crate::support::wait::{heavy, within};
-use crate::support::{Oracle, Pennant, Receiver, Reply, World, eventually};
+use crate::support::{Fault, Oracle, Pennant, Proxy, Receiver, Reply, World, eventually};
 
 const DISPATCH: &str = "pennant-dispatch";
 const PIPELINE: &str = "pennant-pipeline";
@@ -251,4 +251,36 @@ async fn a_deleted_lease_is_made_again_and_its_epoch_raised_above_the_logs() {
     world.fence("shop", &["hook"]).await;
     let steps = ["Deployed 1", "Deployed 2", "Deployed 3"];
     Oracle::new(&world, &receiver).lane("shop/hook/dev/a", &steps).check().await;
+}
+
+/// Why a replica that takes over lists the application objects again, although it has watched them: what it knows may be older than
+/// what the former holder has recorded, and would be recorded as a change back.
+#[tokio::test]
+async fn what_a_standby_knows_of_applications_may_be_out_of_date_and_is_not_news() {
+    let receiver = Receiver::start();
+    let world = World::new("replicas-stale").await;
+    world.deploy("web", "0").await;
+    world.pipeline("shop", &["dev/web"]).await;
+    world.notification("hook", &receiver, json!({})).await;
+    let mut first = replica(&world, "first").await;
+    world.settled().await;
+    // The watch of the second one lists, and is then silent.
+    let (proxy, silent) = (Proxy::start(&world.kubeconfig, "replicas-stale").await, Gate::new());
+    let hold = Fault::Times(1, Box::new(Fault::HoldRequest(silent)));
+    let rule = proxy.rule(|call| call.is_watch() && call.concerns("deployments"), hold);
+    let kubeconfig = Some(proxy.kubeconfig.clone());
+    let second = Pennant::with(&world, Options { pod: Some("second"), kubeconfig, ..Options::of(&world) }).await;
+    proxy.hit(rule, 1).await;
+    for tag in ["1", "2"] {
+        world.ship("web", tag).await;
+        world.observed_at("shop", tag, &["web"]).await;
+    }
+    receiver.wait("/hook/web", 2).await;
+    first.stop().await;
+    acts(&second, Duration::from_secs(30)).await;
+    world.ship("web", "3").await;
+    world.observed_at("shop", "3", &["web"]).await;
+    world.fence("shop", &["hook"]).await;
+    let oracle = Oracle::new(&world, &receiver);
+    oracle.lane("shop/hook/dev/web", &["Deployed 1", "Deployed 2", "Deployed 3"]).check().await;
 }

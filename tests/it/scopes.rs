@@ -197,13 +197,14 @@ async fn what_it_counts_has_names_and_labels_that_stay() {
     assert_eq!(after["pennant_deliveries_total{outcome=\"Delivered\"}"], 2.0);
 }
 
-const FAMILIES: [(&str, &str); 27] = [
+const FAMILIES: [(&str, &str); 28] = [
     ("pennant_api_writes", "counter"),
     ("pennant_attempts", "counter"),
     ("pennant_bookkeeping_entries", "gauge"),
     ("pennant_build", "info"),
     ("pennant_caches", "gauge"),
     ("pennant_change_to_first_attempt_seconds", "histogram"),
+    ("pennant_changes_dropped", "counter"),
     ("pennant_clusters", "gauge"),
     ("pennant_config_valid", "gauge"),
     ("pennant_deliveries", "counter"),

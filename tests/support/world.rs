@@ -168,12 +168,13 @@ impl World {
         self.api().get(name).await.expect("the notification is there")
     }
 
-    /// Waits until every target of a pipeline is observed.
+    /// Waits until every target of a pipeline is observed. One whose application does not exist yet is observed to be absent.
     pub async fn observed(&self, pipeline: &str) {
         eventually(&format!("pipeline {pipeline} is observed"), async || {
             let p = self.get_pipeline(pipeline).await;
             let status = p.status.unwrap_or_default();
-            let ready = get(&status.conditions, "Ready").is_some_and(|c| c.status == ConditionStatus::True);
+            let ready = get(&status.conditions, "Ready")
+                .is_some_and(|c| c.status == ConditionStatus::True || c.reason == "TargetNotFound");
             let settled = status.environments.iter().flat_map(|e| &e.targets).all(|t| t.settled.is_some());
             let now = status.observed_generation == p.metadata.generation;
             if ready && settled && now { Ok(()) } else { Err(format!("{:?}", status.conditions)) }

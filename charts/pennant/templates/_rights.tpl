@@ -75,7 +75,7 @@ listed and watched by its name, so that resourceNames hold for these verbs, too.
 {{- $rules = append $rules (dict "apiGroups" (list "argoproj.io") "resources" (list "applications")) }}
 {{- end }}
 {{- if .fleet }}
-{{- $rules = append $rules (dict "apiGroups" (list "fleet.cattle.io") "resources" (list "bundles" "bundledeployments" "gitrepos")) }}
+{{- $rules = append $rules (dict "apiGroups" (list "fleet.cattle.io") "resources" (list "bundles" "bundledeployments" "clusters" "gitrepos" "helmops")) }}
 {{- end }}
 {{- if .knative }}
 {{- $rules = append $rules (dict "apiGroups" (list "serving.knative.dev") "resources" (list "services")) }}

@@ -5,7 +5,7 @@
 //! to write another.
 
 mod argo;
-mod fleet;
+pub(super) mod fleet;
 mod flux;
 mod general;
 mod helm_release;
@@ -18,10 +18,11 @@ use kube::core::DynamicObject;
 
 use super::kstatus::Verdict;
 use super::view::View;
+use super::whole::Ties;
 use crate::api::Status;
 
 /// The kinds with rules of their own. Of two that match, the first one counts.
-const KINDS: [&Rules; 12] = [
+const KINDS: [&Rules; 14] = [
     &workloads::DEPLOYMENT,
     &workloads::STATEFUL_SET,
     &workloads::DAEMON_SET,
@@ -33,6 +34,8 @@ const KINDS: [&Rules; 12] = [
     &fleet::BUNDLE_DEPLOYMENT,
     &fleet::BUNDLE,
     &fleet::GIT_REPO,
+    &fleet::HELM_OP,
+    &fleet::CLUSTER,
     &knative::SERVICE,
 ];
 
@@ -79,13 +82,15 @@ pub(super) struct Reading {
     pub(super) drifted: bool,
     /// They do not say at present.
     pub(super) drift_unknown: bool,
+    /// What counts where it is read together with objects of another kind.
+    pub(super) ties: Option<Box<Ties>>,
 }
 
 impl Reading {
     /// Of an object whose status names both revisions.
     fn named(verdict: Verdict, running: &str, tried: &str) -> Self {
         let (running, tried) = (running.to_owned(), tried.to_owned());
-        Self { verdict, running, tried, suspended: false, drifted: false, drift_unknown: false }
+        Self { verdict, running, tried, suspended: false, drifted: false, drift_unknown: false, ties: None }
     }
 
     /// Of an object whose status names no revision: what its spec declares is tried, and runs once it is `Current`.
@@ -104,6 +109,10 @@ impl Reading {
 
     fn drift_unknown(self, drift_unknown: bool) -> Self {
         Self { drift_unknown, ..self }
+    }
+
+    fn tied(self, ties: Box<Ties>) -> Self {
+        Self { ties: Some(ties), ..self }
     }
 }
 

@@ -71,7 +71,7 @@ async fn https_goes_through_a_tunnel_and_its_receiver_sees_nothing_of_the_proxy(
     let (wrong, key) = issued_for("other.example", &ca);
     let proxy = leading_to(receiver(vec![wrong.der().clone()], &key)).await;
     let attempt = trusting_ca(&ca, Some(at(proxy.address))).send(url("https://hooks.example/x")).await;
-    assert_eq!(attempt.result.error().as_deref(), Some("TLS: the certificate is for another name"));
+    assert_eq!(attempt.result.error().as_deref(), Some("TLS with hooks.example:443: the certificate is for another name"));
     assert_eq!(failure(&attempt).kind, FailureKind::Tls);
 }
 

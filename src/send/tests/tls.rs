@@ -79,14 +79,15 @@ async fn only_a_certificate_that_is_right_in_every_way_is_trusted() {
     early.not_after = date_time_ymd(3002, 1, 1);
     for (params, words) in [
         (for_name("127.0.0.1"), None),
-        (for_name("hooks.example"), Some("TLS: the certificate is for another name")),
-        (expired, Some("TLS: the certificate has expired")),
-        (early, Some("TLS: the certificate is not valid yet")),
+        (for_name("hooks.example"), Some("the certificate is for another name")),
+        (expired, Some("the certificate has expired")),
+        (early, Some("the certificate is not valid yet")),
     ] {
         let key = KeyPair::generate().unwrap();
         let certificate = params.signed_by(&key, &ca).unwrap();
-        let attempt = sender.send(to_tls(receiver(vec![certificate.der().clone()], &key))).await;
-        assert_eq!(attempt.result.error().as_deref(), words);
+        let address = receiver(vec![certificate.der().clone()], &key);
+        let attempt = sender.send(to_tls(address)).await;
+        assert_eq!(attempt.result.error(), words.map(|words| format!("TLS with {address}: {words}")));
         match words {
             None => assert_eq!(attempt.result.status(), Some(200)),
             Some(_) => assert_eq!(failure(&attempt).kind, FailureKind::Tls),
@@ -99,10 +100,11 @@ async fn a_self_signed_certificate_is_refused() {
     provider();
     let key = KeyPair::generate().unwrap();
     let certificate = CertificateParams::new(vec!["127.0.0.1".to_owned()]).unwrap().self_signed(&key).unwrap();
-    let attempt = sender().send(to_tls(receiver(vec![certificate.der().clone()], &key))).await;
+    let address = receiver(vec![certificate.der().clone()], &key);
+    let attempt = sender().send(to_tls(address)).await;
     assert_eq!(failure(&attempt).kind, FailureKind::Tls, "{attempt:?}");
-    let words = "TLS: the certificate is self-signed or from an unknown authority";
-    assert_eq!(attempt.result.error().as_deref(), Some(words));
+    let words = format!("TLS with {address}: the certificate is self-signed or from an unknown authority");
+    assert_eq!(attempt.result.error(), Some(words));
 }
 
 #[tokio::test]
@@ -112,7 +114,8 @@ async fn a_receiver_without_tls_is_told_apart() {
     })
     .await;
     let attempt = sender().send(to_tls(plain.address)).await;
-    assert_eq!(attempt.result.error().as_deref(), Some("TLS: the receiver does not speak TLS"), "{attempt:?}");
+    let words = format!("TLS with {}: the receiver does not speak TLS", plain.address);
+    assert_eq!(attempt.result.error(), Some(words), "{attempt:?}");
     assert_eq!(failure(&attempt).kind, FailureKind::Tls);
 }
 
@@ -145,16 +148,14 @@ async fn authorities_of_ones_own_are_trusted_and_no_others() {
     let sender =
         with_secrets(&[("ca.crt", ca.pem()), ("both.crt", format!("{}{}", other.pem(), ca.pem())), ("junk", "x".into())]);
     let of = |key| Authorities::Secret(SecretKey::new("team-a", "tls", key));
-    let unknown = "TLS: the certificate is self-signed or from an unknown authority";
+    let unknown = &*format!("TLS with {address}: the certificate is self-signed or from an unknown authority");
+    let another = &*format!("TLS with {address}: the certificate is not signed by the authority that it names");
     for (tls, error) in [
         (trusting(of("ca.crt")), None),
         (trusting(of("both.crt")), None),
         (trusting(Authorities::Pem(ca.pem().into())), None),
         // It has the name of the right one, and another key.
-        (
-            trusting(Authorities::Pem(other.pem().into())),
-            Some("TLS: the certificate is not signed by the authority that it names"),
-        ),
+        (trusting(Authorities::Pem(other.pem().into())), Some(another)),
         (trusting(Authorities::System), Some(unknown)),
         (TlsRef { skip_verify: true, ..TlsRef::default() }, None),
         (trusting(of("junk")), Some("Secret team-a/tls, key junk: holds no certificate in PEM")),

@@ -13,7 +13,7 @@ use super::{Stage, secret};
 use crate::support::{Receiver, control_plane, eventually};
 
 /// A kubeconfig for a new service account of this name in the other cluster's namespace.
-async fn account(stage: &Stage, name: &str) -> String {
+pub(super) async fn account(stage: &Stage, name: &str) -> String {
     let _: ServiceAccount = stage.remote.create(json!({"metadata": {"name": name}})).await;
     let asked = TokenRequest { spec: Some(TokenRequestSpec::default()), ..TokenRequest::default() };
     let api = stage.remote.api::<ServiceAccount>();
@@ -37,8 +37,13 @@ where
 
 /// Lets the service account read Deployments, and nothing else.
 async fn allow(stage: &Stage, name: &str) {
-    let rules = json!([{"apiGroups": ["apps"], "resources": ["deployments"], "verbs": ["get", "list", "watch"]}]);
-    let named = json!({"name": format!("{}-{name}", stage.remote.ns)});
+    allow_kind(stage, name, "apps", "deployments").await;
+}
+
+/// Lets the service account read objects of one kind more.
+pub(super) async fn allow_kind(stage: &Stage, name: &str, group: &str, resource: &str) {
+    let rules = json!([{"apiGroups": [group], "resources": [resource], "verbs": ["get", "list", "watch"]}]);
+    let named = json!({"name": format!("{}-{name}-{resource}", stage.remote.ns)});
     create::<ClusterRole>(stage, json!({"metadata": named, "rules": rules})).await;
     let role = json!({"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": named["name"]});
     let subject = json!({"kind": "ServiceAccount", "name": name, "namespace": stage.remote.ns});

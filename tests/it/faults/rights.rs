@@ -3,13 +3,14 @@
 
 use std::time::Duration;
 
+use futures::future::join_all;
 use k8s_openapi::api::core::v1::ConfigMap;
 use pennant::api::conditions::ConditionStatus;
 use serde_json::json;
 
 use super::Stage;
 use crate::support::proxy::{Call, RuleId};
-use crate::support::wait::within;
+use crate::support::wait::{heavy, within};
 use crate::support::{Fault, Oracle, Pennant, eventually, world};
 
 /// A watch that is refused begins again after half a minute at the latest.
@@ -240,6 +241,53 @@ async fn heals(stage: &Stage, notification: &str) {
     within(HEALS, "it heals", async || {
         let came = stage.receiver.to(&format!("/{notification}/web")).len();
         if came == 2 { Ok(()) } else { Err(format!("{came} came")) }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn secrets_that_may_not_be_read_are_asked_for_less_and_less() {
+    const SECRETS: usize = 100;
+    /// In this time each is asked for after pauses of at least 0.8, 1.6, 3.2, 6.4 and 12.8 s: at most six times, and twice more in case
+    /// a watch is begun again with a new tenure. Without growing pauses it is asked for more than twenty times.
+    const WINDOW: Duration = Duration::from_secs(40);
+    const CALLS: usize = 8 * SECRETS;
+    /// Bytes of log for each.
+    const LINE: usize = 600;
+    let _alone = heavy().await;
+    let stage = stage("rights-many-secrets").await;
+    let Stage { world, receiver, proxy, .. } = &stage;
+    let names: Vec<_> = (0..SECRETS).map(|n| format!("guarded-{n}")).collect();
+    for some in names.chunks(10) {
+        join_all(some.iter().map(async |name| {
+            let token = json!({"secretKeyRef": {"name": name, "key": "key"}});
+            world.notification(name, receiver, json!({"endpoint": {"auth": {"token": token}}})).await
+        }))
+        .await;
+    }
+    let rule = forbid(&stage, |call| call.concerns("secrets"));
+    let pennant = Pennant::with(world, stage.options()).await;
+    proxy.hit(rule, SECRETS).await;
+    tokio::time::sleep(WINDOW).await;
+    let (calls, log) = (proxy.hits(rule), pennant.log());
+    let lines: Vec<_> = log.lines().filter(|line| line.contains("a watch broke")).collect();
+    let bytes: usize = lines.iter().map(|line| line.len()).sum();
+    assert!(calls <= CALLS, "{calls} calls; {} lines, {bytes} bytes", lines.len());
+    assert!(lines.len() <= SECRETS && bytes <= LINE * SECRETS, "{calls} calls; {} lines, {bytes} bytes", lines.len());
+    assert!(lines.iter().any(|line| line.contains("the list failed: 403")), "{lines:?}");
+
+    for name in &names {
+        world.secret(name, json!({"key": "open sesame"})).await;
+    }
+    proxy.remove(rule);
+    within(HEALS, "all Secrets are read", async || {
+        let all = world.api::<pennant::api::Notification>().list(&kube::api::ListParams::default()).await.unwrap();
+        let ready = |n: &pennant::api::Notification| {
+            let conditions = n.status.as_ref().map(|s| s.conditions.clone()).unwrap_or_default();
+            conditions.iter().any(|c| c.type_ == "Ready" && c.status == ConditionStatus::True)
+        };
+        let wait = all.items.iter().filter(|n| !ready(n)).count();
+        if wait == 0 { Ok(()) } else { Err(format!("{wait} are not ready")) }
     })
     .await;
 }

@@ -4,7 +4,8 @@
 const LONGEST: usize = 64;
 
 /// What to write instead of a name, for a message: what was most likely meant, `before` it what leads there; or all that is known.
-pub(super) fn instead(name: &str, known: impl IntoIterator<Item = &'static str>, before: &str) -> String {
+#[must_use]
+pub fn instead(name: &str, known: impl IntoIterator<Item = &'static str>, before: &str) -> String {
     let known: Vec<_> = known.into_iter().collect();
     match nearest(name, known.iter().copied()) {
         Some(meant) => format!("did you mean `{before}{meant}`?"),
@@ -13,6 +14,7 @@ pub(super) fn instead(name: &str, known: impl IntoIterator<Item = &'static str>,
 }
 
 /// The known name that differs least, if it differs little: a third of its letters at most, or one.
+#[must_use]
 pub fn nearest<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     if name.len() > LONGEST {
         return None;

@@ -1,0 +1,93 @@
+//! `BundleDeployment`: one bundle on one cluster.
+//!
+//! Three IDs say how far a rollout has come here: the agent has *applied* one, it is to apply the *wanted* one, and the *staged* one
+//! is wanted next, when its partition's turn has come. An ID ends with a hash of the cluster's options, so the same commit has
+//! another one on each cluster: the revision is the commit, which Fleet writes as a label in the same write as the staged ID.
+//!
+//! But while earlier partitions are not available, Fleet stages nothing in later ones, and still writes the new label there. So
+//! a new label beside an unchanged staged ID is believed when the Bundle says that it has staged that commit everywhere.
+
+use serde_json::Value;
+
+use super::{
+    BUNDLE_NAME, BUNDLE_NAMESPACE, COMMIT, Condition, Family, GROUP, Parent, Reading, Rules, Verdict, View, WAITS,
+    corrects_drift,
+};
+
+pub(in super::super) static BUNDLE_DEPLOYMENT: Rules =
+    Rules { group: GROUP, kind: "BundleDeployment", reader: "fleet-bundledeployment/2", read };
+
+/// What was applied, what is to be applied, and what comes next.
+struct Ids<'a> {
+    applied: &'a str,
+    wanted: &'a str,
+    staged: &'a str,
+}
+
+fn read(view: &View<'_>) -> Reading {
+    let (applied, wanted) = (view.text("/status/appliedDeploymentID"), view.text("/spec/deploymentID"));
+    let staged = match view.text("/spec/stagedDeploymentID") {
+        "" => wanted,
+        staged => staged,
+    };
+    let ids = Ids { applied, wanted, staged };
+    let (commit, tried) = (view.label(COMMIT), tried(view, &ids));
+    let running = if applied == wanted && wanted == staged { tried } else { "" };
+    let watched = view.flag("/status/ready") || !view.list("/status/modifiedStatus").is_empty();
+    let drifted = applied == wanted && watched && !view.flag("/status/nonModified") && !corrects_drift(view);
+    let held_back = view.flag("/spec/offSchedule") && staged != wanted;
+    let reading = Reading::named(deployed(view, &ids), running, tried)
+        .drifted(drifted)
+        .suspended(view.flag("/spec/paused") || held_back);
+    if commit.is_empty() {
+        return reading;
+    }
+    let bundle = Family::named(view.label(BUNDLE_NAMESPACE), view.label(BUNDLE_NAME));
+    reading.tied(Parent::labelled(bundle, commit, staged))
+}
+
+/// The commit; of what no `GitRepo` has made the version of its chart; of what has neither its ID.
+fn tried<'a>(view: &View<'a>, ids: &Ids<'a>) -> &'a str {
+    let options = if ids.staged == ids.wanted { "/spec/options/helm/version" } else { "/spec/stagedOptions/helm/version" };
+    let all = [view.label(COMMIT), view.text(options), ids.staged];
+    all.into_iter().find(|one| !one.is_empty()).unwrap_or_default()
+}
+
+/// As Fleet itself derives the state of a `BundleDeployment`, in that order.
+fn deployed(view: &View<'_>, ids: &Ids<'_>) -> Verdict {
+    if !view.has_status() {
+        return Verdict::in_progress("NoStatus", "the agent of its cluster has not written a status yet");
+    }
+    let applied = ids.applied == ids.wanted;
+    let refused = view.condition("Deployed").filter(|c| !applied && c.is_false());
+    match refused {
+        Some(refused) if refused.message.contains(WAITS) => {
+            return Verdict::in_progress("DependencyNotReady", refused.message);
+        }
+        Some(refused) => return Verdict::failed("ErrApplied", refused.message),
+        None if !applied => return Verdict::in_progress("WaitApplied", "it is not applied yet"),
+        None => {}
+    }
+    if let Some(blind) = view.condition("Monitored").filter(Condition::is_false) {
+        return Verdict::in_progress("NotMonitored", blind.message);
+    }
+    if !view.flag("/status/ready") {
+        return not_ready(view);
+    }
+    if ids.staged != ids.wanted {
+        return Verdict::in_progress("OutOfSync", "what is staged is not deployed here yet");
+    }
+    Verdict::current()
+}
+
+fn not_ready(view: &View<'_>) -> Verdict {
+    let words = view.condition("Ready").map_or("", |c| c.message);
+    let broken = |entry: &Value| {
+        let flag = |key| entry.pointer(key).and_then(Value::as_bool).unwrap_or_default();
+        flag("/summary/error") && !flag("/summary/transitioning")
+    };
+    if view.list("/status/nonReadyStatus").iter().any(broken) {
+        return Verdict::failed("NotReady", words);
+    }
+    Verdict::in_progress("NotReady", words)
+}

@@ -1,0 +1,9 @@
+//! `Cluster`: what all deployments on it come to. It runs many things, so it has no revision.
+
+use super::{GROUP, Reading, Rules, View, summary};
+
+pub(in super::super) static CLUSTER: Rules = Rules { group: GROUP, kind: "Cluster", reader: "fleet-cluster/1", read };
+
+fn read(view: &View<'_>) -> Reading {
+    Reading::declared(summary(view), "").suspended(view.flag("/spec/paused"))
+}

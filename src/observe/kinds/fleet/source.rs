@@ -1,0 +1,53 @@
+//! `GitRepo` and `HelmOp`: where what is deployed comes from.
+//!
+//! Both write that they know a new revision at once, and what their deployments come to some seconds later, so their own counts are
+//! not read: their Bundles say whether they are of that revision, and what has become of it.
+
+use super::{
+    Condition, Family, GROUP, HELM_OP_NAME, Parent, REPO, Reading, Rules, Verdict, View, corrects_drift, count, unobserved,
+};
+
+pub(in super::super) static GIT_REPO: Rules =
+    Rules { group: GROUP, kind: "GitRepo", reader: "fleet-gitrepo/2", read: git_repo };
+
+pub(in super::super) static HELM_OP: Rules = Rules { group: GROUP, kind: "HelmOp", reader: "fleet-helmop/1", read: helm_op };
+
+fn git_repo(view: &View<'_>) -> Reading {
+    let job = view.text("/status/gitJobStatus");
+    let verdict = refused(view, &["Accepted"]).unwrap_or_else(|| match job {
+        "" | "Current" => Verdict::current(),
+        "Failed" => Verdict::failed("GitJobFailed", "the job that reads the repository has failed"),
+        _ => Verdict::in_progress("GitUpdating", "the job that reads the repository is not done"),
+    });
+    // A repository may hold nothing that is deployed.
+    let may_be_none = count(view, "desiredReady") == 0;
+    with_bundles(view, verdict, REPO, view.text("/status/commit"), may_be_none)
+}
+
+fn helm_op(view: &View<'_>) -> Reading {
+    let verdict = refused(view, &["Accepted", "Polled"]).unwrap_or_else(Verdict::current);
+    with_bundles(view, verdict, HELM_OP_NAME, view.text("/status/version"), false)
+}
+
+/// What its own status says against it.
+fn refused(view: &View<'_>, conditions: &[&str]) -> Option<Verdict> {
+    if !view.has_status() {
+        return Some(Verdict::in_progress("NoStatus", "its controller has not written a status yet"));
+    }
+    if let Some(unobserved) = unobserved(view) {
+        return Some(unobserved);
+    }
+    let refused = conditions.iter().filter_map(|type_| view.condition(type_)).find(Condition::is_false);
+    view.condition_true("Stalled").or(refused).map(|failed| Verdict::failed_as(&failed))
+}
+
+fn with_bundles(view: &View<'_>, verdict: Verdict, label: &'static str, revision: &str, may_be_none: bool) -> Reading {
+    let (namespace, name) = view.place();
+    let bundles = Family::labelled(namespace, label, name);
+    Reading::declared(verdict, revision).suspended(view.flag("/spec/paused")).tied(Parent::of_revision(
+        bundles,
+        revision,
+        may_be_none,
+        corrects_drift(view),
+    ))
+}

@@ -1,0 +1,399 @@
+//! Tables: object, or objects that are read together, and what they say.
+// The tables write their JSON in place.
+#![allow(clippy::needless_pass_by_value)]
+
+use kube::core::DynamicObject;
+
+use super::super::super::testing::*;
+use super::super::super::{Came, Member, Observation, RevisionPath, Seen, Ties, see, whole};
+
+fn says(type_: &str, status: &str, message: &str) -> Value {
+    json!({"type": type_, "status": status, "message": message})
+}
+
+/// An object with a name and labels.
+fn labelled(kind: (&str, &str), name: &str, labels: Value, spec: Value, status: Value) -> DynamicObject {
+    let mut object = object(kind, &spec, &status);
+    object.metadata.name = Some(name.to_owned());
+    object.metadata.namespace = Some("fleet-default".to_owned());
+    object.metadata.labels = serde_json::from_value(labels).unwrap();
+    object
+}
+
+/// What a parent says with its parts, of which those that are `None` cannot be read.
+fn together_with(parent: &mut Seen, parts: &[Option<&DynamicObject>]) -> Observation {
+    let Some(Ties::Parent(parent)) = parent.ties.as_deref_mut() else { panic!("it is read alone") };
+    let read: Vec<Option<(String, Seen)>> =
+        parts.iter().map(|part| part.map(|part| (part.metadata.name.clone().unwrap(), see(Some(part), None)))).collect();
+    let member = |read: &'static str| Member { name: read, read: None };
+    let members: Vec<Member<'_>> = read
+        .iter()
+        .map(|read| match read {
+            None => member("unreadable"),
+            Some((name, seen)) => {
+                let part = seen.ties.as_deref().and_then(Ties::as_part).expect("a part");
+                assert!(part.families().contains(parent.family()), "{name} is of another family");
+                Member { name, read: Some((&seen.observation, part)) }
+            }
+        })
+        .collect();
+    whole(parent, &members)
+}
+
+fn together(parent: &DynamicObject, parts: &[&DynamicObject]) -> Observation {
+    let parts: Vec<_> = parts.iter().copied().map(Some).collect();
+    together_with(&mut see(Some(parent), None), &parts)
+}
+
+#[test]
+fn a_bundle_deployment_is_current_when_what_is_staged_was_applied() {
+    let ready =
+        || json!({"appliedDeploymentID": "s-1:o-1", "ready": true, "nonModified": true, "display": {"state": "Ready"}});
+    let not_ready = |summary: Value| {
+        json!({"appliedDeploymentID": "s-1:o-1", "nonModified": true, "nonReadyStatus": [{"kind": "Deployment", "summary": summary}],
+            "conditions": [says("Ready", "False", "deployment.apps web/web [progressing]")]})
+    };
+    let refused = |words: &str| {
+        with(&ready(), json!({"conditions": [says("Deployed", "False", words), says("Installed", "True", "")]}))
+    };
+    let broken = json!({"error": true, "message": ["deadline exceeded"]});
+    let moving = json!({"error": true, "transitioning": true});
+    let modified =
+        || json!({"appliedDeploymentID": "s-1:o-1", "ready": true, "modifiedStatus": [{"kind": "Service", "patch": "{}"}]});
+    let not_monitored = with(&ready(), json!({"conditions": [says("Monitored", "False", "no such kind")]}));
+    let (one, two) = ("s-1:o-1", "s-2:o-2");
+    for (name, wanted, staged, status, want, reason, drifted) in [
+        ("ready", one, one, ready(), Current, "", false),
+        ("never looked at", one, one, json!({}), InProgress, "NoStatus", false),
+        ("never applied", one, one, json!({"display": {"state": "WaitApplied"}}), InProgress, "WaitApplied", false),
+        ("waits to be applied", two, two, ready(), InProgress, "WaitApplied", false),
+        ("waits for its turn", one, two, ready(), InProgress, "OutOfSync", false),
+        ("waits for its turn, and is modified", one, two, modified(), InProgress, "OutOfSync", true),
+        ("cannot be applied", two, two, refused("chart requires kubeVersion"), Failed, "ErrApplied", false),
+        (
+            "waits for a dependency",
+            two,
+            two,
+            refused("dependent bundle(s) are not ready: [db]"),
+            InProgress,
+            "DependencyNotReady",
+            false,
+        ),
+        ("an error of before", one, one, refused("chart requires kubeVersion"), Current, "", false),
+        ("a resource is on its way", one, one, not_ready(moving), InProgress, "NotReady", false),
+        ("a resource is broken", one, one, not_ready(broken.clone()), Failed, "NotReady", false),
+        ("a resource is broken, and it waits", one, two, not_ready(broken), Failed, "NotReady", false),
+        ("modified", one, one, modified(), Current, "", true),
+        ("modified, and of a new spec", two, two, modified(), InProgress, "WaitApplied", false),
+        ("modified and not ready", one, one, with(&modified(), json!({"ready": false})), InProgress, "NotReady", true),
+        ("not monitored", one, one, not_monitored, InProgress, "NotMonitored", false),
+    ] {
+        let in_step = status["appliedDeploymentID"] == json!(wanted) && wanted == staged;
+        let seen = look(BUNDLE_DEPLOYMENT, json!({"deploymentID": wanted, "stagedDeploymentID": staged}), status);
+        let runs = if in_step { staged } else { "" };
+        assert_eq!((summary(&seen), seen.drifted), ((want, runs, staged), drifted), "{name}");
+        assert_eq!(seen.reason, reason, "{name}");
+    }
+    for (spec, suspended) in [
+        (json!({"deploymentID": two, "stagedDeploymentID": "s-3:o-3", "paused": true}), true),
+        (json!({"deploymentID": two, "stagedDeploymentID": "s-3:o-3", "offSchedule": true}), true),
+        (json!({"deploymentID": two, "stagedDeploymentID": two, "offSchedule": true}), false),
+    ] {
+        assert_eq!(look(BUNDLE_DEPLOYMENT, spec.clone(), ready()).suspended, suspended, "{spec}");
+    }
+}
+
+/// A `BundleDeployment` with this commit, of which these IDs are staged, wanted and applied.
+fn deployment(commit: &str, staged: &str, wanted: &str, applied: &str) -> DynamicObject {
+    let labels = json!({"fleet.cattle.io/commit": commit, "fleet.cattle.io/bundle-name": "shop-web",
+        "fleet.cattle.io/bundle-namespace": "fleet-default"});
+    let helm = |version: &str| json!({"helm": {"version": version}});
+    let spec = json!({"stagedDeploymentID": staged, "deploymentID": wanted, "options": helm("1.0.0"), "stagedOptions": helm("2.0.0")});
+    let status = json!({"appliedDeploymentID": applied, "ready": true, "nonModified": true});
+    labelled(BUNDLE_DEPLOYMENT, "shop-web", labels, spec, status)
+}
+
+/// The Bundle of that, with so many partitions unavailable where none may be.
+fn bundle_at(commit: &str, observed: i64, unavailable: i64) -> DynamicObject {
+    let labels = json!({"fleet.cattle.io/commit": commit, "fleet.cattle.io/repo-name": "shop"});
+    let status = json!({"observedGeneration": observed, "unavailablePartitions": unavailable, "maxUnavailablePartitions": 0,
+        "summary": {"desiredReady": 4, "ready": 4}});
+    labelled(BUNDLE, "shop-web", labels, json!({}), status)
+}
+
+#[test]
+fn a_bundle_deployment_runs_its_commit_when_the_bundle_has_staged_it() {
+    let done = deployment("c2", "s-2", "s-2", "s-2");
+    let says = |parts: &[&DynamicObject]| {
+        let said = together(&done, parts);
+        (said.status, said.reason.clone(), said.revision.clone(), said.attempted_revision)
+    };
+    let yes = (Current, String::new(), "c2".to_owned(), "c2".to_owned());
+    let no = (InProgress, "NotStaged".to_owned(), String::new(), "c2".to_owned());
+    for (name, parts, want) in [
+        ("staged everywhere", vec![bundle_at("c2", 2, 0)], &yes),
+        ("no Bundle", vec![], &no),
+        ("the Bundle is of another commit", vec![bundle_at("c1", 2, 0)], &no),
+        ("the Bundle was not looked at since", vec![bundle_at("c2", 1, 0)], &no),
+        ("a partition holds up the others", vec![bundle_at("c2", 2, 1)], &no),
+    ] {
+        assert_eq!(says(&parts.iter().collect::<Vec<_>>()), *want, "{name}");
+    }
+    let confirmed = bundle_at("c2", 2, 0);
+    let on_its_way = together(&deployment("c2", "s-2", "s-2", "s-1"), &[&confirmed]);
+    assert_eq!((summary(&on_its_way), on_its_way.reason.as_str()), ((InProgress, "", "c2"), "WaitApplied"));
+    let waits = together(&deployment("c2", "s-2", "s-1", "s-1"), &[]);
+    assert_eq!((summary(&waits), waits.reason.as_str()), ((InProgress, "", "c2"), "OutOfSync"));
+    // What has failed may be the commit before.
+    let mut failed = deployment("c2", "s-1", "s-1", "s-0");
+    failed.data["status"]["conditions"] = json!([{"type": "Deployed", "status": "False", "message": "no"}]);
+    assert_eq!(together(&failed, &[]).reason, "NotStaged");
+    assert_eq!(together(&failed, &[&confirmed]).status, Failed);
+}
+
+#[test]
+fn a_label_is_believed_that_came_with_what_is_staged() {
+    let believed = |before: Option<(&str, &str)>, came: Came, (commit, staged): (&str, &str)| {
+        let ties = |(commit, staged): (&str, &str)| {
+            let seen = see(Some(&deployment(commit, staged, staged, staged)), None);
+            *seen.ties.expect("it is tied")
+        };
+        let before = before.map(ties);
+        let ties = ties((commit, staged)).following(before.as_ref(), came);
+        let Ties::Parent(mut parent) = ties else { panic!("a parent") };
+        whole(&mut parent, &[]).status == Current
+    };
+    let (one, two) = (("c1", "s-1"), ("c2", "s-2"));
+    assert!(believed(Some(one), Came::Changed, two), "both at once");
+    assert!(!believed(Some(one), Came::Changed, ("c2", "s-1")), "the label alone");
+    assert!(believed(Some(("c2", "s-1")), Came::Changed, two), "its turn has come");
+    assert!(!believed(Some(one), Came::Listed, two), "what was in between was not seen");
+    assert!(believed(None, Came::Created, two));
+    assert!(!believed(None, Came::Changed, two), "it was not known");
+    assert!(!believed(None, Came::Listed, two));
+
+    // What the Bundle has confirmed stands as long as nothing changes, wherever the Bundle goes on to.
+    let mut seen = see(Some(&deployment("c2", "s-1", "s-1", "s-1")), None);
+    assert_eq!(together_with(&mut seen, &[Some(&bundle_at("c2", 2, 0))]).revision, "c2");
+    assert_eq!(together_with(&mut seen, &[Some(&bundle_at("c3", 1, 1))]).revision, "c2");
+    let again = see(Some(&deployment("c2", "s-1", "s-1", "s-1")), None).ties.unwrap();
+    let again = again.following(seen.ties.as_deref(), Came::Listed);
+    let mut again = Seen { observation: seen.observation.clone(), ties: Some(Box::new(again)) };
+    assert_eq!(together_with(&mut again, &[]).revision, "c2");
+}
+
+#[test]
+fn what_has_no_commit_is_known_by_its_chart_or_its_id() {
+    let mut of_chart = deployment("", "s-1", "s-1", "s-1");
+    assert_eq!(summary(&seen(&of_chart)), (Current, "1.0.0", "1.0.0"));
+    of_chart.data["spec"]["stagedDeploymentID"] = json!("s-2");
+    assert_eq!(summary(&seen(&of_chart)), (InProgress, "", "2.0.0"));
+    of_chart.data["spec"] = json!({"stagedDeploymentID": "s-1", "deploymentID": "s-1"});
+    assert_eq!(summary(&seen(&of_chart)), (Current, "s-1", "s-1"));
+    // A path leads to what it did before, and asks no Bundle.
+    let path = RevisionPath::parse(".status.appliedDeploymentID").unwrap();
+    let seen = see(Some(&deployment("c2", "s-2", "s-2", "s-1")), Some(&path));
+    assert_eq!((summary(&seen.observation), seen.ties), ((InProgress, "s-1", "s-1"), None));
+}
+
+/// A summary of three deployments, and the condition that Fleet makes of it.
+fn summed(counts: Value, ready: &str, more: Value) -> Value {
+    let status = json!({"observedGeneration": 2, "resourcesSha256Sum": "sum", "commit": "c0ffee", "gitJobStatus": "Current",
+        "unavailable": 0, "unavailablePartitions": 0, "maxUnavailablePartitions": 0, "partitions": [{"unavailable": 0}],
+        "summary": with(&json!({"desiredReady": 3, "ready": 0}), counts), "conditions": [says("Ready", ready, "words")]});
+    with(&status, more)
+}
+
+#[test]
+fn a_bundle_and_a_cluster_count_their_deployments() {
+    let waits = json!([{"bundleState": "ErrApplied", "message": "dependent bundle(s) are not ready: [db]"}]);
+    for (name, status, want, drifted) in [
+        ("all ready", summed(json!({"ready": 3}), "True", json!({})), Current, false),
+        ("none at all", summed(json!({"desiredReady": 0}), "True", json!({})), Current, false),
+        ("one to go", summed(json!({"ready": 2, "notReady": 1}), "False", json!({})), InProgress, false),
+        ("one waits", summed(json!({"ready": 2, "waitApplied": 1}), "False", json!({})), InProgress, false),
+        ("one fails", summed(json!({"ready": 2, "errApplied": 1}), "False", json!({})), Failed, false),
+        (
+            "one waits for a dependency",
+            summed(json!({"ready": 2, "errApplied": 1, "nonReadyResources": waits}), "False", json!({})),
+            InProgress,
+            false,
+        ),
+        (
+            "one waits and one fails",
+            summed(json!({"ready": 1, "errApplied": 2, "nonReadyResources": waits}), "False", json!({})),
+            Failed,
+            false,
+        ),
+        ("one was modified", summed(json!({"ready": 2, "modified": 1}), "False", json!({})), Current, true),
+        ("kept by something else", summed(json!({"ready": 3}), "False", json!({})), InProgress, false),
+        ("of the spec before", summed(json!({"ready": 3}), "True", json!({"observedGeneration": 1})), InProgress, false),
+        ("never looked at", json!({}), InProgress, false),
+    ] {
+        for kind in [BUNDLE, FLEET_CLUSTER] {
+            let seen = look(kind, json!({}), status.clone());
+            assert_eq!((seen.status, seen.drifted), (want, drifted && kind == BUNDLE), "{name}");
+            let runs = if want == Current { seen.attempted_revision.as_str() } else { "" };
+            assert_eq!(seen.revision, runs, "{name}");
+            assert!(look(kind, json!({"paused": true}), status.clone()).suspended, "{name}");
+        }
+    }
+}
+
+#[test]
+fn a_bundle_that_has_just_begun_is_not_ready_though_its_counts_are() {
+    for more in [
+        json!({"unavailable": 1}),
+        json!({"partitions": [{"unavailable": 0}, {"unavailable": 2}]}),
+        json!({"unavailablePartitions": 1}),
+    ] {
+        let said = look(BUNDLE, json!({}), summed(json!({"ready": 3}), "True", more.clone()));
+        assert_eq!((said.status, said.reason.as_str()), (InProgress, "RolloutUnderWay"), "{more}");
+    }
+    let allowed = json!({"unavailablePartitions": 1, "maxUnavailablePartitions": 1});
+    assert_eq!(look(BUNDLE, json!({}), summed(json!({"ready": 3}), "True", allowed)).status, Current);
+}
+
+#[test]
+fn a_bundle_is_known_by_its_commit_or_its_chart() {
+    let status = summed(json!({"ready": 3}), "True", json!({}));
+    let spec = json!({"helm": {"version": "1.2.0"}});
+    for (labels, want) in [
+        (json!({}), "sum"),
+        (json!({"fleet.cattle.io/commit": "c0ffee"}), "c0ffee"),
+        (json!({"fleet.cattle.io/fleet-helm-name": "db"}), "1.2.0"),
+    ] {
+        let made = labelled(BUNDLE, "shop", labels, spec.clone(), status.clone());
+        assert_eq!(summary(&seen(&made)), (Current, want, want));
+    }
+}
+
+#[test]
+fn what_fleet_corrects_is_no_drift() {
+    let modified = summed(json!({"ready": 2, "modified": 1}), "False", json!({}));
+    let deployed = json!({"appliedDeploymentID": "s-1", "ready": true, "nonModified": false});
+    for (enabled, drifted) in [(true, false), (false, true)] {
+        let spec = json!({"correctDrift": {"enabled": enabled}, "deploymentID": "s-1", "stagedDeploymentID": "s-1"});
+        for (kind, status) in [(BUNDLE, &modified), (BUNDLE_DEPLOYMENT, &deployed)] {
+            assert_eq!(look(kind, spec.clone(), status.clone()).drifted, drifted, "{kind:?} {enabled}");
+        }
+        for (kind, of) in [(GIT_REPO, "repo-name"), (HELM_OP, "fleet-helm-name")] {
+            let label = format!("fleet.cattle.io/{of}");
+            let labels = json!({"fleet.cattle.io/commit": "c0ffee", label: "shop"});
+            let bundle = labelled(BUNDLE, "shop-web", labels, json!({}), modified.clone());
+            let status = json!({"commit": "c0ffee", "version": "c0ffee", "gitJobStatus": "Current"});
+            let parent = labelled(kind, "shop", json!({}), spec.clone(), status);
+            let said = together(&parent, &[&bundle]);
+            assert_eq!((said.status, said.drifted), (Current, drifted), "{kind:?} {enabled}");
+        }
+    }
+}
+
+/// A `GitRepo` at a commit.
+fn git_repo(commit: &str, more: Value) -> DynamicObject {
+    let status = json!({"observedGeneration": 2, "commit": commit, "gitJobStatus": "Current", "summary": {"desiredReady": 4, "ready": 4}});
+    labelled(GIT_REPO, "shop", json!({}), json!({}), with(&status, more))
+}
+
+/// One of its Bundles, with more of the status.
+fn bundle(name: &str, commit: &str, more: Value) -> DynamicObject {
+    let labels = json!({"fleet.cattle.io/commit": commit, "fleet.cattle.io/repo-name": "shop"});
+    labelled(BUNDLE, name, labels, json!({}), summed(json!({"ready": 3}), "True", more))
+}
+
+#[test]
+fn a_repository_is_at_a_commit_when_all_of_its_bundles_are() {
+    let done = git_repo("c2", json!({}));
+    let failed = json!({"summary": {"desiredReady": 3, "ready": 2, "errApplied": 1}});
+    let moving = json!({"summary": {"desiredReady": 3, "ready": 2}});
+    let [a, b] = ["a", "b"].map(|name| bundle(name, "c2", json!({})));
+    let old = bundle("a", "c1", json!({}));
+    let [fails, moves] = [failed.clone(), moving].map(|more| bundle("b", "c2", more));
+    let fails_old = bundle("b", "c1", failed);
+    let mut leaves = bundle("b", "c2", json!({}));
+    leaves.metadata.deletion_timestamp = serde_json::from_value(json!("2026-01-01T00:00:00Z")).unwrap();
+    let of_none = bundle("b", "", json!({}));
+    for (name, parts, want, reason) in [
+        ("all", vec![Some(&a), Some(&b)], Current, ""),
+        ("one is of the commit before", vec![Some(&old), Some(&b)], InProgress, "BundleNotUpdated"),
+        ("one is of none", vec![Some(&a), Some(&of_none)], InProgress, "BundleNotUpdated"),
+        ("one is on its way", vec![Some(&a), Some(&moves)], InProgress, "NotReady"),
+        ("one has failed", vec![Some(&a), Some(&fails)], Failed, "ErrApplied"),
+        ("one had failed before", vec![Some(&a), Some(&fails_old)], InProgress, "BundleNotUpdated"),
+        ("one cannot be read", vec![Some(&a), None], InProgress, "NotObserved"),
+        ("one is being deleted", vec![Some(&a), Some(&leaves)], InProgress, "Terminating"),
+        ("none is there", vec![], InProgress, "NotObserved"),
+    ] {
+        let said = together_with(&mut see(Some(&done), None), &parts);
+        let runs = if want == Current { "c2" } else { "" };
+        assert_eq!((summary(&said), said.reason.as_str()), ((want, runs, "c2"), reason), "{name}");
+        assert_eq!(said.message.is_empty(), want == Current, "{name}");
+    }
+    let nothing = git_repo("c2", json!({"summary": {"desiredReady": 0}}));
+    assert_eq!(summary(&together(&nothing, &[])), (Current, "c2", "c2"));
+    assert_eq!(together(&nothing, &[&old]).status, InProgress);
+    assert_eq!(seen(&done).status, InProgress, "by itself it does not say what runs");
+}
+
+#[test]
+fn what_a_repository_says_of_itself_goes_before_its_bundles() {
+    let condition = |type_: &str, status: &str| json!({"conditions": [says(type_, status, "words")]});
+    let fits = bundle("a", "c2", json!({}));
+    for (name, more, want) in [
+        ("reads a new commit", json!({"gitJobStatus": "InProgress"}), InProgress),
+        ("cannot read it", json!({"gitJobStatus": "Failed"}), Failed),
+        ("stalled", condition("Stalled", "True"), Failed),
+        ("not accepted", condition("Accepted", "False"), Failed),
+        ("of the spec before", with(&condition("Stalled", "True"), json!({"observedGeneration": 1})), InProgress),
+        // Its own counts are of some seconds ago.
+        ("not ready, by its counts", condition("Ready", "False"), Current),
+    ] {
+        let said = together(&git_repo("c2", more), &[&fits]);
+        assert_eq!((said.status, said.attempted_revision.as_str()), (want, "c2"), "{name}");
+    }
+    let mut paused = git_repo("c2", json!({}));
+    paused.data["spec"]["paused"] = json!(true);
+    assert!(together(&paused, &[&fits]).suspended);
+}
+
+#[test]
+fn a_helm_op_is_at_a_version_when_its_bundle_is() {
+    let helm_op = |more: Value| {
+        let status = json!({"version": "1.3.0", "summary": {"desiredReady": 0}});
+        labelled(HELM_OP, "db", json!({}), json!({"helm": {"version": "1.*"}}), with(&status, more))
+    };
+    let bundle = |version: &str, counts: Value| {
+        let labels = json!({"fleet.cattle.io/fleet-helm-name": "db"});
+        labelled(BUNDLE, "db", labels, json!({"helm": {"version": version}}), summed(counts, "True", json!({})))
+    };
+    let ready = || bundle("1.3.0", json!({"ready": 3}));
+    let refuses = |type_: &str| json!({"conditions": [says(type_, "False", "no such chart")]});
+    for (name, parent, parts, want) in [
+        ("done", helm_op(json!({})), vec![ready()], Current),
+        ("no Bundle yet", helm_op(json!({})), vec![], InProgress),
+        ("the Bundle before", helm_op(json!({})), vec![bundle("1.2.0", json!({"ready": 3}))], InProgress),
+        ("on its way", helm_op(json!({})), vec![bundle("1.3.0", json!({"ready": 1}))], InProgress),
+        ("fails", helm_op(json!({})), vec![bundle("1.3.0", json!({"ready": 2, "errApplied": 1}))], Failed),
+        ("not accepted", helm_op(refuses("Accepted")), vec![ready()], Failed),
+        ("cannot be polled", helm_op(refuses("Polled")), vec![ready()], Failed),
+    ] {
+        let said = together(&parent, &parts.iter().collect::<Vec<_>>());
+        let runs = if want == Current { "1.3.0" } else { "" };
+        assert_eq!(summary(&said), (want, runs, "1.3.0"), "{name}");
+    }
+}
+
+#[test]
+fn a_path_overrides_the_revision_of_a_whole() {
+    let [fits, old] = ["c2", "c1"].map(|commit| bundle("a", commit, json!({})));
+    let parent = git_repo("c2", json!({"display": {"state": "x"}}));
+    for (path, part, want) in [
+        (".status.display.state", &fits, (Current, "x", "x")),
+        (".status.display.state", &old, (InProgress, "x", "x")),
+        (".metadata.name", &fits, (Current, "shop", "shop")),
+        (".metadata.name", &old, (InProgress, "", "shop")),
+    ] {
+        let mut seen = see(Some(&parent), RevisionPath::parse(path).ok().as_ref());
+        assert_eq!(summary(&together_with(&mut seen, &[Some(part)])), want, "{path}");
+    }
+}

@@ -1,0 +1,213 @@
+//! A watch that never ends: after an error it is tried again, with pauses that grow until an object arrives or a list is complete.
+//!
+//! kube's own back-off starts again at the first pause with each `Init`, which precedes each list: a list that is refused would
+//! be asked for more than once a second, without end.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use backon::BackoffBuilder as _;
+use futures::{Stream, StreamExt as _, stream};
+use kube::core::Status;
+use kube::runtime::watcher::{self, Event};
+use tokio::time::{Instant, sleep_until, timeout};
+
+use super::{Events, Pauses};
+use crate::telemetry::chain;
+
+/// The next part of a list takes no longer.
+const DEADLINE: Duration = Duration::from_secs(30);
+
+/// What has worked for so long begins with the first pause again.
+const WORKED: Duration = Duration::from_mins(2);
+
+/// The same trouble of a watch is logged again after so long.
+const LOG_AGAIN: Duration = Duration::from_mins(5);
+/// So many troubles of a watch are logged in that time.
+const TROUBLES: usize = 8;
+/// Characters of a trouble in a log line.
+const WORDS: usize = 256;
+
+/// How long to wait after the errors of a watch.
+struct Schedule {
+    pauses: Pauses,
+    next: backon::ExponentialBackoff,
+    /// When it was last tried.
+    tried: Instant,
+}
+
+impl Schedule {
+    fn new(pauses: Pauses, now: Instant) -> Self {
+        Self { pauses, next: pauses.builder().build(), tried: now }
+    }
+
+    /// Takes in what the watch says. Returns when to go on, if not at once.
+    fn after<K>(&mut self, said: &watcher::Result<Event<K>>, now: Instant) -> Option<Instant> {
+        let worked = now.saturating_duration_since(self.tried) >= WORKED;
+        if worked || matches!(said, Ok(Event::InitDone | Event::Apply(_) | Event::Delete(_))) {
+            self.next = self.pauses.builder().build();
+        }
+        if said.is_ok() {
+            return None;
+        }
+        self.tried = now + self.next.next().unwrap_or(DEADLINE);
+        Some(self.tried)
+    }
+}
+
+struct Steady<K, B> {
+    what: String,
+    begin: B,
+    events: Events<K>,
+    listing: bool,
+    schedule: Schedule,
+    /// When to go on after an error.
+    waits: Option<Instant>,
+}
+
+impl<K, B: Fn() -> Events<K>> Steady<K, B> {
+    async fn next(&mut self) -> Option<watcher::Result<Event<K>>> {
+        loop {
+            // The pause is no part of the time that a list may take.
+            if let Some(until) = self.waits {
+                sleep_until(until).await;
+                self.waits = None;
+            }
+            let Some(event) = within(self.listing, self.events.next()).await else {
+                tracing::warn!(watch = self.what, "a list was not answered; it is begun again");
+                (self.events, self.listing) = ((self.begin)(), true);
+                continue;
+            };
+            let event = event?;
+            match &event {
+                Ok(Event::Init | Event::InitApply(_)) => self.listing = true,
+                Ok(Event::InitDone) => self.listing = false,
+                _ => {}
+            }
+            self.waits = self.schedule.after(&event, Instant::now());
+            return Some(event);
+        }
+    }
+}
+
+/// The events of a watch that is begun by `begin`, now and whenever a list is not answered. `what` names it in log lines.
+pub(super) fn steady<K, B>(
+    what: &str,
+    begin: B,
+    pauses: Pauses,
+) -> impl Stream<Item = watcher::Result<Event<K>>> + Send + use<K, B>
+where
+    K: Send + 'static,
+    B: Fn() -> Events<K> + Send + 'static,
+{
+    let schedule = Schedule::new(pauses, Instant::now());
+    let first = Steady { what: what.to_owned(), events: begin(), begin, listing: true, schedule, waits: None };
+    stream::unfold(first, |mut steady| async move { Some((steady.next().await?, steady)) })
+}
+
+/// A list must go on: an API server that takes the call and says nothing would hold up everything that waits for it. A watch
+/// has its own limit. The outer `None`: it did not.
+async fn within<T>(listing: bool, next: impl Future<Output = T>) -> Option<T> {
+    if listing { timeout(DEADLINE, next).await.ok() } else { Some(next.await) }
+}
+
+/// The troubles of one watch that were logged lately.
+#[derive(Default)]
+pub(super) struct Logged(HashMap<String, Instant>);
+
+impl Logged {
+    /// What to log about an error, unless the same was logged a short while ago.
+    pub fn news(&mut self, error: &watcher::Error, now: Instant) -> Option<String> {
+        self.0.retain(|_, at| now.saturating_duration_since(*at) < LOG_AGAIN);
+        let words = words(error);
+        if self.0.len() >= TROUBLES || self.0.contains_key(&words) {
+            return None;
+        }
+        self.0.insert(words.clone(), now);
+        Some(words)
+    }
+}
+
+/// What went wrong, in few words. kube's own hold the whole answer of the API server three times.
+fn words(error: &watcher::Error) -> String {
+    let (what, why) = match error {
+        watcher::Error::InitialListFailed(error) => ("the list failed", cause(error)),
+        watcher::Error::WatchStartFailed(error) => ("the watch could not begin", cause(error)),
+        watcher::Error::WatchFailed(error) => ("the watch was interrupted", cause(error)),
+        watcher::Error::WatchError(status) => ("the API server ended the watch", refusal(status)),
+        watcher::Error::NoResourceVersion => ("the list failed", "the API server named no resource version".to_owned()),
+    };
+    format!("{what}: {why}").chars().take(WORDS).collect()
+}
+
+fn cause(error: &kube::Error) -> String {
+    match error {
+        kube::Error::Api(status) => refusal(status),
+        other => chain(other),
+    }
+}
+
+fn refusal(status: &Status) -> String {
+    format!("{} {}: {}", status.code, status.reason, status.message)
+}
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::api::core::v1::ConfigMap;
+
+    use super::*;
+
+    type Said = watcher::Result<Event<ConfigMap>>;
+
+    fn refused(code: u16, message: &str) -> watcher::Error {
+        let status = Status::failure(message, "Forbidden").with_code(code).boxed();
+        watcher::Error::InitialListFailed(kube::Error::Api(status))
+    }
+
+    /// The pause after each of these, in whole seconds, and the moment at which the last one ends.
+    fn pauses(schedule: &mut Schedule, now: &mut Instant, said: impl IntoIterator<Item = Said>) -> Vec<u64> {
+        let mut found = Vec::new();
+        for said in said {
+            if let Some(until) = schedule.after(&said, *now) {
+                found.push(until.duration_since(*now).as_secs());
+                *now = until;
+            }
+        }
+        found
+    }
+
+    #[test]
+    fn pauses_grow_while_a_list_is_refused_and_only_what_arrives_resets_them() {
+        let refusals =
+            || (0..8).flat_map(|_| [Ok(Event::Init), Ok(Event::InitApply(ConfigMap::default())), Err(refused(403, ""))]);
+        for (kind, longest) in [(Pauses::Short, 5), (Pauses::Long, 30)] {
+            let mut now = Instant::now();
+            let mut schedule = Schedule::new(kind, now);
+            let found = pauses(&mut schedule, &mut now, refusals());
+            assert!(found[0] < 2 && found[7] >= longest && found.iter().all(|p| *p <= 2 * longest), "{found:?}");
+            let resets = [Event::InitDone, Event::Apply(ConfigMap::default()), Event::Delete(ConfigMap::default())];
+            for reset in resets {
+                let again = pauses(&mut schedule, &mut now, [Ok(reset), Err(refused(403, ""))]);
+                assert!(again[0] < 2, "{again:?}");
+                pauses(&mut schedule, &mut now, refusals());
+            }
+            now += WORKED;
+            let again = pauses(&mut schedule, &mut now, [Err(refused(403, ""))]);
+            assert!(again[0] < 2, "a watch that stood for long begins with the first pause: {again:?}");
+        }
+    }
+
+    #[test]
+    fn the_same_trouble_is_logged_once_in_a_while_and_in_few_words() {
+        let (mut logged, now) = (Logged::default(), Instant::now());
+        let one = refused(403, "secrets is forbidden");
+        assert_eq!(logged.news(&one, now).unwrap(), "the list failed: 403 Forbidden: secrets is forbidden");
+        assert_eq!(logged.news(&one, now), None);
+        assert!(logged.news(&watcher::Error::NoResourceVersion, now).is_some());
+        assert_eq!(logged.news(&one, now + LOG_AGAIN / 2), None);
+        assert!(logged.news(&one, now + LOG_AGAIN).is_some());
+        let many = (0..100).filter(|n| logged.news(&refused(403, &n.to_string()), now + LOG_AGAIN).is_some()).count();
+        assert!(many < TROUBLES, "{many}");
+        assert_eq!(words(&refused(500, &"x".repeat(5000))).len(), WORDS);
+    }
+}

@@ -1,0 +1,119 @@
+//! A `GitRepo` and its Bundles: a commit is told when the Bundles run it, not when the `GitRepo` knows it.
+
+use super::*;
+use crate::support::lanes::what;
+use crate::support::world::all_triggers;
+
+/// Two Bundles at commit c1, each on two clusters.
+async fn at_c1(ns: &str) -> Fleet {
+    let mut fleet = Fleet::new(ns).await;
+    fleet.create("GitRepo", "shop", json!({}), json!({"repo": "https://git.example.com/shop"})).await;
+    for bundle in ["shop-web", "shop-db"] {
+        fleet
+            .create("Bundle", bundle, of_repo("shop", "c1"), json!({"resources": [{"name": "a.yaml", "content": "1"}]}))
+            .await;
+        fleet.status("Bundle", bundle, counted(2, 2)).await;
+    }
+    fleet.status("GitRepo", "shop", repository("c1", "Current", 4, 0)).await;
+    fleet.follow(&["GitRepo/shop"], all_triggers()).await;
+    fleet.runs("shop", "c1").await;
+    fleet
+}
+
+/// The status of the `GitRepo`: its commit and its job at once, its counts when they come.
+fn repository(commit: &str, job: &str, ready: i64, failed: i64) -> Value {
+    json!({"commit": commit, "gitJobStatus": job,
+        "summary": {"desiredReady": 4, "ready": ready, "errApplied": failed, "waitApplied": 4 - ready - failed},
+        "conditions": [condition("Accepted", "True", "", ""), condition("Ready", if ready == 4 { "True" } else { "False" }, "", "")]})
+}
+
+/// A write, and what the `GitRepo` is after it.
+type Step = (&'static str, &'static str, Value, (Status, &'static str));
+
+/// A commit of which `shop-web` changes, and `shop-db` does not.
+fn commit(commit: &'static str, good: bool) -> Vec<Step> {
+    let (moves, fails) = (Status::InProgress, Status::Failed);
+    let edit = |spec: Value| json!({"labels": of_repo("shop", commit), "spec": spec});
+    let changed = edit(json!({"resources": [{"name": "a.yaml", "content": commit}]}));
+    let mut steps = vec![
+        ("GitRepo", "shop", repository(commit, "InProgress", 4, 0), (moves, "GitUpdating")),
+        ("Bundle", "shop-db", edit(json!({})), (moves, "GitUpdating")),
+        ("GitRepo", "shop", repository(commit, "Current", 4, 0), (moves, "BundleNotUpdated")),
+        ("Bundle", "shop-web", changed, (moves, "LatestGenerationNotObserved")),
+        ("Bundle", "shop-web", begun(2), (moves, "RolloutUnderWay")),
+        ("Bundle", "shop-web", counted(1, 2), (moves, "NotReady")),
+    ];
+    if good {
+        // The counts of the GitRepo come when it has long been told.
+        steps.push(("Bundle", "shop-web", counted(2, 2), (Status::Current, "")));
+        steps.push(("GitRepo", "shop", repository(commit, "Current", 3, 0), (Status::Current, "")));
+        steps.push(("GitRepo", "shop", repository(commit, "Current", 4, 0), (Status::Current, "")));
+    } else {
+        steps.push(("Bundle", "shop-web", failed(2), (fails, "ErrApplied")));
+        steps.push(("GitRepo", "shop", repository(commit, "Current", 3, 1), (fails, "ErrApplied")));
+    }
+    steps
+}
+
+async fn write(fleet: &Fleet, (kind, name, body, _): &Step) {
+    match body.get("labels") {
+        Some(labels) => fleet.edit(kind, name, labels.clone(), body["spec"].clone()).await,
+        None => fleet.status(kind, name, body.clone()).await,
+    }
+}
+
+#[tokio::test]
+async fn a_commit_is_not_deployed_on_the_counts_of_the_one_before() {
+    let fleet = at_c1("fleet-repo").await;
+    for (revision, good) in [("c2", false), ("c3", true)] {
+        for step in commit(revision, good) {
+            write(&fleet, &step).await;
+            fleet.is("shop", step.3.0, step.3.1, revision).await;
+        }
+    }
+    let steps: &[&str] = &["Progressing c2", "Failed c2", "Progressing c3", "Deployed c3"];
+    fleet.told(&[("shop", steps)].into()).await;
+}
+
+#[tokio::test]
+async fn nor_in_one_breath() {
+    let fleet = at_c1("fleet-breath").await;
+    for step in commit("c2", false).iter().chain(&commit("c3", true)).chain(&commit("c4", true)) {
+        write(&fleet, step).await;
+    }
+    fleet.runs("shop", "c4").await;
+    fleet.world.fence("shop", &["hook"]).await;
+    let mut told = fleet.world.deliveries().await;
+    told.retain(|d| d.spec.subject.environment == "dev");
+    told.sort_by_key(|d| d.spec.order);
+    let told: Vec<_> = told.iter().map(|d| what(d.spec.type_.as_str(), &d.spec.to.revision)).collect();
+    assert!(!told.contains(&"Deployed c2".to_owned()), "{told:?}");
+    assert_eq!(told.iter().filter(|what| *what == "Deployed c4").count(), 1, "{told:?}");
+    let told: Vec<_> = told.iter().map(String::as_str).collect();
+    fleet.told(&[("shop", &told[..])].into()).await;
+}
+
+#[tokio::test]
+async fn bundles_come_and_go_with_a_commit() {
+    let mut fleet = at_c1("fleet-members").await;
+    // One is new, one is no more.
+    fleet.status("GitRepo", "shop", repository("c2", "InProgress", 4, 0)).await;
+    fleet.is("shop", Status::InProgress, "GitUpdating", "c2").await;
+    fleet.edit("Bundle", "shop-web", of_repo("shop", "c2"), json!({})).await;
+    fleet.create("Bundle", "shop-new", of_repo("shop", "c2"), json!({})).await;
+    fleet.status("GitRepo", "shop", repository("c2", "Current", 4, 0)).await;
+    fleet.is("shop", Status::InProgress, "BundleNotUpdated", "c2").await;
+    fleet.api("Bundle").delete("shop-db", &kube::api::DeleteParams::default()).await.expect("deleted");
+    fleet.is("shop", Status::InProgress, "NoStatus", "c2").await;
+    fleet.restart().await;
+    fleet.status("Bundle", "shop-new", counted(1, 1)).await;
+    fleet.runs("shop", "c2").await;
+    // All are gone, and nothing is wanted.
+    for bundle in ["shop-web", "shop-new"] {
+        fleet.api("Bundle").delete(bundle, &kube::api::DeleteParams::default()).await.expect("deleted");
+    }
+    fleet.is("shop", Status::InProgress, "NotObserved", "c2").await;
+    fleet.status("GitRepo", "shop", json!({"commit": "c3", "summary": {"desiredReady": 0, "ready": 0}})).await;
+    fleet.runs("shop", "c3").await;
+    fleet.told(&[("shop", &["Progressing c2", "Deployed c2", "Deployed c3"][..])].into()).await;
+}

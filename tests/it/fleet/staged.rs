@@ -1,0 +1,141 @@
+//! A staged rollout: four clusters in four partitions, one at a time.
+
+use super::*;
+
+const ALL: [&str; 4] = ["web-1", "web-2", "web-3", "web-4"];
+
+/// Four deployments of one Bundle at commit c1, each with an ID that ends with a hash of its cluster's options.
+async fn at_c1(ns: &str) -> Fleet {
+    let mut fleet = Fleet::new(ns).await;
+    fleet.create("Bundle", "shop-web", of_repo("shop", "c1"), json!({"paused": false})).await;
+    fleet.status("Bundle", "shop-web", waiting(0)).await;
+    for name in ALL {
+        let id = id(name, "1");
+        let spec = json!({"deploymentID": id, "stagedDeploymentID": id});
+        fleet.create("BundleDeployment", name, of_bundle(ns, "shop-web", Some("c1")), spec).await;
+        fleet.status("BundleDeployment", name, applied(&id)).await;
+    }
+    let objects = ALL.map(|name| format!("BundleDeployment/{name}"));
+    fleet.follow(&objects.each_ref().map(String::as_str), json!({})).await;
+    for name in ALL {
+        fleet.runs(name, "c1").await;
+    }
+    fleet
+}
+
+fn id(name: &str, content: &str) -> String {
+    format!("s-{content}:options-of-{name}")
+}
+
+/// The status of the Bundle while so many partitions are not available, of which none may be.
+fn waiting(partitions: i64) -> Value {
+    let mut status = counted(4 - partitions, 4);
+    status["unavailablePartitions"] = json!(partitions);
+    status
+}
+
+impl Fleet {
+    /// What the bundle controller writes of a commit into all deployments: the label, and what is staged in these. Then its own status,
+    /// with so many partitions that hold up the others.
+    async fn stage(&self, commit: &str, content: &str, staged: &[&str], blocking: i64) {
+        for name in ALL {
+            let spec = if staged.contains(&name) {
+                json!({"stagedDeploymentID": id(name, content), "deploymentID": id(name, content)})
+            } else {
+                json!({})
+            };
+            let labels = of_bundle(&self.world.ns, "shop-web", Some(commit));
+            self.edit("BundleDeployment", name, labels, spec).await;
+        }
+        self.status("Bundle", "shop-web", waiting(blocking)).await;
+    }
+
+    /// A commit that changes the Bundle, or only its label.
+    async fn commit(&self, commit: &str, changes: bool) {
+        let spec = if changes { json!({"resources": [{"name": "a", "content": commit}]}) } else { json!({}) };
+        self.edit("Bundle", "shop-web", of_repo("shop", commit), spec).await;
+    }
+
+    async fn apply(&self, name: &str, content: &str) {
+        self.status("BundleDeployment", name, applied(&id(name, content))).await;
+    }
+}
+
+#[tokio::test]
+async fn a_commit_is_deployed_where_it_was_staged_and_nowhere_else() {
+    let mut fleet = at_c1("fleet-staged").await;
+    fleet.commit("c2", true).await;
+    for (turn, name) in ALL.into_iter().enumerate() {
+        fleet.stage("c2", "2", &[name], i64::from(turn < 3)).await;
+        fleet.is(name, Status::InProgress, "WaitApplied", "c2").await;
+        for later in &ALL[turn + 1..] {
+            let target = fleet.is(later, Status::InProgress, "NotStaged", "c2").await;
+            assert_eq!(target.revision, "", "{later} runs the commit before");
+        }
+        fleet.apply(name, "2").await;
+        // Although the others are still held up.
+        fleet.runs(name, "c2").await;
+    }
+
+    // What is staged waits for its turn within the partition.
+    fleet.commit("c3", true).await;
+    fleet.stage("c3", "3", &ALL[..1], 1).await;
+    let labels = of_bundle(&fleet.world.ns, "shop-web", Some("c3"));
+    let staged = json!({"stagedDeploymentID": id("web-2", "3")});
+    fleet.apply("web-1", "3").await;
+    fleet.edit("BundleDeployment", "web-2", labels.clone(), staged).await;
+    fleet.is("web-2", Status::InProgress, "OutOfSync", "c3").await;
+    fleet.runs("web-1", "c3").await;
+    fleet.edit("BundleDeployment", "web-2", labels, json!({"deploymentID": id("web-2", "3")})).await;
+    fleet.is("web-2", Status::InProgress, "WaitApplied", "c3").await;
+    fleet.apply("web-2", "3").await;
+    fleet.runs("web-2", "c3").await;
+    fleet.stage("c3", "3", &ALL[2..], 0).await;
+    for name in &ALL[2..] {
+        fleet.apply(name, "3").await;
+        fleet.runs(name, "c3").await;
+    }
+
+    // A commit that changes nothing here: the label alone, and the Bundle says that it is all.
+    fleet.commit("c4", false).await;
+    fleet.stage("c4", "3", &ALL, 0).await;
+    for name in ALL {
+        fleet.runs(name, "c4").await;
+    }
+    let steps: &[&str] = &["Deployed c2", "Deployed c3", "Deployed c4"];
+    fleet.restart().await;
+    fleet.told(&ALL.map(|name| (name, steps)).into()).await;
+}
+
+#[tokio::test]
+async fn a_partition_that_fails_holds_up_the_others_which_run_what_they_ran() {
+    let mut fleet = at_c1("fleet-blocked").await;
+    fleet.commit("c2", true).await;
+    fleet.stage("c2", "2", &ALL[..1], 1).await;
+    fleet.status("BundleDeployment", "web-1", refused("no such image")).await;
+    fleet.is("web-1", Status::Failed, "ErrApplied", "c2").await;
+    for name in &ALL[1..] {
+        fleet.is(name, Status::InProgress, "NotStaged", "c2").await;
+    }
+    // Nor is a label believed that is seen for the first time.
+    fleet.restart().await;
+    fleet.world.fence("shop", &["hook"]).await;
+    for name in &ALL[1..] {
+        fleet.is(name, Status::InProgress, "NotStaged", "c2").await;
+    }
+
+    fleet.commit("c3", true).await;
+    fleet.stage("c3", "3", &ALL[..1], 1).await;
+    fleet.apply("web-1", "3").await;
+    fleet.runs("web-1", "c3").await;
+    fleet.stage("c3", "3", &ALL[1..], 0).await;
+    for name in &ALL[1..] {
+        fleet.apply(name, "3").await;
+        fleet.runs(name, "c3").await;
+    }
+    let others: &[&str] = &["Deployed c3"];
+    // The error stands until the agent has looked at what comes next, and does not say what it is about.
+    let failed: &[&str] = &["Failed c2", "Failed c3", "Deployed c3"];
+    let lanes = [("web-1", failed), ("web-2", others), ("web-3", others), ("web-4", others)];
+    fleet.told(&lanes.into()).await;
+}

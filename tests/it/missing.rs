@@ -1,0 +1,195 @@
+//! Targets that cannot be observed: `Ready` says which and why, an Event says it once, and the other targets go on.
+
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::core::v1::Secret;
+use k8s_openapi::api::events::v1::Event;
+use kube::api::{Api, ListParams, Patch, PatchParams};
+use pennant::api::conditions::{Condition, ConditionStatus};
+use pennant::api::{Pipeline, Status};
+use serde_json::{Value, json};
+
+use crate::support::pennant::Options;
+use crate::support::wait::within;
+use crate::support::world::apps::Kind;
+use crate::support::world::pipeline;
+use crate::support::{Oracle, Pennant, Receiver, World, eventually};
+
+/// A cluster that was never in reach is called so after 30 s.
+const TAKES: std::time::Duration = std::time::Duration::from_secs(90);
+
+/// Type, reason and note of the Events about a pipeline as a whole; more than one for each time that it was said.
+async fn notices(world: &World, name: &str) -> Vec<String> {
+    let all = world.api::<Event>().list(&ListParams::default()).await.expect("listed");
+    let about = |e: &Event| {
+        let regarding = e.regarding.as_ref();
+        regarding.is_some_and(|r| r.kind.as_deref() == Some("Pipeline") && r.name.as_deref() == Some(name))
+    };
+    let changes = ["Deployed", "Progressing", "Failed", "Recovered", "Removed", "EnvironmentReady", "PipelineReady"];
+    let mut told = Vec::new();
+    for event in all.into_iter().filter(about) {
+        let reason = event.reason.unwrap_or_default();
+        if !changes.contains(&reason.as_str()) {
+            let line = format!("{} {reason}: {}", event.type_.unwrap_or_default(), event.note.unwrap_or_default());
+            let times = event.series.map_or(1, |series| series.count.max(1));
+            told.extend((0..times).map(|_| line.clone()));
+        }
+    }
+    told
+}
+
+/// Waits until these are all the Events about the pipeline as a whole.
+async fn told(world: &World, name: &str, lines: &[String]) {
+    eventually(&format!("Events about {name}"), async || {
+        let mut told = notices(world, name).await;
+        let mut lines = lines.to_vec();
+        told.sort();
+        lines.sort();
+        if told == lines { Ok(()) } else { Err(format!("{told:#?}")) }
+    })
+    .await;
+}
+
+fn warning(ready: &Condition) -> String {
+    format!("Warning {}: {}", ready.reason, ready.message)
+}
+
+async fn not_ready(world: &World, name: &str, reason: &str) -> Condition {
+    world.pipeline_condition(name, "Ready", |c| c.status == ConditionStatus::False && c.reason == reason).await
+}
+
+#[tokio::test]
+async fn a_target_that_does_not_exist_is_named_with_what_there_is_instead() {
+    let (prod, world) = (World::new("missing-prod").await, World::new("missing").await);
+    let receiver = Receiver::start();
+    prod.deploy("podinfo", "1").await;
+    world.deploy("web", "1").await;
+    let app = json!({"apiVersion": "apps/v1", "kind": "Deployment", "name": "podinfo"});
+    let environments = |prd: &str| {
+        json!([
+            {"name": "staging", "targets": [{"namespace": "missing-prod"}]},
+            {"name": "prod", "targets": [{"namespace": prd}]},
+            {"name": "dev", "targets": [{"namespace": "missing", "appRef": {"name": "wbe"}}]},
+            {"name": "fence", "targets": [{"namespace": "missing", "appRef": {"name": "fence"}}]},
+        ])
+    };
+    let spec = json!({"appRef": app, "environments": environments("missing-prd")});
+    world.create::<Pipeline>(json!({"metadata": {"name": "shop"}, "spec": spec})).await;
+    world.notification("hook", &receiver, json!({})).await;
+    let watch = ["missing", "missing-prd", "missing-prod"].map(str::to_owned).to_vec();
+    let mut pennant = Pennant::with(&world, Options { watch, ..Options::of(&world) }).await;
+    let ready = not_ready(&world, "shop", "TargetNotFound").await;
+    assert_eq!(
+        ready.message,
+        "target prod/in-cluster/missing-prd: Deployment podinfo does not exist in namespace missing-prd; there is one in \
+         missing-prod; target dev/in-cluster/missing/wbe: Deployment wbe does not exist in namespace missing; did you mean web?"
+    );
+    let first = warning(&ready);
+    told(&world, "shop", std::slice::from_ref(&first)).await;
+    world.ready("hook").await;
+    assert_eq!(world.get_pipeline("shop").await.status.unwrap().ready_targets, "2/4");
+
+    // The others go on, another process says nothing again, and what it has come to is the same.
+    pennant.restart().await;
+    prod.ship("podinfo", "2").await;
+    world.fence("shop", &["hook"]).await;
+    assert_eq!(not_ready(&world, "shop", "TargetNotFound").await.message, ready.message);
+    assert_eq!(notices(&world, "shop").await, [first]);
+
+    // An application that comes later.
+    world.deploy("wbe", "1").await;
+    world.patch::<Pipeline>("shop", json!({"spec": {"environments": environments("missing-prod")}})).await;
+    let well = world.pipeline_condition("shop", "Ready", |c| c.status == ConditionStatus::True).await;
+    assert_eq!((well.reason.as_str(), well.message.as_str()), ("Observed", "4 of 4 targets found, 4 ready"));
+
+    // One that is taken away.
+    world.delete::<Deployment>("wbe").await;
+    let gone = not_ready(&world, "shop", "TargetNotFound").await;
+    assert!(gone.message.starts_with("target dev/in-cluster/missing/wbe: "), "{}", gone.message);
+    world.fence("shop", &["hook"]).await;
+    let all = notices(&world, "shop").await;
+    assert!(all.contains(&warning(&gone)) && all.iter().any(|line| line.starts_with("Normal Observed: ")), "{all:#?}");
+    Oracle::new(&world, &receiver)
+        .lane("shop/hook/staging/podinfo", &["Deployed 2"])
+        .lane("shop/hook/dev/wbe", &["Deployed 1", "Removed"])
+        .check()
+        .await;
+}
+
+#[tokio::test]
+async fn a_misspelt_kind_is_told_with_the_one_that_was_meant() {
+    let world = World::new("missing-kind").await;
+    let with = |api_version: &str, kind: &str| -> Value {
+        let mut spec = pipeline(&world.ns, "shop", Kind::Deployment, &["dev/web"]);
+        spec["spec"]["appRef"] = json!({"apiVersion": api_version, "kind": kind, "name": "web"});
+        spec
+    };
+    world.create::<Pipeline>(with("apps/v1", "Deploymnt")).await;
+    let _pennant = Pennant::start(&world).await;
+    let misspelt = not_ready(&world, "shop", "KindNotFound").await;
+    let words = "cluster in-cluster has no kind Deploymnt in apps/v1; did you mean kind Deployment?";
+    assert!(misspelt.message.ends_with(words), "{}", misspelt.message);
+    told(&world, "shop", &[warning(&misspelt)]).await;
+
+    world.patch::<Pipeline>("shop", json!({"spec": with("apps/v2", "Deployment")["spec"]})).await;
+    let version = world.pipeline_condition("shop", "Ready", |c| c.message.contains("apps/v2")).await;
+    assert!(version.message.ends_with("did you mean apiVersion apps/v1?"), "{}", version.message);
+    told(&world, "shop", &[warning(&misspelt), warning(&version)]).await;
+}
+
+#[tokio::test]
+async fn a_cluster_that_was_never_in_reach_is_told_of() {
+    let world = World::new("missing-cluster").await;
+    let cluster = json!({"kind": "Secret", "name": "eu"});
+    let app = json!({"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"});
+    let environments = json!([{"name": "prod", "targets": [{"namespace": "web", "clusterRef": cluster}]}]);
+    let spec = json!({"appRef": app, "environments": environments});
+    world.create::<Pipeline>(json!({"metadata": {"name": "shop"}, "spec": spec})).await;
+    let _pennant = Pennant::start(&world).await;
+    let missing = not_ready(&world, "shop", "KubeconfigMissing").await;
+    told(&world, "shop", &[warning(&missing)]).await;
+
+    // Nobody listens there, and its address comes from a Secret.
+    let text = "contexts: [{name: a, context: {cluster: c, user: u}}]\nusers: [{name: u, user: {token: t}}]\n\
+        clusters: [{name: c, cluster: {server: 'https://127.0.0.1:1'}}]\n";
+    world.create::<Secret>(json!({"metadata": {"name": "eu"}, "stringData": {"kubeconfig": text}})).await;
+    let away = within(TAKES, "the cluster is called unreachable", async || {
+        let conditions = world.get_pipeline("shop").await.status.unwrap_or_default().conditions;
+        conditions.iter().find(|c| c.reason == "Unreachable").cloned().ok_or_else(|| format!("{conditions:?}"))
+    })
+    .await;
+    assert!(away.message.contains("eu") && !away.message.contains("127.0.0.1"), "{}", away.message);
+    told(&world, "shop", &[warning(&missing), warning(&away)]).await;
+    let target = world.get_pipeline("shop").await.status.unwrap().environments[0].targets[0].clone();
+    assert_eq!(target.status, Status::Unknown, "what cannot be asked for is not missing");
+}
+
+#[tokio::test]
+async fn a_gap_in_the_log_is_told_to_the_notification_that_had_not_read_it() {
+    let world = World::new("missing-changes").await;
+    let receiver = Receiver::start();
+    world.deploy("web", "1").await;
+    world.pipeline("shop", &["dev/web"]).await;
+    world.notification("hook", &receiver, json!({})).await;
+    let _pennant = Pennant::start(&world).await;
+    world.settled().await;
+    world.cursor("shop", "hook").await;
+    // As the pipeline controller writes it when there is no more room.
+    let serial = world.get_pipeline("shop").await.status.unwrap().log.unwrap().serial;
+    let dropped = json!({"status": {"dropped": {"serial": serial + 1, "count": 7}}});
+    let api: Api<Pipeline> = world.api();
+    api.patch_status("shop", &PatchParams::default(), &Patch::Merge(dropped)).await.expect("patched");
+    let note = world.warning("hook", "ChangesPassed").await;
+    assert!(note.contains("pipeline shop") && note.contains("no room"), "{note}");
+    told(
+        &world,
+        "shop",
+        &["Warning ChangesDropped: 7 changes were dropped because the status has no room for them; a \
+        notification that had not read them yet does not report them"
+            .to_owned()],
+    )
+    .await;
+    world.ship("web", "2").await;
+    world.fence("shop", &["hook"]).await;
+    Oracle::new(&world, &receiver).lane("shop/hook/dev/web", &["Deployed 2"]).check().await;
+    assert_eq!(world.get_pipeline("shop").await.status.unwrap().dropped.unwrap().count, 7);
+}
