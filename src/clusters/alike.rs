@@ -101,7 +101,7 @@ mod tests {
     use crate::api::refs::{ClusterAppRef, ClusterKind, ClusterRef};
     use crate::clusters::cache::CacheId;
     use crate::clusters::{PipelineKey, Scope};
-    use crate::observe::Observation;
+    use crate::observe::{Came, Observation, Seen};
 
     fn app(cluster: Option<&str>, kind: &str, namespace: &str, name: &str) -> Application {
         let cluster_ref = cluster.map(|name| ClusterRef {
@@ -133,7 +133,8 @@ mod tests {
             });
             let names: HashSet<_> = here.map(|app| (app.object.namespace.clone(), app.object.name.clone())).collect();
             for name in &names {
-                store.record(id, name.clone(), Observation { status: Status::Current, ..Observation::default() });
+                let observation = Observation { status: Status::Current, ..Observation::default() };
+                store.record(id, name.clone(), Seen { observation, ties: None }, Came::Listed);
             }
             if listed {
                 store.listed(id, &names, true);
