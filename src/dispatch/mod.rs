@@ -16,6 +16,7 @@ mod context;
 pub mod cursors;
 pub mod derive;
 pub mod figures;
+mod folding;
 mod follow;
 mod globals;
 mod last_good;
@@ -30,6 +31,7 @@ mod run;
 mod standing;
 pub mod subjects;
 mod troubles;
+mod turns;
 mod understood;
 
 pub use context::{Context, Given};
