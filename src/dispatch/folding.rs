@@ -217,7 +217,12 @@ async fn turn(ctx: &Arc<Context>, namespace: &str, mut folding: Folding) -> bool
         let done = folding.go_on(&work);
         (folding, done, began.elapsed())
     });
-    let Ok((folding, done, cost)) = run.await else { return false };
+    let (folding, done, cost) = match run.await {
+        Ok(ran) => ran,
+        // A defect, which ends the process as it would in this task.
+        Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
+        Err(_) => return false,
+    };
     let taken = if done {
         ctx.layers.close(ctx, folding)
     } else {

@@ -236,12 +236,22 @@ impl Layers {
 fn put(ctx: &Context, uid: &str, kept: &Kept, waits: bool) {
     let made = kept.made.iter().filter(|(name, _)| !kept.open.contains_key(*name));
     let made = made.map(|(name, made)| (name.clone(), made.overridden.clone()));
-    let open = kept.open.keys().map(|name| {
-        let own = Beneath::find(ctx, uid, &kept.site, name).uid;
-        let effective = EffectiveNotification::compiling(own, &kept.site.place.namespace, waits);
-        (name.clone(), Arc::new(Overridden { rest: Some(Arc::new(effective)), subjects: HashMap::new() }))
-    });
+    let open = kept.open.keys().map(|name| (name.clone(), Arc::new(compiling(ctx, uid, kept, name, waits))));
     ctx.deliveries.directory.put_layers(uid, made.chain(open).collect());
+}
+
+/// What says that layers are not folded yet. What is recorded at this moment goes where it went before.
+fn compiling(ctx: &Context, uid: &str, kept: &Kept, name: &str, waits: bool) -> Overridden {
+    let Site { place, labels, .. } = &*kept.site;
+    let own = Beneath::find(ctx, uid, &kept.site, name).uid;
+    let at = |home: &str| Arc::new(EffectiveNotification::compiling(own.clone(), home, waits));
+    let former = kept.made.get(name).map(|made| &made.overridden);
+    let base = ctx.deliveries.directory.base(&place.namespace, name, labels);
+    let before = former.and_then(|former| former.rest.as_ref()).or(base.as_ref());
+    let rest = at(before.map_or(&place.namespace, |before| &before.home));
+    let elsewhere = former.into_iter().flat_map(|former| &former.subjects).filter(|(_, n)| n.home != rest.home);
+    let subjects: HashMap<_, _> = elsewhere.map(|(subject, n)| (subject.clone(), at(&n.home))).collect();
+    Overridden { rest: Some(rest), subjects }
 }
 
 pub(super) fn selects(notification: &Notification, labels: &BTreeMap<String, String>) -> bool {

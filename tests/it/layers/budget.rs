@@ -101,5 +101,4 @@ async fn layers_that_take_long_to_compile_hold_up_no_other_namespace() {
         if reasons.contains(&"TemplatesCompiling") { Ok(()) } else { Err(format!("{reasons:?}")) }
     })
     .await;
-    let _ = trouble;
 }
