@@ -63,8 +63,8 @@ impl EffectiveNotification {
     /// One whose layers are still to be folded: what it is not known to be for waits, and nothing grows too old meanwhile. `waits`:
     /// the namespace has spent its budget of compile time.
     #[must_use]
-    pub fn compiling(uid: String, namespace: &str, waits: bool) -> Self {
-        let mut effective = unusable(namespace, &uid, Problem::Compiling { waits });
+    pub fn compiling(uid: &str, namespace: &str, waits: bool) -> Self {
+        let mut effective = unusable(namespace, uid, Problem::Compiling { waits });
         effective.delivery.retry.max_age = LONG;
         effective.delivery.retain = Retain { per_lane: usize::MAX, max_age: LONG };
         effective

@@ -106,7 +106,7 @@ impl Folding {
             for (t, target) in environment.targets.iter().enumerate() {
                 let Some(info) = infos.next() else { break };
                 if target.notifications.iter().any(|layer| layer.name == *name) {
-                    steps.push(Step::Target(e, t, info.name.to_string(), info.subject));
+                    steps.push(Step::Target(e, t, info.name.clone(), info.subject));
                 } else {
                     others.push(info.subject);
                 }

@@ -244,7 +244,7 @@ fn put(ctx: &Context, uid: &str, kept: &Kept, waits: bool) {
 fn compiling(ctx: &Context, uid: &str, kept: &Kept, name: &str, waits: bool) -> Overridden {
     let Site { place, labels, .. } = &*kept.site;
     let own = Beneath::find(ctx, uid, &kept.site, name).uid;
-    let at = |home: &str| Arc::new(EffectiveNotification::compiling(own.clone(), home, waits));
+    let at = |home: &str| Arc::new(EffectiveNotification::compiling(&own, home, waits));
     let former = kept.made.get(name).map(|made| &made.overridden);
     let base = ctx.deliveries.directory.base(&place.namespace, name, labels);
     let before = former.and_then(|former| former.rest.as_ref()).or(base.as_ref());
