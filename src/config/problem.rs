@@ -169,6 +169,7 @@ impl Problem {
             | Self::ParameterMissing(_)
             | Self::ParametersMissing(_)
             | Self::ConfigMapUnknown(_)
+            | Self::Compiling { .. }
             | Self::ConfigMap { .. }
             | Self::InvalidSpec { .. }
             | Self::Selector(_)
