@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use kube::ResourceExt as _;
 
-use super::delivering::{Delivering, delivering};
+use super::delivering::{Delivering, Retain, delivering};
 use super::layers::{Folded, Layer, fold};
 use super::problem::Problem;
 use super::rules;
@@ -17,6 +17,9 @@ use crate::api::refs::ConfigMapKey;
 use crate::api::{self, Notification, NotificationSpec};
 use crate::render::{Hidden, Parameters};
 use crate::trigger::Triggers;
+
+/// Longer than anything waits.
+const LONG: Duration = Duration::from_hours(10 * 365 * 24);
 
 /// What a notification is understood with, besides itself.
 #[derive(Clone, Copy)]
@@ -57,6 +60,16 @@ pub struct EffectiveNotification {
 }
 
 impl EffectiveNotification {
+    /// One whose layers are still to be folded: what it is not known to be for waits, and nothing grows too old meanwhile. `waits`:
+    /// the namespace has spent its budget of compile time.
+    #[must_use]
+    pub fn compiling(uid: &str, namespace: &str, waits: bool) -> Self {
+        let mut effective = unusable(namespace, uid, Problem::Compiling { waits });
+        effective.delivery.retry.max_age = LONG;
+        effective.delivery.retain = Retain { per_lane: usize::MAX, max_age: LONG };
+        effective
+    }
+
     /// Whether it applies to a pipeline with these labels; one whose selector cannot be understood is taken to.
     #[must_use]
     pub fn selects(&self, labels: &BTreeMap<String, String>) -> bool {

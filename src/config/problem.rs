@@ -25,6 +25,14 @@ pub enum Problem {
     /// A ConfigMap that is referred to has not been read yet.
     #[error("ConfigMap {0} has not been read yet")]
     ConfigMapUnknown(ConfigMapKey),
+    /// Layers have not been folded, and their templates not compiled, yet. `waits`: others of the namespace come first.
+    #[error(
+        "the layers of this namespace's pipelines take long to compile; these wait for their turn, and nothing is lost meanwhile"
+    )]
+    Compiling {
+        /// Whether the namespace has spent its budget of compile time.
+        waits: bool,
+    },
     /// A key of a ConfigMap that is referred to is not there.
     #[error("{field}: {what}", what = .what.of(.key))]
     ConfigMap {
@@ -118,6 +126,7 @@ impl Problem {
             Self::Layer { problem, .. } => problem.reason(),
             Self::Incomplete { .. } | Self::ParameterMissing(_) | Self::ParametersMissing(_) => "Incomplete",
             Self::ConfigMapUnknown(_) => "ConfigMapUnknown",
+            Self::Compiling { .. } => "TemplatesCompiling",
             Self::ConfigMap { what: Missing::Right, .. } => "ConfigMapUnreadable",
             Self::ConfigMap { .. } => "ConfigMapMissing",
             Self::InvalidSpec { .. } | Self::Selector(_) | Self::Trigger(_) => "InvalidSpec",
@@ -160,6 +169,7 @@ impl Problem {
             | Self::ParameterMissing(_)
             | Self::ParametersMissing(_)
             | Self::ConfigMapUnknown(_)
+            | Self::Compiling { .. }
             | Self::ConfigMap { .. }
             | Self::InvalidSpec { .. }
             | Self::Selector(_)
@@ -171,12 +181,12 @@ impl Problem {
         }
     }
 
-    /// Whether it is only that something has not been read yet, which the next moment will tell.
+    /// Whether it is only that something has not been read or compiled yet, which the next moment will tell.
     #[must_use]
     pub fn is_unknown(&self) -> bool {
         match self {
             Self::Layer { problem, .. } => problem.is_unknown(),
-            other => matches!(other, Self::ConfigMapUnknown(_)),
+            other => matches!(other, Self::ConfigMapUnknown(_) | Self::Compiling { waits: false }),
         }
     }
 

@@ -1,47 +1,89 @@
 //! What pipelines make of notifications: their layers, folded for each target, and kept right as any of them changes.
 //!
 //! In: a pipeline as it is now; the name of a Notification or of a ConfigMap about which there is news; an edit of the global
-//! configuration. Out: entries of the directory. Only what a change is about is folded again, and targets with the same layers share what these come to.
+//! configuration. Out: entries of the directory, and what is to be folded, which `folding` does. Only what a change is about is folded
+//! again, and targets with the same layers share what these come to.
+//!
+//! Until layers are folded, an entry says so: changes and deliveries wait, and nothing is sent as it was meant before.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use kube::ResourceExt as _;
+use tokio::sync::Notify;
 
 use super::Context;
-use super::understood::{Reader, Texts, is_stale};
-use crate::api::delivery::GLOBAL;
-use crate::api::notification::NotificationLayer;
+use super::folding::{Beneath, Folding};
+use super::turns::{Next, Turns};
+use super::understood::{Texts, is_stale};
 use crate::api::refs::ObjectName;
-use crate::api::target::targets;
 use crate::api::{Notification, Pipeline, PipelineSpec};
-use crate::config::layers::{Layer, Spot, names, of_environment, of_pipeline, of_whole_pipeline};
-use crate::config::{Edited, EffectiveNotification, PipelineSelector, resolve_layers};
+use crate::config::layers::names;
+use crate::config::{Edited, EffectiveNotification, PipelineSelector};
 use crate::delivery::Overridden;
 
-/// The pipelines that say something of notifications, by uid.
-#[derive(Default)]
-pub struct Layers(Mutex<HashMap<String, Kept>>);
+/// The pipelines that say something of notifications, and what of it is to be folded.
+pub struct Layers {
+    /// By uid.
+    all: Mutex<HashMap<String, Kept>>,
+    turns: Mutex<Turns<Folding>>,
+    /// There is something to fold.
+    news: Notify,
+    began: Instant,
+}
+
+impl Default for Layers {
+    fn default() -> Self {
+        Self { all: Mutex::default(), turns: Mutex::default(), news: Notify::new(), began: Instant::now() }
+    }
+}
 
 /// One of them.
 struct Kept {
-    place: ObjectName,
+    site: Arc<Site>,
     generation: Option<i64>,
-    /// They decide which notifications apply, and do not raise the generation.
-    labels: BTreeMap<String, String>,
-    spec: PipelineSpec,
     made: BTreeMap<String, Made>,
+    /// Those that are to be folded, and in which round.
+    open: BTreeMap<String, u64>,
+    rounds: u64,
+}
+
+/// What is folded of a pipeline.
+pub(super) struct Site {
+    pub(super) place: ObjectName,
+    /// They decide which notifications apply, and do not raise the generation.
+    pub(super) labels: BTreeMap<String, String>,
+    pub(super) spec: PipelineSpec,
 }
 
 /// What the layers of one notification came to, and what keys of ConfigMaps held then.
-struct Made {
-    overridden: Arc<Overridden>,
-    texts: Texts,
+pub(super) struct Made {
+    pub(super) overridden: Arc<Overridden>,
+    pub(super) texts: Texts,
+}
+
+/// What has come of a turn.
+pub(super) enum Taken {
+    /// More is to be done, or something else than was thought.
+    Open,
+    /// The layers of a notification are folded.
+    Some,
+    /// All layers of a pipeline are; uid and place.
+    All(String, ObjectName),
 }
 
 impl Layers {
     fn lock(&self) -> MutexGuard<'_, HashMap<String, Kept>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.all.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn turns(&self) -> MutexGuard<'_, Turns<Folding>> {
+        self.turns.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn now(&self) -> Duration {
+        self.began.elapsed()
     }
 
     /// Takes a pipeline as it is now; `true` if its layers have changed.
@@ -49,7 +91,8 @@ impl Layers {
         let uid = pipeline.uid().unwrap_or_default();
         let mut all = self.lock();
         let known = all.get(&uid);
-        let same = |known: &Kept| known.generation == pipeline.metadata.generation && known.labels == *pipeline.labels();
+        let same =
+            |known: &Kept| known.generation == pipeline.metadata.generation && known.site.labels == *pipeline.labels();
         if known.is_some_and(same) {
             return false;
         }
@@ -58,15 +101,27 @@ impl Layers {
             return all.remove(&uid).is_some() && ctx.deliveries.directory.put_layers(&uid, std::iter::empty().collect());
         }
         let place = ObjectName { namespace: pipeline.namespace().unwrap_or_default(), name: pipeline.name_any() };
-        let (generation, labels) = (pipeline.metadata.generation, pipeline.labels().clone());
-        let mut kept = Kept { place, generation, labels, spec: pipeline.spec.clone(), made: BTreeMap::new() };
-        for name in names {
-            let made = make(ctx, &uid, &kept, &name);
-            kept.made.insert(name, made);
-        }
-        put(ctx, &uid, &kept);
+        let site = Arc::new(Site { place, labels: pipeline.labels().clone(), spec: pipeline.spec.clone() });
+        // What was made stays until it is made again, for what it refers to is watched on.
+        let (mut made, rounds) = all.remove(&uid).map_or_else(Default::default, |kept| (kept.made, kept.rounds));
+        made.retain(|name, _| names.contains(name));
+        let mut kept = Kept { site, generation: pipeline.metadata.generation, made, open: BTreeMap::new(), rounds };
+        self.open(ctx, &uid, &mut kept, names);
         all.insert(uid, kept);
         true
+    }
+
+    /// Has the layers of these notifications folded.
+    fn open(&self, ctx: &Context, uid: &str, kept: &mut Kept, names: impl IntoIterator<Item = String>) {
+        kept.rounds += 1;
+        let mut turns = self.turns();
+        for name in names {
+            turns.add(&kept.site.place.namespace, Folding::new(ctx, uid, &kept.site, &name, kept.rounds), self.now());
+            kept.open.insert(name, kept.rounds);
+        }
+        put(ctx, uid, kept, turns.waits(&kept.site.place.namespace));
+        drop(turns);
+        self.news.notify_one();
     }
 
     /// Takes a pipeline out; `true` if it had layers.
@@ -76,7 +131,7 @@ impl Layers {
 
     /// A Notification has changed: folds again what lies over it.
     pub fn rebase(&self, ctx: &Context, namespace: &str, name: &str) {
-        self.again(ctx, |kept, of, _| kept.place.namespace == namespace && of == name);
+        self.again(ctx, |kept, of, _| kept.site.place.namespace == namespace && of == name);
     }
 
     /// The global configuration has changed: folds again what lies over what has. Gives uid and place of the pipelines that this is
@@ -87,23 +142,21 @@ impl Layers {
 
     /// A ConfigMap has changed: folds again what refers to it. Gives uid and place of the pipelines that this is about.
     pub fn read_again(&self, ctx: &Context, config_map: &ObjectName) -> Vec<(String, ObjectName)> {
-        self.again(ctx, |_, _, made| is_stale(ctx, &made.texts, config_map))
+        // What is being folded is compared with what it was made of when it is done.
+        self.again(ctx, |_, _, made| made.is_some_and(|made| is_stale(ctx, &made.texts, config_map)))
     }
 
-    fn again(&self, ctx: &Context, wanted: impl Fn(&Kept, &str, &Made) -> bool) -> Vec<(String, ObjectName)> {
+    fn again(&self, ctx: &Context, wanted: impl Fn(&Kept, &str, Option<&Made>) -> bool) -> Vec<(String, ObjectName)> {
         let mut changed = Vec::new();
         for (uid, kept) in self.lock().iter_mut() {
-            let those = kept.made.iter().filter(|(name, made)| wanted(kept, name, made));
-            let those: Vec<_> = those.map(|(name, _)| name.clone()).collect();
+            let all = kept.made.keys().chain(kept.open.keys().filter(|name| !kept.made.contains_key(*name)));
+            let made = |name: &str| kept.made.get(name).filter(|_| !kept.open.contains_key(name));
+            let those: Vec<_> = all.filter(|name| wanted(kept, name, made(name))).cloned().collect();
             if those.is_empty() {
                 continue;
             }
-            for name in those {
-                let made = make(ctx, uid, kept, &name);
-                kept.made.insert(name, made);
-            }
-            put(ctx, uid, kept);
-            changed.push((uid.clone(), kept.place.clone()));
+            self.open(ctx, uid, kept, those);
+            changed.push((uid.clone(), kept.site.place.clone()));
         }
         changed
     }
@@ -112,71 +165,96 @@ impl Layers {
     pub fn with(&self, refers: impl Fn(&EffectiveNotification) -> bool) -> Vec<(String, ObjectName)> {
         let all = self.lock();
         let those = all.iter().filter(|(_, kept)| kept.made.values().any(|made| made.overridden.all().any(|n| refers(n))));
-        those.map(|(uid, kept)| (uid.clone(), kept.place.clone())).collect()
+        those.map(|(uid, kept)| (uid.clone(), kept.site.place.clone())).collect()
     }
-}
 
-fn put(ctx: &Context, uid: &str, kept: &Kept) {
-    let all = kept.made.iter().map(|(name, made)| (name.clone(), made.overridden.clone()));
-    ctx.deliveries.directory.put_layers(uid, all.collect());
-}
+    /// What was made of layers that are to be folded again.
+    pub(super) fn former(&self) -> Vec<Arc<EffectiveNotification>> {
+        let all = self.lock();
+        let open = all.values().flat_map(|kept| kept.open.keys().filter_map(|name| kept.made.get(name)));
+        open.flat_map(|made| made.overridden.all().cloned()).collect()
+    }
 
-/// Folds the layers of one notification.
-fn make(ctx: &Context, uid: &str, kept: &Kept, name: &str) -> Made {
-    let namespace = kept.place.namespace.as_str();
-    let global = ctx.globals.held().global();
-    let everywhere = global.get(name).filter(|everywhere| everywhere.reach.selects(namespace, &kept.labels));
-    let base = ctx.understood.get(namespace, name);
-    // One that does not speak of this pipeline does not lie over the cluster-wide one.
-    let base = base.filter(|n| everywhere.is_none() || selects(n, &kept.labels));
-    let own = base.as_ref().and_then(|n| n.metadata.uid.as_deref()).unwrap_or(uid);
-    let fold = Fold {
-        beneath: global.beneath(everywhere, base.as_deref()),
-        namespace,
-        uid: if everywhere.is_some() { GLOBAL } else { own },
-        reader: Reader::new(ctx),
-    };
-    let rest = match of_whole_pipeline(&kept.spec, namespace, name) {
-        Some(layer) => Some(fold.over(vec![layer])),
-        None => ctx.deliveries.directory.base(namespace, name, &kept.labels),
-    };
-    let says = |layers: &[NotificationLayer]| layers.iter().any(|layer| layer.name == name);
-    let mut infos = targets(&kept.spec, &ctx.cluster_name).into_iter();
-    let mut by_subject = HashMap::new();
-    for (e, environment) in kept.spec.environments.iter().enumerate() {
-        // For the environment as a subject of its own, and for its targets that say nothing themselves.
-        let shared = says(&environment.notifications).then(|| fold.over(of_environment(&kept.spec, namespace, name, e)));
-        by_subject.extend(shared.iter().map(|shared| (format!("environment/{}", environment.name), Arc::clone(shared))));
-        for (t, target) in environment.targets.iter().enumerate() {
-            let Some(info) = infos.next() else { break };
-            let spot = Spot { environment: e, index: t, target: &info.name };
-            let layers = || of_pipeline(&kept.spec, namespace, name, spot);
-            if says(&target.notifications) {
-                by_subject.insert(info.subject.clone(), fold.over(layers()));
-            } else if let Some(shared) = &shared {
-                by_subject.insert(info.subject.clone(), Arc::clone(shared));
-            }
+    /// What is to be folded next.
+    pub(super) fn next(&self) -> Next<Folding> {
+        self.turns().next(self.now())
+    }
+
+    /// Waits until there may be something to fold.
+    pub(super) async fn news(&self) {
+        self.news.notified().await;
+    }
+
+    /// Whether this is still to be folded.
+    pub(super) fn is_open(&self, folding: &Folding) -> bool {
+        let all = self.lock();
+        all.get(&folding.uid).is_some_and(|kept| kept.open.get(&folding.name) == Some(&folding.round))
+    }
+
+    /// It is to go on at the next turn of its namespace.
+    pub(super) fn put_back(&self, namespace: &str, folding: Folding) {
+        self.turns().put_back(namespace, folding, self.now());
+    }
+
+    /// Takes down what a turn has cost. `true`: from now on the rest of the namespace waits.
+    pub(super) fn spend(&self, namespace: &str, cost: Duration) -> bool {
+        self.turns().spend(namespace, cost, self.now())
+    }
+
+    /// What is to be folded of this namespace has to wait, and says so. Gives uid and place of its pipelines.
+    pub(super) fn wait(&self, ctx: &Context, namespace: &str) -> Vec<(String, ObjectName)> {
+        let all = self.lock();
+        let those = all.iter().filter(|(_, kept)| kept.site.place.namespace == namespace && !kept.open.is_empty());
+        those
+            .map(|(uid, kept)| {
+                put(ctx, uid, kept, true);
+                (uid.clone(), kept.site.place.clone())
+            })
+            .collect()
+    }
+
+    /// Takes what layers came to, unless they, or what lies beneath, have changed meanwhile.
+    pub(super) fn close(&self, ctx: &Context, folding: Folding) -> Taken {
+        let mut all = self.lock();
+        let Some(kept) = all.get_mut(&folding.uid) else { return Taken::Open };
+        if kept.open.get(&folding.name) != Some(&folding.round) {
+            return Taken::Open;
         }
+        let (uid, name) = (folding.uid.clone(), folding.name.clone());
+        if folding.is_stale(ctx) {
+            self.open(ctx, &uid, kept, [name]);
+            return Taken::Open;
+        }
+        kept.open.remove(&name);
+        kept.made.insert(name, folding.made());
+        put(ctx, &uid, kept, self.turns().waits(&kept.site.place.namespace));
+        if kept.open.is_empty() { Taken::All(uid, kept.site.place.clone()) } else { Taken::Some }
     }
-    Made { overridden: Arc::new(Overridden { rest, subjects: by_subject }), texts: fold.reader.read() }
 }
 
-fn selects(notification: &Notification, labels: &BTreeMap<String, String>) -> bool {
+/// Puts what is known of a pipeline's layers. `waits`: what is not folded has to wait for it.
+fn put(ctx: &Context, uid: &str, kept: &Kept, waits: bool) {
+    let made = kept.made.iter().filter(|(name, _)| !kept.open.contains_key(*name));
+    let made = made.map(|(name, made)| (name.clone(), made.overridden.clone()));
+    let open = kept.open.keys().map(|name| (name.clone(), Arc::new(compiling(ctx, uid, kept, name, waits))));
+    ctx.deliveries.directory.put_layers(uid, made.chain(open).collect());
+}
+
+/// What says that layers are not folded yet. What is recorded at this moment goes where it went before.
+fn compiling(ctx: &Context, uid: &str, kept: &Kept, name: &str, waits: bool) -> Overridden {
+    let Site { place, labels, .. } = &*kept.site;
+    let own = Beneath::find(ctx, uid, &kept.site, name).uid;
+    let at = |home: &str| Arc::new(EffectiveNotification::compiling(&own, home, waits));
+    let former = kept.made.get(name).map(|made| &made.overridden);
+    let base = ctx.deliveries.directory.base(&place.namespace, name, labels);
+    let before = former.and_then(|former| former.rest.as_ref()).or(base.as_ref());
+    let rest = at(before.map_or(&place.namespace, |before| &before.home));
+    let elsewhere = former.into_iter().flat_map(|former| &former.subjects).filter(|(_, n)| n.home != rest.home);
+    let subjects: HashMap<_, _> = elsewhere.map(|(subject, n)| (subject.clone(), at(&n.home))).collect();
+    Overridden { rest: Some(rest), subjects }
+}
+
+pub(super) fn selects(notification: &Notification, labels: &BTreeMap<String, String>) -> bool {
     let selector = PipelineSelector::parse(notification.spec.pipeline_selector.as_ref());
     selector.map_or(true, |selector| selector.selects(labels))
-}
-
-/// What layers are folded with.
-struct Fold<'a> {
-    beneath: Vec<Layer>,
-    namespace: &'a str,
-    uid: &'a str,
-    reader: Reader<'a>,
-}
-
-impl Fold<'_> {
-    fn over(&self, layers: Vec<Layer>) -> Arc<EffectiveNotification> {
-        let all: Vec<_> = self.beneath.iter().cloned().chain(layers).collect();
-        Arc::new(self.reader.with(|given| resolve_layers(&all, self.namespace, self.uid, given)))
-    }
 }

@@ -17,6 +17,7 @@ mod context;
 pub mod cursors;
 pub mod derive;
 pub mod figures;
+mod folding;
 mod follow;
 pub mod given_up;
 mod globals;
@@ -33,6 +34,7 @@ pub mod sent;
 mod standing;
 pub mod subjects;
 mod troubles;
+mod turns;
 mod understood;
 
 pub use context::{Context, Given};

@@ -172,7 +172,7 @@ fn wake_meant(ctx: &Context, global: &Global, names: &BTreeSet<String>) {
 }
 
 /// Has everything looked at that the layers of these pipelines decide.
-async fn look_at_layers(ctx: &Context, pipelines: Vec<(String, ObjectName)>) {
+pub(super) async fn look_at_layers(ctx: &Context, pipelines: Vec<(String, ObjectName)>) {
     for (uid, place) in pipelines {
         ctx.wake_pipeline(&place.namespace, &place.name);
         for name in ctx.deliveries.directory.names_in(&place.namespace) {
@@ -184,7 +184,7 @@ async fn look_at_layers(ctx: &Context, pipelines: Vec<(String, ObjectName)>) {
 
 /// Watches the ConfigMaps and Secrets that notifications need, with the layers over them, and no others.
 pub(super) fn set_wanted(ctx: &Context) {
-    let all = || ctx.deliveries.directory.all();
+    let all = || ctx.deliveries.directory.all().into_iter().chain(ctx.layers.former()).collect::<Vec<_>>();
     ctx.config_maps.set_wanted(|| all().iter().flat_map(|n| &n.config_maps).map(ConfigMapKey::object).collect());
     ctx.secrets.set_wanted(|| {
         let all = all();

@@ -15,7 +15,7 @@ use super::context::{Acts, Again, Context, Given};
 use super::follow::{Followed as _, Listed, Watched, follow};
 use super::persist::PersistError;
 use super::standing::PassError;
-use super::{globals, notifications, pass};
+use super::{folding, globals, notifications, pass};
 use crate::api::{Notification, Pipeline};
 use crate::delivery::{ConfirmError, Note, Scope};
 use crate::report::status::StatusError;
@@ -65,7 +65,8 @@ pub fn start(
     tasks.spawn(pass_on(ctx.clone(), notes, stop.clone()));
     tasks.spawn(tidy(ctx.clone(), stop.clone()));
     tasks.spawn(follow_secrets(ctx.clone(), stop.clone()));
-    tasks.spawn(follow_config_maps(ctx, stop.clone()));
+    tasks.spawn(follow_config_maps(ctx.clone(), stop.clone()));
+    tasks.spawn(folding::fold(ctx, stop.clone()));
 }
 
 /// Waits in each turn for the list of every watch; from then on, what is not known is not there.

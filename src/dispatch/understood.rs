@@ -70,7 +70,7 @@ pub(super) fn is_stale(ctx: &Context, texts: &Texts, config_map: &ObjectName) ->
     texts.iter().any(|(key, _)| key.object() == *config_map) && are_stale(ctx, texts)
 }
 
-fn are_stale(ctx: &Context, texts: &Texts) -> bool {
+pub(super) fn are_stale(ctx: &Context, texts: &Texts) -> bool {
     texts.iter().any(|(key, text)| ctx.config_maps.text(key) != *text)
 }
 

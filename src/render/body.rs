@@ -1,5 +1,6 @@
 //! Request bodies.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
 
@@ -8,7 +9,7 @@ use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 use super::commits::needs_commit;
 use super::error::RenderError;
 use super::eval::Program;
-use super::parameters::Sight;
+use super::parameters::{Parameter, Sight};
 use super::place::Place;
 use super::shared::{MadeOf, Shared};
 use super::{MAX_BODY, Parameters, Values, lower};
@@ -25,16 +26,21 @@ struct Inner {
     content_type: String,
     is_json: bool,
     program: Program,
+    /// The parameters that it names.
+    named: BTreeSet<String>,
 }
 
 impl Body {
     /// Compiles a template. `content_type` is the header's value, parameters included.
     pub fn compile(content_type: &str, source: &str, parameters: &Parameters) -> Result<Self, RenderError> {
-        let made = SHARED.get_or_make(MadeOf::new(content_type, source, parameters), || {
+        // Every branch is compiled, so it compiles wherever there are the parameters that it names.
+        let suits = |inner: &Inner| inner.named.iter().all(|name| parameters.get(name) == Parameter::Set);
+        let made = SHARED.get_or_make(MadeOf::new(content_type, source), suits, || {
             let is_one_line = content_type.chars().all(|c| matches!(c, ' '..='~'));
             let place = Place::of_content_type(content_type).filter(|_| is_one_line).ok_or(RenderError::ContentType)?;
             let program = lower::compile(source, place, parameters)?;
-            Ok(Inner { content_type: content_type.to_owned(), is_json: matches!(place, Place::Json(_)), program })
+            let (is_json, named) = (matches!(place, Place::Json(_)), program.parameters());
+            Ok(Inner { content_type: content_type.to_owned(), is_json, program, named })
         });
         made.map(|made| Self(made, parameters.sight()))
     }
@@ -176,6 +182,29 @@ mod tests {
             let message = render(content_type, source, "").unwrap_err().to_string();
             assert!(message.contains(word) && !message.contains('\n'), "{source}: {message}");
         }
+    }
+
+    #[test]
+    fn a_body_is_shared_if_the_parameters_that_it_names_are_there() {
+        let compile = |source: &str, names: &[&str]| {
+            let parameters = Parameters::compile(names.iter().map(|name| (*name, Some("{{id}}")))).unwrap();
+            Body::compile("text/plain", source, &parameters)
+        };
+        let source = "{{#if drifted}}{{upper (default parameters.a 'x')}}{{else}}{{#with parameters}}{{b}}{{/with}}{{/if}} \
+                      {{#each pipeline.labels}}{{../parameters.[c.d]}}{{/each}}";
+        let source = &source.replace("(default parameters.a 'x')", "parameters.a");
+        let one = compile(source, &["a", "b", "c.d"]).unwrap();
+        assert_eq!(one.0.named.iter().collect::<Vec<_>>(), ["a", "b", "c.d"]);
+        for more in ["e", "f", "g"] {
+            let other = compile(source, &["a", "b", "c.d", more]).unwrap();
+            assert!(Arc::ptr_eq(&one.0, &other.0), "{more} is not named");
+        }
+        for (names, missing) in [(&["b", "c.d"], "`parameters.a`"), (&["a", "c.d"], "`b`"), (&["a", "b"], "[c.d]")] {
+            let message = compile(source, names).unwrap_err().to_string();
+            assert!(message.contains(missing), "{message}");
+        }
+        let names = |program: &str| compile(program, &["a"]).unwrap().0.named.len();
+        assert_eq!((names("{{json parameters}}"), names("{{#each parameters}}{{this}}{{/each}}")), (0, 0));
     }
 
     #[test]

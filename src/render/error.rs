@@ -14,6 +14,19 @@ pub struct Position {
 }
 
 impl Position {
+    /// That of the first character.
+    pub(super) const START: Self = Self { line: 1, column: 1 };
+
+    /// The position behind a text that begins here.
+    pub(super) fn after(self, text: &str) -> Self {
+        match text.rfind('\n') {
+            Some(last) => {
+                Self { line: self.line + text.matches('\n').count(), column: text[last + 1..].chars().count() + 1 }
+            }
+            None => Self { column: self.column + text.chars().count(), ..self },
+        }
+    }
+
     /// The position of a byte offset of a source.
     pub(super) fn of(source: &str, offset: usize) -> Self {
         let before = source.get(..offset).unwrap_or(source);

@@ -5,6 +5,7 @@
 //! So a template that renders does so on a busy machine too, and every attempt of a delivery sends the same bytes.
 
 use std::borrow::Cow;
+use std::collections::BTreeSet;
 use std::fmt;
 
 use serde_json::Value;
@@ -26,6 +27,50 @@ const ROOM: usize = 256;
 #[derive(Debug)]
 pub(super) struct Program {
     pub(super) nodes: Vec<Node>,
+}
+
+impl Program {
+    /// The parameters that it names, in any branch.
+    pub(super) fn parameters(&self) -> BTreeSet<String> {
+        let mut names = BTreeSet::new();
+        parameters_of(&self.nodes, &mut names);
+        names
+    }
+}
+
+fn parameters_of(nodes: &[Node], names: &mut BTreeSet<String>) {
+    for node in nodes {
+        match node {
+            Node::Text(_) => {}
+            Node::Value { expr, .. } => parameters_in(expr, names),
+            Node::Choice { arms, otherwise } => {
+                for arm in arms {
+                    parameters_in(&arm.condition, names);
+                    parameters_of(&arm.body, names);
+                }
+                parameters_of(otherwise, names);
+            }
+            Node::Each { map, body, otherwise, .. } => {
+                parameters_in(map, names);
+                parameters_of(body, names);
+                parameters_of(otherwise, names);
+            }
+        }
+    }
+}
+
+fn parameters_in(expr: &Expr, names: &mut BTreeSet<String>) {
+    match expr {
+        Expr::Path(path) => {
+            if let [root, name] = path.as_slice()
+                && root == "parameters"
+            {
+                names.insert(name.clone());
+            }
+        }
+        Expr::Call(_, args) => args.iter().for_each(|arg| parameters_in(arg, names)),
+        Expr::Literal(_) | Expr::Entry(..) => {}
+    }
 }
 
 /// A piece of a template.

@@ -10,6 +10,7 @@ use handlebars::template::{HelperTemplate, Parameter, TemplateElement};
 use handlebars::{Path, Template};
 use serde_json::Value;
 
+use super::condensed::Condensed;
 use super::error::{Position, RenderError, shown};
 use super::eval::{Arm, Expr, Node, Program};
 use super::functions::Function;
@@ -22,15 +23,17 @@ use crate::api::nearest::instead;
 /// Compiles a source whose output begins at `place`.
 pub(super) fn compile(source: &str, place: Place, parameters: &Parameters) -> Result<Program, RenderError> {
     let outline = scan(source)?;
-    let template = Template::compile(source).map_err(|e| {
-        let at = e.pos().map_or(Position { line: 1, column: 1 }, |(line, column)| Position { line, column });
+    let condensed = Condensed::new(source, &outline.texts);
+    let template = Template::compile(&condensed.source).map_err(|e| {
+        let at = e.pos().map_or(Position::START, |(line, column)| condensed.position(line, column));
         RenderError::Syntax {
             at,
             problem: "this is not a tag of Handlebars; check names, quotes and parentheses".to_owned(),
         }
     })?;
-    let mut lowering = Lowering { outline: &outline, blocks: 0, scopes: Scopes::new(parameters), place };
-    let nodes = lowering.nodes(&template, Position { line: 1, column: 1 })?;
+    let mut lowering =
+        Lowering { outline: &outline, condensed: &condensed, blocks: 0, scopes: Scopes::new(parameters), place };
+    let nodes = lowering.nodes(&template, Position::START)?;
     let at = Position::of(source, source.len());
     lowering.place.end().map_err(|problem| RenderError::Place { at, problem: problem.to_owned() })?;
     Ok(Program { nodes })
@@ -38,6 +41,7 @@ pub(super) fn compile(source: &str, place: Place, parameters: &Parameters) -> Re
 
 struct Lowering<'a> {
     outline: &'a Outline,
+    condensed: &'a Condensed<'a>,
     /// Blocks that were begun; the number of the next one in the outline.
     blocks: usize,
     scopes: Scopes<'a>,
@@ -48,11 +52,12 @@ impl Lowering<'_> {
     fn nodes(&mut self, template: &Template, outer: Position) -> Result<Vec<Node>, RenderError> {
         let mut nodes = Vec::with_capacity(template.elements.len());
         for (index, element) in template.elements.iter().enumerate() {
-            let at = template.mapping.get(index).map_or(outer, |m| Position { line: m.0, column: m.1 });
+            let at = template.mapping.get(index).map_or(outer, |m| self.condensed.position(m.0, m.1));
             match element {
                 TemplateElement::RawString(text) => {
-                    self.place.text(text).map_err(|problem| RenderError::Place { at, problem: problem.to_owned() })?;
-                    nodes.push(Node::Text(text.clone()));
+                    let text = self.condensed.whole(text);
+                    self.place.text(&text).map_err(|problem| RenderError::Place { at, problem: problem.to_owned() })?;
+                    nodes.push(Node::Text(text));
                 }
                 TemplateElement::Expression(tag) => nodes.push(self.tag(tag, at)?),
                 TemplateElement::HelperBlock(block) => self.block(block, at, &mut nodes)?,

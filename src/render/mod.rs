@@ -5,7 +5,7 @@
 //! [`RenderError`] that says where, what and what to write instead. Pure: no clock, no I/O; what is kept (`shared`) makes no
 //! difference to what comes out.
 //!
-//! Source → `scan` (bounds, before any parser sees it) → `handlebars` (syntax) → `lower` (every field, helper and place is
+//! Source → `scan` (bounds, before any parser sees it) → `condensed` (no long texts) → `handlebars` (syntax) → `lower` (every field, helper and place is
 //! checked, in branches that are never taken too) → a program (`eval`) that runs within bounds.
 //! The `handlebars` crate parses and no more; what the two have in common means the same, by test. Its own renderer finds a
 //! missing field only in the branch that a transition happens to take, lets `{{#if typo}}` pass, and runs without bounds.
@@ -13,6 +13,7 @@
 mod body;
 mod builtin;
 mod commits;
+mod condensed;
 mod data;
 #[cfg(test)]
 mod docs;
@@ -47,7 +48,7 @@ pub use values::Values;
 
 /// A template source has at most so many bytes.
 pub const MAX_SOURCE: usize = 64 * 1024;
-/// A template has at most so many tags; the parser's work grows with tags times bytes.
+/// A template has at most so many tags; the parser's work grows with tags times their bytes.
 pub const MAX_TAGS: usize = 512;
 /// Blocks, and subexpressions within a tag, nest at most so deep.
 pub const MAX_NESTING: usize = 16;

@@ -4,6 +4,8 @@
 //! tags and runs of backslashes are bounded here, by one loop that never goes back. What Handlebars has and Pennant does not
 //! (partials, decorators, unescaped output) is refused here too, where the reason can be said.
 
+use std::ops::Range;
+
 use super::error::{Position, RenderError, shown};
 use super::{MAX_NESTING, MAX_SOURCE, MAX_TAGS};
 
@@ -15,6 +17,8 @@ const MAX_BACKSLASHES: usize = 32;
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Outline {
     pub(super) chains: Vec<Vec<Position>>,
+    /// The texts between tags, in order; one ends at literal braces, too.
+    pub(super) texts: Vec<Range<usize>>,
 }
 
 /// Checks a source and says where its else-chains are.
@@ -22,7 +26,8 @@ pub(super) fn scan(source: &str) -> Result<Outline, RenderError> {
     if source.len() > MAX_SOURCE {
         return Err(RenderError::TooLong(source.len()));
     }
-    let mut scanner = Scanner { source, at: 0, open: Vec::new(), outline: Outline::default() };
+    let known = (0, Position::START);
+    let mut scanner = Scanner { source, at: 0, known, open: Vec::new(), outline: Outline::default() };
     if let Some(offset) = source.find(&"\\".repeat(MAX_BACKSLASHES + 1)) {
         return scanner.refuse(offset, "there are too many backslashes in a row");
     }
@@ -31,6 +36,7 @@ pub(super) fn scan(source: &str) -> Result<Outline, RenderError> {
     }
     while let Some(found) = scanner.rest().find("{{") {
         let tag = scanner.at + found;
+        scanner.outline.texts.push(scanner.at..tag);
         // One backslash makes the braces literal; two are one backslash before a tag.
         if source[scanner.at..tag].chars().rev().take_while(|c| *c == '\\').count() == 1 {
             scanner.at = tag + 2;
@@ -39,6 +45,7 @@ pub(super) fn scan(source: &str) -> Result<Outline, RenderError> {
             scanner.tag(tag)?;
         }
     }
+    scanner.outline.texts.push(scanner.at..source.len());
     match scanner.open.pop() {
         Some(block) => scanner.refuse(block.offset, format!("`{0}` is not closed; write {{{{/{0}}}}}", shown(block.name))),
         None => Ok(scanner.outline),
@@ -49,6 +56,8 @@ struct Scanner<'a> {
     source: &'a str,
     /// Everything before this offset is understood.
     at: usize,
+    /// An offset, and its position: those of later ones are counted from it.
+    known: (usize, Position),
     open: Vec<Block<'a>>,
     outline: Outline,
 }
@@ -168,7 +177,10 @@ impl<'a> Scanner<'a> {
             self.skip_space();
             let is_bare = self.rest().starts_with(['~', '}']);
             if let (false, Some(block)) = (is_bare, self.open.last()) {
-                self.outline.chains[block.number].push(Position::of(self.source, tag));
+                let (offset, position) = self.known;
+                let position = position.after(&self.source[offset..tag]);
+                self.known = (tag, position);
+                self.outline.chains[block.number].push(position);
             }
         }
     }
@@ -297,5 +309,13 @@ mod tests {
             scan("{{#if a}}{{#if b}}{{else if c}}{{/if}}\n{{else unless d}}{{else}}{{/if}}{{#if e}}{{/if}}").unwrap();
         let expected = vec![vec![Position { line: 2, column: 1 }], vec![Position { line: 1, column: 19 }], vec![]];
         assert_eq!(outline.chains, expected);
+    }
+
+    #[test]
+    fn texts_are_outlined() {
+        let source = r"a{{b}}c \{{d}} \\{{e}} f{{! g }}";
+        let outline = scan(source).unwrap();
+        let texts: Vec<_> = outline.texts.into_iter().map(|at| &source[at]).collect();
+        assert_eq!(texts, ["a", r"c \", r"d}} \\", " f", ""]);
     }
 }

@@ -6,28 +6,19 @@
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock, Mutex, PoisonError, Weak};
 
-use super::Parameters;
-
 /// Before so many are remembered, none are forgotten.
 const FEW: usize = 64;
 
-/// All that decides what a body is compiled to: of the parameters only which there are, not what they say.
+/// What a body is made of, besides the parameters that it names: what these say makes no difference, only that there are such.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct MadeOf {
     content_type: String,
     source: String,
-    set: Vec<String>,
-    unset: Vec<String>,
 }
 
 impl MadeOf {
-    pub(super) fn new(content_type: &str, source: &str, parameters: &Parameters) -> Self {
-        Self {
-            content_type: content_type.to_owned(),
-            source: source.to_owned(),
-            set: parameters.set().map(str::to_owned).collect(),
-            unset: parameters.unset().map(str::to_owned).collect(),
-        }
+    pub(super) fn new(content_type: &str, source: &str) -> Self {
+        Self { content_type: content_type.to_owned(), source: source.to_owned() }
     }
 }
 
@@ -45,10 +36,16 @@ impl<T> Shared<T> {
         Self(LazyLock::new(|| Mutex::new(Made { all: HashMap::new(), most: FEW })))
     }
 
-    /// The one that is in use, or else a new one. Two who ask at the same time may both make it; one of the two is then shared.
-    pub(super) fn get_or_make<E>(&self, of: MadeOf, make: impl FnOnce() -> Result<T, E>) -> Result<Arc<T>, E> {
+    /// The one that is in use, if it `suits`, or else a new one. Two who ask at the same time may both make it; one of the two is then
+    /// shared.
+    pub(super) fn get_or_make<E>(
+        &self,
+        of: MadeOf,
+        suits: impl FnOnce(&T) -> bool,
+        make: impl FnOnce() -> Result<T, E>,
+    ) -> Result<Arc<T>, E> {
         let known = || self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(made) = known().all.get(&of).and_then(Weak::upgrade) {
+        if let Some(made) = known().all.get(&of).and_then(Weak::upgrade).filter(|made| suits(made)) {
             return Ok(made);
         }
         let new = Arc::new(make()?);
@@ -66,39 +63,34 @@ impl<T> Shared<T> {
 mod tests {
     use super::*;
 
-    fn of(content_type: &str, source: &str, parameters: &[(&str, Option<&str>)]) -> MadeOf {
-        MadeOf::new(content_type, source, &Parameters::compile(parameters.iter().copied()).unwrap())
+    fn of(content_type: &str, source: &str) -> MadeOf {
+        MadeOf::new(content_type, source)
     }
 
     #[test]
     fn what_is_made_of_the_same_is_made_once() {
         let shared = Shared::new();
-        let get = |of, value: u8| shared.get_or_make(of, || Ok::<_, ()>(value)).unwrap();
-        let one = get(of("text/plain", "a", &[("x", Some("1"))]), 1);
-        // What a parameter says makes no difference; whether there is one does.
-        assert!(Arc::ptr_eq(&one, &get(of("text/plain", "a", &[("x", Some("2"))]), 2)));
-        let others = [
-            of("text/html", "a", &[("x", Some("1"))]),
-            of("text/plain", "b", &[("x", Some("1"))]),
-            of("text/plain", "a", &[("x", None)]),
-            of("text/plain", "a", &[("y", Some("1"))]),
-            of("text/plain", "a", &[]),
-        ];
-        for other in others {
+        let get = |of, value: u8| shared.get_or_make(of, |_| true, || Ok::<_, ()>(value)).unwrap();
+        let one = get(of("text/plain", "a"), 1);
+        assert!(Arc::ptr_eq(&one, &get(of("text/plain", "a"), 2)));
+        for other in [of("text/html", "a"), of("text/plain", "b")] {
             assert_eq!(*get(other, 3), 3);
         }
+        assert_eq!(
+            shared.get_or_make(of("text/plain", "a"), |_| false, || Err(4)),
+            Err(4),
+            "what does not suit is not given"
+        );
         drop(one);
-        assert_eq!(*get(of("text/plain", "a", &[("x", Some("1"))]), 4), 4);
-        assert!(shared.get_or_make(of("text/plain", "c", &[]), || Err(5)) == Err(5));
+        assert_eq!(*get(of("text/plain", "a"), 5), 5);
+        assert_eq!(shared.get_or_make(of("text/plain", "c"), |_| true, || Err(6)), Err(6));
     }
 
     #[test]
     fn what_nobody_uses_is_forgotten() {
         let shared = Shared::new();
-        let kept: Vec<_> = (0..10_000)
-            .map(|n| shared.get_or_make(of("text/plain", &n.to_string(), &[]), || Ok::<_, ()>(n)).unwrap())
-            .filter(|n| **n % 100 == 0)
-            .collect();
+        let make = |n: i32| shared.get_or_make(of("text/plain", &n.to_string()), |_| true, || Ok::<_, ()>(n)).unwrap();
+        let kept: Vec<_> = (0..10_000).map(make).filter(|n| **n % 100 == 0).collect();
         let known = shared.0.lock().unwrap().all.len();
         assert!((kept.len()..4 * kept.len()).contains(&known), "{known} are known, {} are used", kept.len());
     }

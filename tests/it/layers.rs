@@ -1,6 +1,7 @@
 //! Layers of a pipeline, its environments and its targets over notifications: what is sent where, what waits, and what is said of
 //! it.
 
+mod budget;
 mod edits;
 mod folded;
 mod lives;
