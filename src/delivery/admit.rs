@@ -3,7 +3,7 @@
 //! In: records as the API server shows them. Out: whether they get a lane; deletions of what is foreign, in tasks of their own. The
 //! verdicts are those of `genuine`. Before a leadership term has listed everything nothing is judged, and nothing is sent.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::{Duration, Instant};
 
 use super::engine::{Done, Engine};
@@ -27,8 +27,8 @@ pub(super) struct Admission {
     turn: Option<u64>,
     /// Uids of what was found to be Pennant's in this term.
     proven: HashSet<String>,
-    /// Uids of what has a lane though its pipeline is not known: it is judged again before it is sent.
-    unproven: HashSet<String>,
+    /// Uids of what has a lane though its pipeline is not known, and how it was seen: it is judged again before it is sent.
+    unproven: HashMap<String, Sight>,
     /// What the dispatcher has still to record, or somebody else has made.
     undecided: BTreeMap<RecordId, Undecided>,
     /// What is to be deleted.
@@ -69,12 +69,7 @@ impl Engine {
         let pending: Vec<Record> = self.lanes.values().flat_map(|slot| slot.lane.iter().map(|(_, r)| r.clone())).collect();
         for record in pending {
             if !self.admit(&record, Sight::Listed) {
-                self.parts.ledger.forget(&record.id);
-                if let Some((key, place)) = self.index.remove(&record.id)
-                    && let Some(slot) = self.lanes.get_mut(&key)
-                {
-                    slot.lane.remove(place);
-                }
+                self.remove_from_lane(&record.id);
             }
         }
         let keys: Vec<LaneKey> = self.lanes.keys().cloned().collect();
@@ -87,12 +82,12 @@ impl Engine {
     /// Whether a Delivery gets a lane. What is foreign is deleted.
     pub(super) fn admit(&mut self, record: &Record, sight: Sight) -> bool {
         let uid = &record.uid;
-        let own = self.parts.ledger.take_own(uid);
-        if own || self.admission.proven.contains(uid) {
-            self.admission.proven.insert(uid.clone());
-            self.admission.unproven.remove(uid);
-            self.admission.undecided.remove(&record.id);
+        if self.admission.proven.contains(uid) {
             return true;
+        }
+        if sight == Sight::Watched && self.parts.ledger.is_own(uid) {
+            // The dispatcher hands it over, with those before it: so a lane gets them in order.
+            return false;
         }
         match judge(record, &self.parts.directory.known_of(&record.spec), sight) {
             Origin::Recorded => {
@@ -100,7 +95,7 @@ impl Engine {
                 self.admission.proven.insert(uid.clone())
             }
             Origin::NoPipeline => {
-                self.admission.unproven.insert(uid.clone());
+                self.admission.unproven.insert(uid.clone(), sight);
                 true
             }
             Origin::Undecided if self.admission.undecided.len() < MOST => {
@@ -120,12 +115,38 @@ impl Engine {
         }
     }
 
-    /// Whether a Delivery with a lane is known to be Pennant's. What came before its pipeline was known is judged now.
-    pub(super) fn is_proven(&mut self, record: &Record) -> bool {
-        if !self.admission.unproven.contains(&record.uid) {
-            return true;
+    /// Whether a Delivery with a lane is still to be judged.
+    pub(super) fn is_unproven(&self, record: &Record) -> bool {
+        self.admission.unproven.contains_key(&record.uid)
+    }
+
+    /// The dispatcher hands over what it has recorded.
+    pub(super) fn recorded(&mut self, record: Record) {
+        let _ = self.parts.ledger.take_own(&record.uid);
+        self.admission.proven.insert(record.uid.clone());
+        self.admission.unproven.remove(&record.uid);
+        self.admission.undecided.remove(&record.id);
+        self.seen(record);
+    }
+
+    /// Judges the heads of a lane whose pipeline was not known before. What is not Pennant's leaves the lane.
+    pub(super) fn prove_head(&mut self, key: &LaneKey) {
+        while let Some(head) = self.lanes.get(key).and_then(|slot| slot.lane.head()).cloned() {
+            let Some(sight) = self.admission.unproven.get(&head.uid).copied() else { return };
+            if self.admit(&head, sight) {
+                return;
+            }
+            self.remove_from_lane(&head.id);
         }
-        self.admit(record, Sight::Watched) && !self.admission.unproven.contains(&record.uid)
+    }
+
+    fn remove_from_lane(&mut self, id: &RecordId) {
+        self.parts.ledger.forget(id);
+        if let Some((key, place)) = self.index.remove(id)
+            && let Some(slot) = self.lanes.get_mut(&key)
+        {
+            slot.lane.remove(place);
+        }
     }
 
     fn refuse(&mut self, record: &Record, why: &'static str) -> bool {

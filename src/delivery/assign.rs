@@ -31,9 +31,10 @@ impl Engine {
         if self.is_empty(key) {
             return self.forget(key);
         }
-        if self.draining || !self.is_judged() || !self.has_proven_head(key) {
+        if self.draining || !self.is_judged() {
             return;
         }
+        self.prove_head(key);
         self.supersede(key);
         let Some(slot) = self.lanes.get_mut(key).filter(|slot| !slot.ready) else { return };
         match slot.lane.due(Instant::now()) {
@@ -46,21 +47,6 @@ impl Engine {
             }
             Due::Now => self.consider(key),
         }
-    }
-
-    /// Whether the head of a lane is Pennant's. One that turns out to be foreign leaves the lane; one whose pipeline is not known may
-    /// be canceled, but not sent.
-    fn has_proven_head(&mut self, key: &LaneKey) -> bool {
-        while let Some(head) = self.lanes.get(key).and_then(|slot| slot.lane.head()).cloned() {
-            if self.is_proven(&head) || self.parts.directory.pipeline(&head.spec.pipeline_ref.uid).is_none() {
-                return true;
-            }
-            self.parts.ledger.forget(&head.id);
-            let Some((key, place)) = self.index.remove(&head.id) else { return false };
-            let Some(slot) = self.lanes.get_mut(&key) else { return false };
-            slot.lane.remove(place);
-        }
-        true
     }
 
     fn is_empty(&self, key: &LaneKey) -> bool {
@@ -80,6 +66,8 @@ impl Engine {
         let Some(head) = self.lanes.get(key).and_then(|slot| slot.lane.head()) else { return };
         let behind = self.is_behind(key, head);
         let answer = if behind { Answer::NotYet } else { self.parts.directory.find(&head.spec) };
+        // What is not known to be Pennant's may be canceled, and nothing else.
+        let answer = if self.is_unproven(head) && !matches!(answer, Answer::Gone { .. }) { Answer::NotYet } else { answer };
         let uncounted = if matches!(answer, Answer::Send(..)) { self.uncounted(head) } else { None };
         let refused = head.refusal().is_some();
         let Some(slot) = self.lanes.get_mut(key) else { return };

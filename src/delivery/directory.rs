@@ -153,9 +153,12 @@ impl Directory {
         self.write(|k| k.cursors.insert(uid.to_owned(), Arc::new(cursors)));
     }
 
-    /// Puts what the status of a pipeline says of what was recorded for it. Only a Delivery that is judged is compared with it.
-    pub fn put_history(&self, uid: &str, history: History) {
-        self.write(|k| k.histories.insert(uid.to_owned(), Arc::new(history)));
+    /// Puts what the status of a pipeline says of what was recorded for it; none before the pipeline was observed. Only a Delivery that is judged is compared with it.
+    pub fn put_history(&self, uid: &str, history: Option<History>) {
+        self.write(|k| match history {
+            Some(history) => drop(k.histories.insert(uid.to_owned(), Arc::new(history))),
+            None => drop(k.histories.remove(uid)),
+        });
     }
 
     /// What a Delivery is judged by.

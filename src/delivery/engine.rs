@@ -177,7 +177,7 @@ impl Engine {
         match command {
             Command::Recorded(records) => {
                 for record in records {
-                    self.seen(record);
+                    self.recorded(record);
                 }
             }
             Command::Look(scope) => {

@@ -75,7 +75,7 @@ pub enum Sight {
 pub enum Origin {
     /// Pennant's.
     Recorded,
-    /// Its pipeline is not known, so nothing can be sent for it.
+    /// Its pipeline is not known or has not been observed, so nothing can be sent for it yet.
     NoPipeline,
     /// It is about a change that the dispatcher has still to record; then its content is compared.
     Undecided,
@@ -104,13 +104,14 @@ pub fn judge(record: &Record, known: &Known, sight: Sight) -> Origin {
     if facts.namespace != of.namespace || facts.name != of.name {
         return Origin::Foreign("Pipeline");
     }
-    let Some(history) = &known.history else { return Origin::Undecided };
-    if sight == Sight::Listed && was_recorded(record, history, known) {
+    let Some(history) = &known.history else { return Origin::NoPipeline };
+    let taken = known.cursors.iter().find_map(|cursors| (**cursors).as_ref()?.get(&spec.notification));
+    let is_passed = taken.is_some_and(|taken| taken.is_beyond(spec.serial));
+    if sight == Sight::Listed && was_recorded(record, history, known, is_passed) {
         return Origin::Recorded;
     }
-    let taken = known.cursors.iter().find_map(|cursors| (**cursors).as_ref()?.get(&spec.notification));
     match taken {
-        Some(taken) if taken.is_beyond(spec.serial) => Origin::Foreign("NotRecorded"),
+        _ if is_passed => Origin::Foreign("NotRecorded"),
         None if spec.serial <= history.first => Origin::Foreign("NotRecorded"),
         _ => Origin::Undecided,
     }
@@ -124,10 +125,11 @@ pub fn is_in_its_lane(spec: &DeliverySpec) -> bool {
     place && (whole || spec.lane == subject(spec))
 }
 
-/// Whether a process before this one recorded it, as far as the pipeline's status says.
-fn was_recorded(record: &Record, history: &History, known: &Known) -> bool {
+/// Whether a process before this one recorded it, as far as the pipeline's status says. `is_passed`: its change was recorded, and
+/// when that was is in the status, too.
+fn was_recorded(record: &Record, history: &History, known: &Known, is_passed: bool) -> bool {
     let spec = &*record.spec;
-    if history.changes.get(&spec.serial).is_some_and(|logged| logged.is_said_by(spec)) {
+    if !is_passed && history.changes.get(&spec.serial).is_some_and(|logged| logged.is_said_by(spec)) {
         return true;
     }
     match history.recorded {

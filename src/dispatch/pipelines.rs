@@ -171,10 +171,10 @@ fn cursors(pipeline: &Pipeline) -> Cursors {
 }
 
 /// What the status says of what was recorded, and what may be recorded next.
-fn history(pipeline: &Pipeline, cluster: &str) -> History {
+fn history(pipeline: &Pipeline, cluster: &str) -> Option<History> {
     let status = pipeline.status.as_ref();
     let dispatched = status.and_then(|s| s.dispatched.as_ref());
-    let Some(log) = status.and_then(|s| s.log.as_ref()) else { return History::default() };
+    let log = status.and_then(|s| s.log.as_ref())?;
     let of = PipelineRef {
         namespace: pipeline.namespace().unwrap_or_default(),
         name: pipeline.name_any(),
@@ -192,13 +192,13 @@ fn history(pipeline: &Pipeline, cluster: &str) -> History {
         };
         (change.serial, logged)
     };
-    History {
+    Some(History {
         is_dispatched: dispatched.is_some(),
         recorded: dispatched.and_then(|d| d.recorded),
         first: log.first,
         serial: log.serial,
         changes: log.changes.iter().map(logged).collect(),
-    }
+    })
 }
 
 #[cfg(test)]

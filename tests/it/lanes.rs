@@ -4,10 +4,8 @@
 use std::time::Duration;
 
 use futures::future::join_all;
-use kube::api::PostParams;
 use pennant::api::conditions::ConditionStatus;
 use pennant::api::{Delivery, Notification, Outcome};
-use pennant::delivery::record::name;
 use serde_json::json;
 
 use crate::support::receiver::{Gate, Request};
@@ -35,17 +33,15 @@ fn count(request: &Request) -> i64 {
     request.header("x-superseded").parse().unwrap()
 }
 
-/// Many more copies of a delivery, as if so many changes had followed it.
-async fn followed_by(world: &World, first: &Delivery, number: i64) {
-    let api = world.api::<Delivery>();
+/// So many more changes, each of which is recorded before the next.
+async fn followed_by(world: &World, number: usize) {
     for n in 1..=number {
-        let mut spec = first.spec.clone();
-        spec.serial += n;
-        spec.order += n;
-        spec.to.revision = format!("r{n}");
-        let mut next = Delivery::new(&name(&spec), spec);
-        next.metadata.labels.clone_from(&first.metadata.labels);
-        api.create(&PostParams::default(), &next).await.unwrap();
+        world.ship("web", &format!("r{n}")).await;
+        eventually(&format!("{n} more are recorded"), async || {
+            let count = about(world, "hook", "web").await.len();
+            if count > n { Ok(()) } else { Err(format!("{count}")) }
+        })
+        .await;
     }
 }
 
@@ -138,8 +134,7 @@ async fn a_lane_holds_a_hundred_and_the_newest_stands_for_what_is_beyond() {
     world.settled().await;
     world.ship("web", "2").await;
     receiver.wait("/hook/web", 1).await;
-    let first = world.delivery("Deployed 2", |_| true).await;
-    followed_by(&world, &first, 129).await;
+    followed_by(&world, 129).await;
     eventually("a hundred wait", async || {
         let all = about(&world, "hook", "web").await;
         let pending = all.iter().filter(|d| outcome(d).is_none()).count();
@@ -150,8 +145,8 @@ async fn a_lane_holds_a_hundred_and_the_newest_stands_for_what_is_beyond() {
     receiver.wait("/hook/web", 100).await;
     let requests = receiver.to("/hook/web");
     let serials: Vec<_> = requests.iter().map(|r| r.json()["serial"].as_str().unwrap().parse::<i64>().unwrap()).collect();
-    let begin = first.spec.serial;
-    let expected: Vec<_> = (begin..begin + 99).chain([begin + 129]).collect();
+    let recorded: Vec<_> = about(&world, "hook", "web").await.iter().map(|d| d.spec.serial).collect();
+    let expected = [&recorded[..99], &recorded[129..]].concat();
     assert_eq!(serials, expected, "what is oldest comes as it happened");
     assert_eq!(requests.iter().map(count).collect::<Vec<_>>(), [vec![0; 99], vec![30]].concat());
     let reasons = about(&world, "hook", "web").await;

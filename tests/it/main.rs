@@ -32,6 +32,7 @@ mod egress;
 mod explained;
 mod faults;
 mod fleet;
+mod forged;
 mod global;
 mod hostile;
 mod install;

@@ -197,7 +197,7 @@ async fn what_it_counts_has_names_and_labels_that_stay() {
     assert_eq!(after["pennant_deliveries_total{outcome=\"Delivered\"}"], 2.0);
 }
 
-const FAMILIES: [(&str, &str); 28] = [
+const FAMILIES: [(&str, &str); 29] = [
     ("pennant_api_writes", "counter"),
     ("pennant_attempts", "counter"),
     ("pennant_bookkeeping_entries", "gauge"),
@@ -208,6 +208,7 @@ const FAMILIES: [(&str, &str); 28] = [
     ("pennant_clusters", "gauge"),
     ("pennant_config_valid", "gauge"),
     ("pennant_deliveries", "counter"),
+    ("pennant_deliveries_foreign", "counter"),
     ("pennant_deliveries_kept", "gauge"),
     ("pennant_deliveries_overdue", "gauge"),
     ("pennant_deliveries_pending", "gauge"),

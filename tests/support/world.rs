@@ -245,6 +245,17 @@ impl World {
         .await
     }
 
+    /// Waits until what is created next is younger than all that Pennant has recorded of a pipeline: creation times have whole seconds.
+    pub async fn younger(&self, pipeline: &str) {
+        let dispatched = self.get_pipeline(pipeline).await.status.unwrap_or_default().dispatched.unwrap_or_default();
+        let recorded = dispatched.recorded.expect("something was recorded").as_second();
+        eventually("another second has begun", async || {
+            let now = pennant::api::Time::now().as_second();
+            if now > recorded { Ok(()) } else { Err(format!("{now}")) }
+        })
+        .await;
+    }
+
     /// All deliveries of this namespace, and of its pipelines in the one beside it.
     pub async fn deliveries(&self) -> Vec<Delivery> {
         let mut all = Vec::new();
