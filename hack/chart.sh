@@ -64,7 +64,7 @@ kustomization() {
 cp crds/*.yaml "$out/crds"
 (cd crds && printf 'resources:\n' && printf '  - %s\n' *.yaml) | kustomization >"$out/crds/kustomization.yaml"
 
-workload=(serviceaccount clusterrole role deployment poddisruptionbudget networkpolicy service)
+workload=(serviceaccount clusterrole role admissionpolicy deployment poddisruptionbudget networkpolicy service)
 for template in "${workload[@]}"; do render -- "$template" >"$out/base/$template.yaml"; done
 cat >"$out/base/namespace.yaml" <<END
 $note
@@ -97,6 +97,16 @@ patches:
   - patch: |
       apiVersion: rbac.authorization.k8s.io/v1
       kind: ClusterRoleBinding
+      metadata: {name: pennant.$namespace}
+      \$patch: delete
+  - patch: |
+      apiVersion: admissionregistration.k8s.io/v1
+      kind: ValidatingAdmissionPolicy
+      metadata: {name: pennant.$namespace}
+      \$patch: delete
+  - patch: |
+      apiVersion: admissionregistration.k8s.io/v1
+      kind: ValidatingAdmissionPolicyBinding
       metadata: {name: pennant.$namespace}
       \$patch: delete
   - target: {kind: Deployment, name: pennant}

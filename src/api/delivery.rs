@@ -161,6 +161,7 @@ pub struct DeliverySpec {
     /// Uid of that notification: one made again under its name is another, and does not send what this one recorded. `global` if
     /// the global configuration says something of it.
     #[serde(default)]
+    #[schemars(length(max = 128))]
     pub notification_uid: String,
     /// The pipeline whose change this is.
     pub pipeline_ref: PipelineRef,
@@ -203,10 +204,13 @@ pub struct DeliverySpec {
 #[serde(rename_all = "camelCase")]
 pub struct PipelineRef {
     /// Its namespace.
+    #[schemars(length(max = 253))]
     pub namespace: String,
     /// Its name.
+    #[schemars(length(max = 253))]
     pub name: String,
     /// Its uid: one made again under the same name is another.
+    #[schemars(length(max = 128))]
     pub uid: String,
 }
 
@@ -232,9 +236,11 @@ pub struct Subject {
     pub kind: SubjectKind,
     /// Its name as people see it: of a target `ENVIRONMENT/CLUSTER/NAMESPACE`, with `/APP` where it names another; else that of
     /// the cluster, the environment or the pipeline.
+    #[schemars(length(max = 1024))]
     pub name: String,
     /// The environment; empty for a cluster and for the pipeline.
     #[serde(default, skip_serializing_if = "String::is_empty")]
+    #[schemars(length(max = 253))]
     pub environment: String,
     /// The cluster, of kind `Cluster`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -249,8 +255,10 @@ pub struct Subject {
 #[serde(rename_all = "camelCase")]
 pub struct SubjectTarget {
     /// The namespace of the application object.
+    #[schemars(length(max = 253))]
     pub namespace: String,
     /// The cluster's name.
+    #[schemars(length(max = 1024))]
     pub cluster: String,
     /// The cluster; absent: the one that Pennant runs in.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -264,10 +272,13 @@ pub struct SubjectTarget {
 #[serde(rename_all = "camelCase")]
 pub struct AppObject {
     /// API version.
+    #[schemars(length(max = 512))]
     pub api_version: String,
     /// Kind.
+    #[schemars(length(max = 253))]
     pub kind: String,
     /// Name.
+    #[schemars(length(max = 253))]
     pub name: String,
 }
 

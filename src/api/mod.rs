@@ -14,6 +14,7 @@ pub mod conditions;
 mod crd;
 pub mod credentials;
 pub mod delivery;
+mod dispatched;
 mod endpoint;
 pub mod global;
 pub mod nearest;

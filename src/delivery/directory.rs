@@ -8,31 +8,17 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 use super::answer::judge;
 pub use super::answer::{Answer, Gone};
-pub use super::facts::{Cursors, PipelineFacts, Taken};
+pub use super::facts::{Cursors, PipelineFacts, Source, Taken};
 use super::genuine::{self, History};
 use super::layered::{Applied, Based, Everywhere, Layered};
 use super::record::LaneKey;
 use crate::api::DeliverySpec;
 use crate::api::delivery::{GLOBAL, SubjectKind, is_same_notification};
-use crate::api::refs::ObjectName;
 use crate::api::target::PIPELINE;
 use crate::config::{EffectiveNotification, Retry};
 
 /// What holds for a target, and whether its revision names no commit.
 pub type OfTarget = (Arc<EffectiveNotification>, bool);
-
-/// What is known of the ConfigMap with the global configuration.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Source {
-    /// Which it is.
-    pub config_map: Option<ObjectName>,
-    /// The version that was last seen; `None`: there is none.
-    pub version: Option<String>,
-    /// Whether what that says is in force. While it cannot be read, an older one is, and nobody knows what is gone.
-    pub is_in_force: bool,
-    /// Why nothing of it is in force: until it can be read, cluster-wide notifications are not known, which is not gone.
-    pub unknown: Option<String>,
-}
 
 #[derive(Debug, Default)]
 struct Known {

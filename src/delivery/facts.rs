@@ -5,6 +5,7 @@
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 
+use crate::api::refs::ObjectName;
 use crate::render::Texts;
 
 /// The persisted cursors of a pipeline, by notification; `None`: its status has none yet.
@@ -27,6 +28,19 @@ impl Taken {
     pub fn is_beyond(&self, serial: i64) -> bool {
         serial <= self.serial && !self.armed.contains(&serial)
     }
+}
+
+/// What is known of the ConfigMap with the global configuration.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Source {
+    /// Which it is.
+    pub config_map: Option<ObjectName>,
+    /// The version that was last seen; `None`: there is none.
+    pub version: Option<String>,
+    /// Whether what that says is in force. While it cannot be read, an older one is, and nobody knows what is gone.
+    pub is_in_force: bool,
+    /// Why nothing of it is in force: until it can be read, cluster-wide notifications are not known, which is not gone.
+    pub unknown: Option<String>,
 }
 
 /// What a delivery needs to know of its pipeline.

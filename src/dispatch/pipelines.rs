@@ -180,7 +180,8 @@ fn history(pipeline: &Pipeline, cluster: &str) -> Option<History> {
         name: pipeline.name_any(),
         uid: pipeline.uid().unwrap_or_default(),
     };
-    let subjects = (!log.changes.is_empty()).then(|| Subjects::new(&pipeline.spec, cluster, &of)).unwrap_or_default();
+    let is_empty = log.changes.is_empty();
+    let subjects = if is_empty { Subjects::default() } else { Subjects::new(&pipeline.spec, cluster, &of) };
     let logged = |change: &Change| {
         let logged = Logged {
             subject: subjects.get(&change.subject).subject.clone(),

@@ -2,8 +2,8 @@
 //!
 //! A connection brings one request: a head of at most 16 KiB within 10 s. It ends after its answer, or after a minute. At most 64
 //! are open. When all places are taken, a new connection is accepted nevertheless and the oldest one that has not sent a whole head
-//! is closed; if all of them have, the oldest one. So clients that never finish a request push out each other, and a health probe,
-//! which sends its request at once, is answered.
+//! is closed; if all of them have, the oldest one. None is closed for that in its first 25 ms: until then the next ones wait. So clients that
+//! never finish a request push out each other, and a health probe, which sends its request at once, is answered.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -18,10 +18,13 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::task::{AbortHandle, JoinSet, yield_now};
-use tokio::time::timeout;
+use tokio::task::{AbortHandle, JoinSet};
+use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use tower::ServiceExt as _;
+
+/// So long a connection is not closed for a newer one: a request that is sent at once has arrived by then.
+const PROTECTED: Duration = Duration::from_millis(25);
 
 /// What connections may use.
 #[derive(Clone, Copy, Debug)]
@@ -46,6 +49,7 @@ impl Default for Limits {
 struct Place {
     /// Whether the head of its request was whole.
     has_asked: Arc<AtomicBool>,
+    since: Instant,
     task: AbortHandle,
 }
 
@@ -56,14 +60,23 @@ struct Places(VecDeque<Place>);
 impl Places {
     /// Adds a connection. Closes another one if there are too many.
     fn add(&mut self, place: Place, most: usize) {
-        self.0.retain(|place| !place.task.is_finished());
-        if self.0.len() >= most {
-            let waits = self.0.iter().position(|place| !place.has_asked.load(Ordering::Relaxed));
-            if let Some(closed) = self.0.remove(waits.unwrap_or(0)) {
-                closed.task.abort();
-            }
+        if let Some(closed) = self.victim(most).and_then(|at| self.0.remove(at)) {
+            closed.task.abort();
         }
         self.0.push_back(place);
+    }
+
+    /// Which one has to go for another.
+    fn victim(&mut self, most: usize) -> Option<usize> {
+        self.0.retain(|place| !place.task.is_finished());
+        let waits = || self.0.iter().position(|place| !place.has_asked.load(Ordering::Relaxed));
+        (self.0.len() >= most).then(|| waits().unwrap_or(0))
+    }
+
+    /// How long until there is room for another one.
+    fn wait(&mut self, most: usize) -> Duration {
+        let victim = self.victim(most).and_then(|at| self.0.get(at));
+        victim.map_or(Duration::ZERO, |place| PROTECTED.saturating_sub(place.since.elapsed()))
     }
 
     /// Closes those that have not asked for anything.
@@ -76,6 +89,13 @@ impl Places {
 pub async fn answer(mut listener: TcpListener, router: Router, limits: Limits, stop: &CancellationToken) -> JoinSet<()> {
     let (mut tasks, mut places) = (JoinSet::new(), Places::default());
     loop {
+        let wait = places.wait(limits.places);
+        if !wait.is_zero() {
+            tokio::select! {
+                () = stop.cancelled() => break,
+                () = sleep(wait) => continue,
+            }
+        }
         // The trait's `accept` waits out errors such as too many open files.
         let stream = tokio::select! {
             () = stop.cancelled() => break,
@@ -84,9 +104,7 @@ pub async fn answer(mut listener: TcpListener, router: Router, limits: Limits, s
         while tasks.try_join_next().is_some() {}
         let has_asked = Arc::new(AtomicBool::new(false));
         let task = tasks.spawn(connection(stream, router.clone(), has_asked.clone(), limits));
-        places.add(Place { has_asked, task }, limits.places);
-        // A request that came with its connection is read before too many others push it out.
-        yield_now().await;
+        places.add(Place { has_asked, since: Instant::now(), task }, limits.places);
     }
     places.close_silent();
     tasks
@@ -105,13 +123,11 @@ async fn connection(stream: TcpStream, router: Router, has_asked: Arc<AtomicBool
 
 #[cfg(test)]
 mod tests {
-    use std::convert::Infallible;
-    use std::net::SocketAddr;
-    use std::time::Instant;
-
     use axum::body::Body;
     use axum::routing::get;
     use futures::{StreamExt as _, stream};
+    use std::convert::Infallible;
+    use std::net::SocketAddr;
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
     use super::*;

@@ -371,11 +371,8 @@ impl Families {
         r.register("bookkeeping_entries", help, self.bookkeeping.clone());
         let help = "Settled deliveries that were kept long enough and are gone, by why";
         r.register("deliveries_removed", help, self.removed.clone());
-        r.register(
-            "redeliveries",
-            "Settled deliveries that were sent again because somebody asked",
-            self.redeliveries.clone(),
-        );
+        let help = "Settled deliveries that were sent again because somebody asked";
+        r.register("redeliveries", help, self.redeliveries.clone());
         let help = "Delivery objects that Pennant did not record; they are deleted and never sent";
         r.register("deliveries_foreign", help, self.foreign.clone());
         r.register("origins_unreachable", "Receivers' origins to which no connection comes about", self.unreachable.clone());

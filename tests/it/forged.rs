@@ -224,3 +224,28 @@ async fn what_waited_before_a_restart_is_still_sent() {
         .check()
         .await;
 }
+
+#[tokio::test]
+async fn texts_that_pennant_never_writes_are_refused() {
+    let world = World::new("forged-large").await;
+    let spec = |message: usize, revision: usize| {
+        let state =
+            json!({"status": "Failed", "revision": "r".repeat(revision), "reason": "Why", "message": "m".repeat(message)});
+        let object = json!({
+            "metadata": {"name": "any"},
+            "spec": {
+                "notification": "hook", "pipelineRef": {"namespace": world.ns, "name": "shop", "uid": "u"},
+                "subject": {"kind": "Target", "name": "dev/in-cluster/x"}, "lane": "target/dev/in-cluster/x",
+                "order": 1, "serial": 1, "type": "Failed", "time": "2026-01-01T00:00:00Z", "from": state, "to": state,
+            },
+        });
+        serde_json::from_value::<Delivery>(object).expect("a Delivery")
+    };
+    let dry = PostParams { dry_run: true, ..PostParams::default() };
+    // The longest that Pennant writes.
+    world.api::<Delivery>().create(&dry, &spec(1024, 256)).await.expect("taken");
+    for (message, revision) in [(30_000, 1), (1, 30_000)] {
+        let refused = world.api::<Delivery>().create(&dry, &spec(message, revision)).await.expect_err("refused").to_string();
+        assert!(refused.contains("Too long") || refused.contains("may not be more than"), "{refused}");
+    }
+}

@@ -225,3 +225,52 @@ async fn receivers_that_send_without_end_take_no_memory() {
     }
     oracle.check().await;
 }
+
+#[tokio::test]
+async fn clients_of_the_metrics_port_that_never_finish_a_request_take_no_memory_and_delay_no_probe() {
+    /// In KiB.
+    const MORE: u64 = 8 * 1024;
+    const CLIENTS: usize = 1500;
+    const THREADS: usize = 6;
+    const HEAD: usize = 390 * 1024;
+    const PROBES: usize = 20;
+    let _alone = heavy().await;
+    let world = World::new("hostile-clients").await;
+    let pennant = Pennant::start(&world).await;
+    // What the first requests bring with them is there before it is measured.
+    for path in ["/healthz", "/readyz", "/metrics"] {
+        pennant.page(path).await;
+    }
+    let before = pennant.peak_memory();
+    let head = [b"GET /healthz HTTP/1.1\r\nhost: x\r\nx: ".as_slice(), &vec![b'y'; HEAD]].concat();
+    let attack = |thread: usize| {
+        use std::io::Write as _;
+        let (address, head) = (pennant.address().to_owned(), head.clone());
+        // In threads of their own, so that they do not keep the probes of this test from being sent.
+        std::thread::spawn(move || {
+            let mut open = Vec::new();
+            for n in 0..CLIENTS / THREADS {
+                let Ok(mut stream) = std::net::TcpStream::connect(&address) else { continue };
+                // Every other one sends less than is too much, and then nothing.
+                let part = if (n + thread).is_multiple_of(2) { &head[..] } else { &head[..15 * 1024] };
+                let _ = stream.write_all(part);
+                open.push(stream);
+            }
+            open
+        })
+    };
+    let attacks: Vec<_> = (0..THREADS).map(attack).collect();
+    let mut probes = 0;
+    while probes < PROBES || attacks.iter().any(|attack| !attack.is_finished()) {
+        for path in ["/healthz", "/readyz"] {
+            let begun = Instant::now();
+            pennant.page(path).await;
+            assert!(begun.elapsed() < Duration::from_secs(1), "{path} after {:?}", begun.elapsed());
+        }
+        probes += 1;
+    }
+    let open: Vec<_> = attacks.into_iter().flat_map(|attack| attack.join().unwrap()).collect();
+    assert!(open.len() > CLIENTS / 2, "{} connections", open.len());
+    let after = pennant.peak_memory();
+    assert!(after < before + MORE, "{before} KiB before, {after} KiB at most since, {} connections", open.len());
+}

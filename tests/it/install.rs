@@ -15,6 +15,7 @@ use crate::support::control_plane::{self, ControlPlane};
 mod admitted;
 mod lifecycle;
 mod lives;
+mod policy;
 mod rights;
 mod same;
 mod values;

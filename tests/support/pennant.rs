@@ -153,6 +153,12 @@ impl Pennant {
         line.trim().trim_end_matches(" kB").parse().expect("a number")
     }
 
+    /// Where it serves health and metrics.
+    #[allow(dead_code, reason = "the integration tests use it")]
+    pub fn address(&self) -> &str {
+        &self.address
+    }
+
     /// Its process.
     pub fn pid(&self) -> u32 {
         self.child.id()

@@ -72,7 +72,10 @@ fn a_duration_is_spelled_the_same_wherever_it_stands() {
             "PT24H", "PT10S", "10", "10 s", " 10s", "10s ", "10S", "+10s", "-10s", "1.5s", "1d", "10sec", "10s ago", "", "s",
         ];
         let all = sums.into_iter().chain([good]).map(|given| (given, true)).chain(bad.map(|given| (given, false)));
-        for (given, accepted) in all {
+        // All fields have one parser and one pattern: of the first all spellings are tried, of the others one that is accepted and one
+        // that is not.
+        let is_tried = |given: &str| field == FIELDS[0].0 || given == sums[2] || given == bad[0];
+        for (given, accepted) in all.filter(|(given, _)| is_tried(given)) {
             for (place, object) in places(&saying(field, given)) {
                 let found = lines(&object.to_string());
                 assert_eq!(found.is_empty(), accepted, "{given:?} as {field} of {place}: {found:?}");
