@@ -15,7 +15,6 @@ use kube::Client;
 use kube::client::ClientBuilder;
 use kube::config::{Config, KubeConfigOptions};
 use thiserror::Error;
-use tokio::net::TcpListener;
 use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
@@ -158,8 +157,7 @@ pub async fn run(options: Options) -> Result<(), AppError> {
     // Opened after all others are there, so that it is never called ready before.
     let definitions = gates.add("definitions");
     let (tracer, exporting) = Exporting::start(&options, &metrics)?;
-    let listener =
-        TcpListener::bind(options.http_addr).await.map_err(|source| AppError::Listen { addr: options.http_addr, source })?;
+    let listener = http::listen(options.http_addr).map_err(|source| AppError::Listen { addr: options.http_addr, source })?;
     let address = listener.local_addr().map_err(|source| AppError::Listen { addr: options.http_addr, source })?;
     tracing::info!(%address, namespace = %options.namespace, controllers = ?options.controllers, version = env!("CARGO_PKG_VERSION"), "listening");
     let mut parts = vec![Part::default()];

@@ -2,10 +2,12 @@
 //!
 //! A connection brings one request: a head of at most 16 KiB within 10 s. It ends after its answer, or after a minute. At most 64
 //! are open. When all places are taken, a new connection is accepted nevertheless and the oldest one that has not sent a whole head
-//! is closed; if all of them have, the oldest one. None is closed for that in its first 25 ms: until then the next ones wait. So clients that
+//! is closed; if all of them have, the oldest one. None is closed for that in its first 10 ms: until then the next ones wait. So clients that
 //! never finish a request push out each other, and a health probe, which sends its request at once, is answered.
 
 use std::collections::VecDeque;
+use std::io;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -17,14 +19,16 @@ use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use tower::ServiceExt as _;
 
 /// So long a connection is not closed for a newer one: a request that is sent at once has arrived by then.
-const PROTECTED: Duration = Duration::from_millis(25);
+const PROTECTED: Duration = Duration::from_millis(10);
+/// Connections that the kernel keeps until they are accepted. One that does not fit would be tried again only after a second.
+const BACKLOG: u32 = 4096;
 
 /// What connections may use.
 #[derive(Clone, Copy, Debug)]
@@ -85,6 +89,15 @@ impl Places {
     }
 }
 
+/// Opens a port.
+pub fn listen(address: SocketAddr) -> io::Result<TcpListener> {
+    let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
+    // As `TcpListener::bind` does, so that a restart need not wait for the connections of the process before.
+    socket.set_reuseaddr(true)?;
+    socket.bind(address)?;
+    socket.listen(BACKLOG)
+}
+
 /// Answers requests until `stop`. Returns the connections whose requests are not answered yet.
 pub async fn answer(mut listener: TcpListener, router: Router, limits: Limits, stop: &CancellationToken) -> JoinSet<()> {
     let (mut tasks, mut places) = (JoinSet::new(), Places::default());
@@ -127,13 +140,12 @@ mod tests {
     use axum::routing::get;
     use futures::{StreamExt as _, stream};
     use std::convert::Infallible;
-    use std::net::SocketAddr;
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
     use super::*;
 
     async fn running(limits: Limits) -> SocketAddr {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let listener = listen("127.0.0.1:0".parse().unwrap()).unwrap();
         let address = listener.local_addr().unwrap();
         let router = Router::new().route("/", get(async || "ok")).route("/never", get(std::future::pending::<()>));
         let begins = async || Body::from_stream(stream::iter([Ok::<_, Infallible>("x")]).chain(stream::pending()));

@@ -25,6 +25,7 @@ use crate::telemetry::{Metrics, metrics};
 
 pub use gates::{Gate, Gates};
 use listener::Limits;
+pub use listener::listen;
 
 /// How long requests that have begun may go on after the order to stop.
 const LINGER: Duration = Duration::from_secs(2);
