@@ -193,15 +193,17 @@ impl Engine {
         self.expel_next();
     }
 
-    /// Looks after what was left undecided: what the cursor has passed without recording it is foreign.
+    /// Looks after what was left undecided: what the cursor has passed without recording it is foreign, and so is what is left when the
+    /// pipeline is gone.
     pub(super) fn settle_undecided(&mut self) {
         if !self.is_judged() {
             return;
         }
         let cursors = self.parts.directory.cursors();
         let is_passed = |u: &Undecided| {
-            let of = cursors.get(&u.pipeline).and_then(|cursors| (**cursors).as_ref()?.get(&u.notification));
-            of.is_some_and(|taken| taken.is_beyond(u.serial))
+            let Some(cursors) = cursors.get(&u.pipeline) else { return true };
+            let taken = (**cursors).as_ref().and_then(|cursors| cursors.get(&u.notification));
+            taken.is_some_and(|taken| taken.is_beyond(u.serial))
         };
         let passed: Vec<_> =
             self.admission.undecided.iter().filter(|(_, u)| is_passed(u)).map(|(id, _)| id.clone()).collect();

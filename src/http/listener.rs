@@ -144,7 +144,7 @@ mod tests {
 
     use super::*;
 
-    async fn running(limits: Limits) -> SocketAddr {
+    fn running(limits: Limits) -> SocketAddr {
         let listener = listen("127.0.0.1:0".parse().unwrap()).unwrap();
         let address = listener.local_addr().unwrap();
         let router = Router::new().route("/", get(async || "ok")).route("/never", get(std::future::pending::<()>));
@@ -173,15 +173,15 @@ mod tests {
     #[tokio::test]
     async fn a_request_that_is_never_finished_is_closed() {
         let limits = Limits { head_time: Duration::from_millis(50), ..Limits::default() };
-        rest(sent(running(limits).await, HALF).await).await;
+        rest(sent(running(limits), HALF).await).await;
         let limits = Limits { life: Duration::from_millis(50), ..Limits::default() };
-        let address = running(limits).await;
+        let address = running(limits);
         assert_eq!(rest(sent(address, "GET /never HTTP/1.1\r\nhost: x\r\n\r\n").await).await, "");
     }
 
     #[tokio::test]
     async fn a_head_is_bounded_and_a_connection_brings_one_request() {
-        let address = running(Limits::default()).await;
+        let address = running(Limits::default());
         let head = |bytes: usize| format!("GET / HTTP/1.1\r\nhost: x\r\nx: {}\r\n\r\n", "y".repeat(bytes));
         assert!(rest(sent(address, &head(8 * 1024)).await).await.starts_with("HTTP/1.1 200"));
         assert!(rest(sent(address, &head(20 * 1024)[..17 * 1024]).await).await.starts_with("HTTP/1.1 431"));
@@ -192,7 +192,7 @@ mod tests {
     async fn a_request_that_comes_at_once_is_answered_while_all_places_are_taken() {
         let limits = Limits { places: 4, ..Limits::default() };
         for held in [HALF, "GET /never HTTP/1.1\r\nhost: x\r\n\r\n"] {
-            let address = running(limits).await;
+            let address = running(limits);
             let mut open = Vec::new();
             for _ in 0..20 {
                 open.push(sent(address, held).await);
@@ -209,7 +209,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_connection_that_has_asked_is_kept_for_those_that_have_not() {
-        let address = running(Limits { places: 2, ..Limits::default() }).await;
+        let address = running(Limits { places: 2, ..Limits::default() });
         let mut asked = sent(address, "GET /begins HTTP/1.1\r\nhost: x\r\n\r\n").await;
         let mut bytes = [0; 4096];
         assert!(asked.read(&mut bytes).await.unwrap() > 0);

@@ -131,7 +131,7 @@ async fn what_somebody_else_has_made_is_deleted_and_never_sent() {
 
     let mut forged = Vec::new();
     for genuine in [&hook, &audit] {
-        for (what, spec) in edits(genuine, serial) {
+        for (_, spec) in edits(genuine, serial) {
             // In the namespace of the pipeline, and from the one of somebody else.
             forged.push(make(team, None, spec.clone()).await);
             forged.push(make(other, None, spec.clone()).await);
@@ -139,7 +139,6 @@ async fn what_somebody_else_has_made_is_deleted_and_never_sent() {
             let mut spec = spec;
             spec.pipeline_ref.uid.clone_from(&own_uid);
             forged.push(make(other, None, spec).await);
-            println!("{what}: made");
         }
         // Under another name.
         forged.push(make(team, Some(&format!("any-{}", genuine.notification)), genuine.clone()).await);
