@@ -23,7 +23,7 @@ pub fn newest(sent: &BTreeMap<String, Sent>) -> Option<&Sent> {
     sent.values().max()
 }
 
-/// One line on the targets, newest first: `prod/in-cluster/web chat 2026-11-23T03:00:00Z, …`. Targets beyond [`LONGEST`] bytes are
+/// One line on the targets, newest first: `prod/in-cluster/web chat 2026-11-23T03:00:00Z, …`. Targets beyond 512 bytes are
 /// counted.
 #[must_use]
 pub fn summary(sent: &BTreeMap<String, Sent>) -> String {

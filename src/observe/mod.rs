@@ -5,7 +5,7 @@
 //! revision stands, if the pipeline says so.
 //! Out: an [`Observation`]: kstatus, the revision that runs and the one that is tried, why, and whether it has drifted. What of
 //! it counts as a change is the change log's to say. [`reader`] names the rules that read a kind. Of kinds that say it only
-//! together, [`see`] gives what each says, and [`whole`] puts that together.
+//! together, [`see`] gives what each says, and [`fn@whole`] puts that together.
 //!
 //! `kstatus` holds the rules for any kind, `kinds` those of each kind in a file of its own, `revision` how revisions are
 //! written down, `path` how a pipeline says where they stand, `view` safe access to the JSON.
