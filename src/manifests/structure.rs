@@ -90,13 +90,23 @@ fn structural(error: &ValidationError<'_>) -> (String, String) {
         ValidationErrorKind::Required { property } => {
             (below(&path, property.as_str().unwrap_or_default()), "is missing: set it".to_owned())
         }
-        ValidationErrorKind::Enum { options } => (path, one_of(error.instance(), options)),
-        _ if error.instance().is_object() || error.instance().is_array() || may_be_secret(&path) => {
+        ValidationErrorKind::Enum { options } if !is_long(error.instance()) => (path, one_of(error.instance(), options)),
+        _ if error.instance().is_object()
+            || error.instance().is_array()
+            || is_long(error.instance())
+            || may_be_secret(&path) =>
+        {
             let message = error.masked_with("this").to_string();
             (path, message)
         }
         _ => (path, error.to_string()),
     }
+}
+
+/// Whether a value is too long to be quoted: a message must be readable, and a body may have 64 KiB.
+fn is_long(value: &Value) -> bool {
+    const QUOTED: usize = 80;
+    value.as_str().is_some_and(|text| text.len() > QUOTED)
 }
 
 /// Whether credentials may stand there, as people do write them: what is wrong with them is told without them.
@@ -140,5 +150,32 @@ fn twice(value: &Value, schema: &Value, path: &str, said: &mut Vec<Misfit>) {
             }
         }
         _ => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_message_quotes_short_values_only() {
+        let schema = json!({"type": "object", "properties": {
+            "inline": {"type": "object"},
+            "name": {"type": "string", "maxLength": 63},
+            "type": {"type": "string", "enum": ["Deployed"]},
+        }});
+        let structure = Structure::new(schema).unwrap();
+        let said = |object: Value| structure.misfits(&object, &object);
+        assert_eq!(said(json!({"inline": "text"}))[0].1, "\"text\" is not of type \"object\"");
+        let long = "x".repeat(65_536);
+        for (field, expected) in [
+            ("inline", "this is not of type \"object\""),
+            ("name", "this is longer than 63 characters"),
+            ("type", "this is not one of \"Deployed\""),
+        ] {
+            assert_eq!(said(json!({field: long})), [(field.to_owned(), expected.to_owned())]);
+        }
     }
 }
