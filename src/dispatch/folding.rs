@@ -231,7 +231,7 @@ async fn turn(ctx: &Arc<Context>, namespace: &str, mut folding: Folding) -> bool
     };
     if ctx.layers.spend(namespace, cost) {
         let waiting = ctx.layers.wait(ctx, namespace);
-        notifications::look_at_layers(ctx, waiting).await;
+        notifications::look_at_open_layers(ctx, waiting).await;
     }
     match taken {
         Taken::Open => false,

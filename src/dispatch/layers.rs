@@ -63,6 +63,17 @@ pub(super) struct Made {
     pub(super) texts: Texts,
 }
 
+/// What a pipeline's layers have come to, as it is now.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum LayerChange {
+    /// Nothing has changed.
+    None,
+    /// They are to be folded.
+    Folding,
+    /// There are none any more.
+    Gone,
+}
+
 /// What has come of a turn.
 pub(super) enum Taken {
     /// More is to be done, or something else than was thought.
@@ -86,19 +97,20 @@ impl Layers {
         self.began.elapsed()
     }
 
-    /// Takes a pipeline as it is now; `true` if its layers have changed.
-    pub fn take(&self, ctx: &Context, pipeline: &Pipeline) -> bool {
+    /// Takes a pipeline as it is now.
+    pub fn take(&self, ctx: &Context, pipeline: &Pipeline) -> LayerChange {
         let uid = pipeline.uid().unwrap_or_default();
         let mut all = self.lock();
         let known = all.get(&uid);
         let same =
             |known: &Kept| known.generation == pipeline.metadata.generation && known.site.labels == *pipeline.labels();
         if known.is_some_and(same) {
-            return false;
+            return LayerChange::None;
         }
         let names = names(&pipeline.spec);
         if names.is_empty() {
-            return all.remove(&uid).is_some() && ctx.deliveries.directory.put_layers(&uid, std::iter::empty().collect());
+            let had = all.remove(&uid).is_some() && ctx.deliveries.directory.put_layers(&uid, std::iter::empty().collect());
+            return if had { LayerChange::Gone } else { LayerChange::None };
         }
         let place = ObjectName { namespace: pipeline.namespace().unwrap_or_default(), name: pipeline.name_any() };
         let site = Arc::new(Site { place, labels: pipeline.labels().clone(), spec: pipeline.spec.clone() });
@@ -108,7 +120,7 @@ impl Layers {
         let mut kept = Kept { site, generation: pipeline.metadata.generation, made, open: BTreeMap::new(), rounds };
         self.open(ctx, &uid, &mut kept, names);
         all.insert(uid, kept);
-        true
+        LayerChange::Folding
     }
 
     /// Has the layers of these notifications folded.

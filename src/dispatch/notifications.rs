@@ -127,7 +127,7 @@ pub async fn config_map_changed(ctx: &Context, config_map: &ObjectName) {
         ctx.wake_notification(&namespace, &name);
     }
     look_everywhere(ctx, everywhere).await;
-    look_at_layers(ctx, layered).await;
+    look_at_open_layers(ctx, layered).await;
 }
 
 /// The global configuration has changed from what was held `before`: what lies over it is understood again.
@@ -153,7 +153,7 @@ pub(super) async fn global_changed(ctx: &Context, before: &Held, edited: &Edited
             ctx.deliveries.look(if first { Scope::All } else { Scope::Meanings }).await;
         }
     }
-    look_at_layers(ctx, layered).await;
+    look_at_open_layers(ctx, layered).await;
 }
 
 /// Has everything looked at that cluster-wide notifications of these names decide.
@@ -171,14 +171,24 @@ fn wake_meant(ctx: &Context, global: &Global, names: &BTreeSet<String>) {
     ctx.wake_pipelines(|p| reaches.iter().any(|reach| reach.selects(&p.namespace, &p.labels)));
 }
 
+/// Has everything looked at that the layers of these pipelines decide, which are to be folded. That is no reason to try again what has
+/// failed: once they are folded, it may be one.
+pub(super) async fn look_at_open_layers(ctx: &Context, pipelines: Vec<(String, ObjectName)>) {
+    look_at_those(ctx, pipelines, Scope::Pipeline).await;
+}
+
 /// Has everything looked at that the layers of these pipelines decide.
 pub(super) async fn look_at_layers(ctx: &Context, pipelines: Vec<(String, ObjectName)>) {
+    look_at_those(ctx, pipelines, Scope::Layers).await;
+}
+
+async fn look_at_those(ctx: &Context, pipelines: Vec<(String, ObjectName)>, scope: fn(String) -> Scope) {
     for (uid, place) in pipelines {
         ctx.wake_pipeline(&place.namespace, &place.name);
         for name in ctx.deliveries.directory.names_in(&place.namespace) {
             ctx.wake_notification(&place.namespace, &name);
         }
-        ctx.deliveries.look(Scope::Layers(uid)).await;
+        ctx.deliveries.look(scope(uid)).await;
     }
 }
 

@@ -9,6 +9,7 @@ use kube::runtime::watcher::Event;
 
 use super::Context;
 use super::follow::Followed;
+use super::layers::LayerChange;
 use super::notifications;
 use super::subjects::Subjects;
 use crate::api::delivery::PipelineRef;
@@ -36,15 +37,17 @@ impl Followed for Pipeline {
                 ctx.deliveries.directory.put_cursors(&uid, cursors(p));
                 ctx.deliveries.directory.put_history(&uid, history(p, &ctx.cluster_name));
                 // Before the pipeline itself, so that nothing of it is sent without its layers.
-                let layered = ctx.layers.take(ctx, p);
-                if layered {
+                let layers = ctx.layers.take(ctx, p);
+                if layers != LayerChange::None {
                     // Within a list, all that is wanted is asked for once, at its end.
                     if matches!(event, Event::Apply(_)) {
                         notifications::set_wanted(ctx);
                     }
-                    ctx.deliveries.look(Scope::Layers(uid.clone())).await;
+                    // What is to be folded is no reason to try again: once it is folded, it may be one.
+                    let scope = if layers == LayerChange::Gone { Scope::Layers } else { Scope::Pipeline };
+                    ctx.deliveries.look(scope(uid.clone())).await;
                 }
-                if ctx.deliveries.directory.put_pipeline(&uid, facts) || layered {
+                if ctx.deliveries.directory.put_pipeline(&uid, facts) || layers != LayerChange::None {
                     changed(ctx, uid, &namespace).await;
                 }
             }

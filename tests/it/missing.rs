@@ -59,29 +59,30 @@ async fn not_ready(world: &World, name: &str, reason: &str) -> Condition {
 
 #[tokio::test]
 async fn a_target_that_does_not_exist_is_named_with_what_there_is_instead() {
-    let (prod, world) = (World::new("missing-prod").await, World::new("missing").await);
+    let (prod, world) = (World::new("target-missing-prod").await, World::new("target-missing").await);
     let receiver = Receiver::start();
     prod.deploy("podinfo", "1").await;
     world.deploy("web", "1").await;
     let app = json!({"apiVersion": "apps/v1", "kind": "Deployment", "name": "podinfo"});
     let environments = |prd: &str| {
         json!([
-            {"name": "staging", "targets": [{"namespace": "missing-prod"}]},
+            {"name": "staging", "targets": [{"namespace": "target-missing-prod"}]},
             {"name": "prod", "targets": [{"namespace": prd}]},
-            {"name": "dev", "targets": [{"namespace": "missing", "appRef": {"name": "wbe"}}]},
-            {"name": "fence", "targets": [{"namespace": "missing", "appRef": {"name": "fence"}}]},
+            {"name": "dev", "targets": [{"namespace": "target-missing", "appRef": {"name": "wbe"}}]},
+            {"name": "fence", "targets": [{"namespace": "target-missing", "appRef": {"name": "fence"}}]},
         ])
     };
-    let spec = json!({"appRef": app, "environments": environments("missing-prd")});
+    let spec = json!({"appRef": app, "environments": environments("target-missing-prd")});
     world.create::<Pipeline>(json!({"metadata": {"name": "shop"}, "spec": spec})).await;
     world.notification("hook", &receiver, json!({})).await;
-    let watch = ["missing", "missing-prd", "missing-prod"].map(str::to_owned).to_vec();
+    let watch = ["target-missing", "target-missing-prd", "target-missing-prod"].map(str::to_owned).to_vec();
     let mut pennant = Pennant::with(&world, Options { watch, ..Options::of(&world) }).await;
     let ready = not_ready(&world, "shop", "TargetNotFound").await;
     assert_eq!(
         ready.message,
-        "target prod/in-cluster/missing-prd: Deployment podinfo does not exist in namespace missing-prd; there is one in \
-         missing-prod; target dev/in-cluster/missing/wbe: Deployment wbe does not exist in namespace missing; did you mean web?"
+        "target prod/in-cluster/target-missing-prd: Deployment podinfo does not exist in namespace target-missing-prd; there is \
+         one in target-missing-prod; target dev/in-cluster/target-missing/wbe: Deployment wbe does not exist in namespace \
+         target-missing; did you mean web?"
     );
     let first = warning(&ready);
     told(&world, "shop", std::slice::from_ref(&first)).await;
@@ -97,14 +98,14 @@ async fn a_target_that_does_not_exist_is_named_with_what_there_is_instead() {
 
     // An application that comes later.
     world.deploy("wbe", "1").await;
-    world.patch::<Pipeline>("shop", json!({"spec": {"environments": environments("missing-prod")}})).await;
+    world.patch::<Pipeline>("shop", json!({"spec": {"environments": environments("target-missing-prod")}})).await;
     let well = world.pipeline_condition("shop", "Ready", |c| c.status == ConditionStatus::True).await;
     assert_eq!((well.reason.as_str(), well.message.as_str()), ("Observed", "4 of 4 targets found, 4 ready"));
 
     // One that is taken away.
     world.delete::<Deployment>("wbe").await;
     let gone = not_ready(&world, "shop", "TargetNotFound").await;
-    assert!(gone.message.starts_with("target dev/in-cluster/missing/wbe: "), "{}", gone.message);
+    assert!(gone.message.starts_with("target dev/in-cluster/target-missing/wbe: "), "{}", gone.message);
     world.fence("shop", &["hook"]).await;
     let all = notices(&world, "shop").await;
     assert!(all.contains(&warning(&gone)) && all.iter().any(|line| line.starts_with("Normal Observed: ")), "{all:#?}");
@@ -117,7 +118,7 @@ async fn a_target_that_does_not_exist_is_named_with_what_there_is_instead() {
 
 #[tokio::test]
 async fn a_misspelt_kind_is_told_with_the_one_that_was_meant() {
-    let world = World::new("missing-kind").await;
+    let world = World::new("target-missing-kind").await;
     let with = |api_version: &str, kind: &str| -> Value {
         let mut spec = pipeline(&world.ns, "shop", Kind::Deployment, &["dev/web"]);
         spec["spec"]["appRef"] = json!({"apiVersion": api_version, "kind": kind, "name": "web"});
@@ -138,7 +139,7 @@ async fn a_misspelt_kind_is_told_with_the_one_that_was_meant() {
 
 #[tokio::test]
 async fn a_cluster_that_was_never_in_reach_is_told_of() {
-    let world = World::new("missing-cluster").await;
+    let world = World::new("target-missing-cluster").await;
     let cluster = json!({"kind": "Secret", "name": "eu"});
     let app = json!({"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"});
     let environments = json!([{"name": "prod", "targets": [{"namespace": "web", "clusterRef": cluster}]}]);
@@ -165,7 +166,7 @@ async fn a_cluster_that_was_never_in_reach_is_told_of() {
 
 #[tokio::test]
 async fn a_gap_in_the_log_is_told_to_the_notification_that_had_not_read_it() {
-    let world = World::new("missing-changes").await;
+    let world = World::new("target-missing-changes").await;
     let receiver = Receiver::start();
     world.deploy("web", "1").await;
     world.pipeline("shop", &["dev/web"]).await;

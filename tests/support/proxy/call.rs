@@ -69,6 +69,14 @@ impl Call {
         format!("{}{watch} {} {selector}", self.method, words.join("/"))
     }
 
+    /// What it writes: an object, or the part of one that belongs to one controller.
+    pub fn written(&self) -> String {
+        let created =
+            self.json()["metadata"]["name"].as_str().filter(|_| self.method == "POST").unwrap_or_default().to_owned();
+        let part = if self.is_cursors() { "dispatched" } else { "" };
+        format!("{} {} {created} {part}", self.method, self.path)
+    }
+
     /// Whether it opens a watch.
     pub fn is_watch(&self) -> bool {
         self.query.split('&').any(|pair| pair == "watch=true")
