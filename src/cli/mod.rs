@@ -7,6 +7,7 @@ mod audit;
 mod explain;
 mod files;
 mod lint;
+mod named;
 mod redeliver;
 mod render;
 mod shared;
