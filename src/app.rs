@@ -1,5 +1,6 @@
 //! The composition root: makes the parts, joins them, and ends the process when one that must not end does.
 
+mod connect;
 mod exporting;
 mod signals;
 
@@ -12,8 +13,6 @@ use futures::future;
 use futures::stream::FuturesUnordered;
 use ipnet::IpNet;
 use kube::Client;
-use kube::client::ClientBuilder;
-use kube::config::{Config, KubeConfigOptions};
 use thiserror::Error;
 use tokio::runtime::Handle;
 use tokio::sync::mpsc;
@@ -28,6 +27,8 @@ use crate::gate::Gate;
 use crate::http::{Gates, Served};
 use crate::lease::{Keeper, Lease, Named};
 use crate::report::events::events;
+pub use connect::{Access, Server};
+
 pub use crate::send::{Collector, Proxy};
 use crate::send::{Policy, SecretWatches, Sender};
 use crate::telemetry::Tracer;
@@ -122,6 +123,9 @@ pub enum AppError {
     /// No usable kubeconfig, and not in a pod.
     #[error("no cluster: neither a kubeconfig (KUBECONFIG, ~/.kube/config) nor a pod's service account can be used")]
     NoCluster(#[source] Box<dyn std::error::Error + Send + Sync>),
+    /// The kubeconfig that was asked for cannot be used.
+    #[error("the kubeconfig cannot be used")]
+    Kubeconfig(#[source] Box<dyn std::error::Error + Send + Sync>),
     /// The client cannot be made.
     #[error("the client of the API server cannot be made")]
     Client(#[source] Box<kube::Error>),
@@ -152,7 +156,8 @@ pub enum AppError {
 pub async fn run(options: Options) -> Result<(), AppError> {
     let stop = CancellationToken::new();
     let mut signals = Signals::new()?;
-    let client = client(options.context.as_deref()).await?;
+    let access = Access { context: options.context.clone(), ..Access::default() };
+    let client = access.client().await?;
     let (metrics, gates) = (Metrics::new(), Gates::default());
     // Opened after all others are there, so that it is never called ready before.
     let definitions = gates.add("definitions");
@@ -183,7 +188,7 @@ pub async fn run(options: Options) -> Result<(), AppError> {
     };
     if options.controllers.contains(&Controller::Pipeline) {
         let (mut part, lease) = Part::with_lease(&options, &client, metrics::Lease::Pipeline, &metrics, &gates);
-        let apart = self::client(options.context.as_deref()).await?;
+        let apart = access.client().await?;
         start_pipeline(&options, (&client, apart), lease, &metrics, &tracer, &gates, &mut part.tasks, &stop);
         parts.push(part);
     }
@@ -257,24 +262,6 @@ async fn first_ended(parts: &mut [Part]) -> String {
         Some(Err(error)) => error.to_string(),
         None => "everything".to_owned(),
     }
-}
-
-/// The client of the API server: by a kubeconfig, or in a pod by its service account.
-pub async fn client(context: Option<&str>) -> Result<Client, AppError> {
-    let mut config = match context {
-        Some(_) => {
-            let which = KubeConfigOptions { context: context.map(str::to_owned), ..KubeConfigOptions::default() };
-            Config::from_kubeconfig(&which).await.map_err(|e| AppError::NoCluster(Box::new(e)))?
-        }
-        None => Config::infer().await.map_err(|e| AppError::NoCluster(Box::new(e)))?,
-    };
-    // kube takes the proxy of the environment for its own, which it has none of, and would refuse to start.
-    let of_environment = ["HTTPS_PROXY", "https_proxy"].iter().filter_map(|name| std::env::var(name).ok()?.parse().ok());
-    if of_environment.map(Some).any(|proxy| proxy == config.proxy_url) {
-        config.proxy_url = None;
-    }
-    let client = ClientBuilder::try_from(config).map_err(|e| AppError::Client(Box::new(e)))?;
-    Ok(client.with_layer(&clusters::Deadline::HEAD).build())
 }
 
 /// One watch over all namespaces, or one for each.

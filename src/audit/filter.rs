@@ -10,6 +10,8 @@ pub struct Filter {
     pub pipeline: Option<String>,
     /// Of this notification.
     pub notification: Option<String>,
+    /// With labels that a selector selects, as for `kubectl -l`.
+    pub selector: Option<String>,
     /// That stand so.
     pub state: Option<Wanted>,
     /// To which something has happened since.
@@ -51,7 +53,8 @@ impl Filter {
     pub fn labels(&self) -> String {
         let label = |name: &str, value: &Option<String>| value.as_ref().map(|value| format!("pennant.dev/{name}={value}"));
         let both = [label("pipeline", &self.pipeline), label("notification", &self.notification)];
-        both.into_iter().flatten().collect::<Vec<_>>().join(",")
+        let selector = self.selector.clone().filter(|selector| !selector.trim().is_empty());
+        both.into_iter().flatten().chain(selector).collect::<Vec<_>>().join(",")
     }
 
     /// What the API server selects by the fields of deliveries. One without an outcome has an empty one there.
@@ -111,12 +114,13 @@ mod tests {
     #[test]
     fn the_api_server_selects_what_it_can() {
         let filter = Filter {
+            selector: Some("team in (a,b)".to_owned()),
             pipeline: Some("shop".to_owned()),
             notification: Some("chat".to_owned()),
             state: Some(Wanted::Settled(Outcome::Parked)),
             since: None,
         };
-        assert_eq!(filter.labels(), "pennant.dev/pipeline=shop,pennant.dev/notification=chat");
+        assert_eq!(filter.labels(), "pennant.dev/pipeline=shop,pennant.dev/notification=chat,team in (a,b)");
         assert_eq!((filter.fields().as_str(), Filter::default().labels().as_str()), ("status.outcome=Parked", ""));
     }
 }

@@ -32,7 +32,13 @@ pub async fn redeliver(
 ) -> Result<(), RedeliverError> {
     let api: Api<Delivery> = Api::namespaced(client.clone(), namespace);
     let failed = |error| RedeliverError::Api(name.to_owned(), Box::new(error));
-    let found = api.get_opt(name).await.map_err(failed)?.ok_or_else(|| RedeliverError::NotFound(name.to_owned()))?;
+    let found = api.get(name).await.map_err(|error| match error {
+        // Where the kind itself is not there, the API server gives another reason.
+        kube::Error::Api(status) if status.is_not_found() && status.reason == "NotFound" => {
+            RedeliverError::NotFound(name.to_owned())
+        }
+        error => failed(error),
+    })?;
     if found.status.is_none_or(|status| status.outcome.is_none()) {
         return Err(RedeliverError::Pending(name.to_owned()));
     }

@@ -20,6 +20,9 @@ pub(super) struct AuditArgs {
     /// Only of this Notification.
     #[arg(long, value_parser = named::notification)]
     notification: Option<String>,
+    /// Only those with labels that this selects, such as `pennant.dev/environment=prod`.
+    #[arg(short = 'l', long, value_name = "SELECTOR")]
+    selector: Option<String>,
     /// Only those that stand so: pending, delivered, parked, canceled or superseded.
     #[arg(long, value_parser = state)]
     outcome: Option<Wanted>,
@@ -33,7 +36,7 @@ pub(super) struct AuditArgs {
     #[arg(short, long, default_value = "table")]
     output: Output,
     #[command(flatten)]
-    place: Place,
+    pub(super) place: Place,
     /// All namespaces.
     #[arg(short = 'A', long, conflicts_with = "namespace")]
     all_namespaces: bool,
@@ -68,19 +71,20 @@ pub(super) async fn audit(args: AuditArgs) -> anyhow::Result<()> {
     let own = args.place.namespace(&client);
     let namespace = Some(own.as_str()).filter(|_| !args.all_namespaces);
     let since = args.since.map(|span| now().checked_sub(span)).transpose()?;
-    let filter = Filter { pipeline: args.pipeline, notification: args.notification, state: args.outcome, since };
+    let filter = Filter {
+        pipeline: args.pipeline,
+        notification: args.notification,
+        selector: args.selector,
+        state: args.outcome,
+        since,
+    };
     let table = Table::new(args.all_namespaces);
-    let printed = if args.watch {
+    if args.watch {
         follow(changes(&client, namespace, filter), args.output, table).await
     } else {
         let mut all: Vec<_> = rows(&client, namespace, filter).try_collect().await?;
         newest_first(&mut all);
         print(&all, args.output, table).map_err(anyhow::Error::from)
-    };
-    match printed {
-        // Whoever read it has seen enough.
-        Err(error) if error.downcast_ref::<io::Error>().is_some_and(|e| e.kind() == io::ErrorKind::BrokenPipe) => Ok(()),
-        printed => printed,
     }
 }
 

@@ -23,7 +23,7 @@ pub(super) struct ExplainArgs {
     #[arg(short, long, default_value = "yaml")]
     output: Output,
     #[command(flatten)]
-    place: Place,
+    pub(super) place: Place,
     #[command(flatten)]
     installation: Installation,
 }

@@ -5,6 +5,7 @@
 
 mod audit;
 mod explain;
+mod failure;
 mod files;
 mod lint;
 mod named;
@@ -140,19 +141,22 @@ impl Cli {
     /// Does what was asked.
     #[must_use]
     pub fn run(self) -> ExitCode {
+        let is_controller = matches!(self.command, Command::Run(_));
         let result = match self.command {
             Command::Run(args) => run(*args),
             Command::Crds => crds(),
             Command::Lint(args) => lint::lint(*args),
-            Command::Render(args) => on_one_thread(render::render(*args)),
-            Command::Explain(args) => on_one_thread(explain::explain(*args)),
+            Command::Render(args) => asked(args.place.clone(), render::render(*args)),
+            Command::Explain(args) => asked(args.place.clone(), explain::explain(*args)),
             Command::Templates(args) => templates::templates(&args),
-            Command::Audit(args) => on_one_thread(audit::audit(*args)),
-            Command::Redeliver(args) => on_one_thread(redeliver::redeliver(*args)),
+            Command::Audit(args) => asked(args.place.clone(), audit::audit(*args)),
+            Command::Redeliver(args) => asked(args.place.clone(), redeliver::redeliver(*args)),
             Command::Completions { shell } => completions(shell),
         };
         match result {
             Ok(()) => ExitCode::SUCCESS,
+            // The reader has seen enough, as `head` does.
+            Err(error) if !is_controller && failure::is_closed_pipe(error.as_ref()) => ExitCode::SUCCESS,
             Err(error) => {
                 let _ = writeln!(std::io::stderr(), "pennant: {}", chain(error.as_ref()));
                 ExitCode::FAILURE
@@ -200,9 +204,17 @@ fn run(args: RunArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A command that asks a few things and ends.
-fn on_one_thread(work: impl Future<Output = anyhow::Result<()>>) -> anyhow::Result<()> {
-    tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(work)
+/// A command that asks a few things of an API server and ends. What the API server refuses is said in one sentence.
+fn asked(place: shared::Place, work: impl Future<Output = anyhow::Result<()>>) -> anyhow::Result<()> {
+    let all = async {
+        match work.await {
+            Err(error) if failure::is_of_server(error.as_ref()) => {
+                Err(anyhow::anyhow!(failure::sentence(error.as_ref(), &place.server().await)))
+            }
+            done => done,
+        }
+    };
+    tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(all)
 }
 
 fn completions(shell: clap_complete::Shell) -> anyhow::Result<()> {

@@ -30,6 +30,9 @@ pub(super) struct RedeliverArgs {
     /// Of those, only of this Notification.
     #[arg(long, requires = "parked", value_parser = named::notification)]
     notification: Option<String>,
+    /// Of those, only with labels that this selects, such as `pennant.dev/environment=prod`.
+    #[arg(short = 'l', long, requires = "parked", value_name = "SELECTOR")]
+    selector: Option<String>,
     /// Of those, only what was parked within this time, such as 30m, 12h or 7d.
     #[arg(long, requires = "parked", value_name = "DURATION", value_parser = span)]
     since: Option<jiff::SignedDuration>,
@@ -37,7 +40,7 @@ pub(super) struct RedeliverArgs {
     #[arg(long)]
     dry_run: bool,
     #[command(flatten)]
-    place: Place,
+    pub(super) place: Place,
     /// All namespaces.
     #[arg(short = 'A', long, requires = "parked", conflicts_with = "namespace")]
     all_namespaces: bool,
@@ -50,7 +53,8 @@ pub(super) async fn redeliver(args: RedeliverArgs) -> anyhow::Result<()> {
     let those: Vec<(String, String)> = if args.parked {
         let since = args.since.map(|span| now().checked_sub(span)).transpose()?;
         let state = Some(Wanted::Settled(Outcome::Parked));
-        let filter = Filter { pipeline: args.pipeline, notification: args.notification, state, since };
+        let filter =
+            Filter { pipeline: args.pipeline, notification: args.notification, selector: args.selector, state, since };
         let namespace = Some(own.as_str()).filter(|_| !args.all_namespaces);
         rows(&client, namespace, filter).map_ok(|row| (row.namespace, row.name)).try_collect().await?
     } else {
@@ -66,11 +70,16 @@ pub(super) async fn redeliver(args: RedeliverArgs) -> anyhow::Result<()> {
         async move { (mark(&client, &namespace, &name, &value, dry_run).await, namespace, name) }
     });
     let mut marked = marked.buffered(PARALLEL);
-    let (mut failed, mut out) = (0, io::stdout());
+    let (mut failed, mut out, mut is_read) = (0, io::stdout(), true);
     let words = if args.dry_run { "would be sent again" } else { "is sent again" };
     while let Some((result, namespace, name)) = marked.next().await {
         match result {
-            Ok(()) => writeln!(out, "{} in {namespace} {words}", of_delivery(&name))?,
+            // The others are marked as well, if nobody reads any more.
+            Ok(()) if is_read => match writeln!(out, "{} in {namespace} {words}", of_delivery(&name)) {
+                Err(error) if error.kind() == io::ErrorKind::BrokenPipe => is_read = false,
+                written => written?,
+            },
+            Ok(()) => {}
             Err(error) => {
                 failed += 1;
                 writeln!(io::stderr(), "pennant: {}", chain(&error))?;

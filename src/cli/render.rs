@@ -43,7 +43,7 @@ pub(super) struct RenderArgs {
     #[arg(short, long, default_value = "text")]
     output: Output,
     #[command(flatten)]
-    place: Place,
+    pub(super) place: Place,
     #[command(flatten)]
     installation: Installation,
 }

@@ -1,28 +1,54 @@
 //! Arguments that several commands have, and what they stand for.
 
 use std::io::Write as _;
+use std::path::PathBuf;
 
 use clap::Args;
 use kube::Client;
 
 use crate::api::refs::ObjectName;
+use crate::app::{Access, Server};
 use crate::config::Global;
 use crate::preview::live;
 
-/// Where in a cluster a command looks.
-#[derive(Debug, Args)]
+/// Where in a cluster a command looks, and as whom: what kubectl calls the same.
+#[derive(Clone, Debug, Args)]
 pub(super) struct Place {
     /// The namespace [default: that of the kubeconfig].
     #[arg(short, long)]
     pub(super) namespace: Option<String>,
+    /// The kubeconfig to use [default: that of `KUBECONFIG`, or `~/.kube/config`].
+    #[arg(long, value_name = "FILE")]
+    kubeconfig: Option<PathBuf>,
     /// The context of the kubeconfig to use.
     #[arg(long, env = "PENNANT_CONTEXT")]
     context: Option<String>,
+    /// The user to act as; the kubeconfig's own user must have the permission to impersonate.
+    #[arg(long = "as", value_name = "USER")]
+    user: Option<String>,
+    /// A group to act as; may be repeated.
+    #[arg(long = "as-group", value_name = "GROUP", requires = "user")]
+    groups: Vec<String>,
 }
 
 impl Place {
     pub(super) async fn client(&self) -> anyhow::Result<Client> {
-        Ok(crate::app::client(self.context.as_deref()).await?)
+        Ok(self.access().client().await?)
+    }
+
+    /// Which API server it is, for messages.
+    pub(super) async fn server(&self) -> Server {
+        self.access().server().await
+    }
+
+    fn access(&self) -> Access {
+        Access {
+            kubeconfig: self.kubeconfig.clone(),
+            context: self.context.clone(),
+            user: self.user.clone(),
+            groups: self.groups.clone(),
+            proxy_of_environment: true,
+        }
     }
 
     pub(super) fn namespace(&self, client: &Client) -> String {

@@ -19,6 +19,7 @@ use super::genuine;
 use super::record::{Record, RecordId, name};
 use crate::api::delivery::{REDELIVER, is_same_notification};
 use crate::api::{Age, Delivery, DeliverySpec, DeliveryStatus, now, since_boot, version};
+use crate::telemetry::chain;
 use crate::telemetry::metrics::{ApiWrite, Metrics, Watch, WriteResult};
 use crate::watch::Deleted;
 
@@ -54,8 +55,7 @@ impl JournalError {
     pub fn detail(&self) -> String {
         match self {
             Self::Refused(kube::Error::Api(status)) | Self::Unavailable(kube::Error::Api(status)) => status.message.clone(),
-            Self::Refused(e) | Self::Unavailable(e) => format!("{self}: {e}"),
-            Self::Timeout | Self::Taken(_) => self.to_string(),
+            _ => chain(self),
         }
     }
 }

@@ -104,7 +104,7 @@ async fn watch_pipelines(
         |pipeline: Arc<Pipeline>, ctx: Arc<Context>| Box::pin(pipeline_pass(pipeline, ctx)),
         |pipeline, error: &PassError, ctx: Arc<Context>| {
             let of = pass::reference(&pipeline);
-            tracing::warn!(pipeline = %of.name, namespace = %of.namespace, error = %chain(&error), "a pass ended early; it begins anew");
+            tracing::warn!(pipeline = %of.name, namespace = %of.namespace, error = %chain(error), "a pass ended early; it begins anew");
             Action::requeue(pause(ctx.failed(&of.uid)))
         },
         ctx.clone(),
@@ -171,7 +171,7 @@ async fn watch_notifications(
     let run = applier(
         |notification: Arc<Notification>, ctx: Arc<Context>| Box::pin(notification_status(notification, ctx)),
         |notification, error: &StatusError, ctx: Arc<Context>| {
-            tracing::warn!(notification = %notification.name_any(), error = %chain(&error), "a status could not be written");
+            tracing::warn!(notification = %notification.name_any(), error = %chain(error), "a status could not be written");
             Action::requeue(pause(ctx.failed(&notification.uid().unwrap_or_default())))
         },
         ctx.clone(),

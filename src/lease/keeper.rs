@@ -126,7 +126,7 @@ impl Keeper {
             Ok(object) => self.state.told(object.as_ref().map(seen), since_boot()),
             Err(error) => {
                 // Without it the Lease is still kept, and a hand-over takes longer.
-                tracing::warn!(lease = self.named.name, %error, "the watch of the Lease was interrupted; it is taken up again");
+                tracing::warn!(lease = self.named.name, error = %chain(&error), "the watch of the Lease was interrupted; it is taken up again");
             }
         }
     }

@@ -23,6 +23,7 @@ use super::reconcile::{keep_warm, reconcile};
 use super::{Context, Error};
 use crate::api::Pipeline;
 use crate::clusters::PipelineKey;
+use crate::telemetry::chain;
 use crate::telemetry::metrics::Watch;
 use crate::watch::{Turn, news_in_turns};
 
@@ -257,11 +258,10 @@ fn ended(context: &Context, result: Result<(ObjectRef<Pipeline>, Action), contro
         Err(controller::Error::ObjectNotFound(gone)) => context.forget(&place(&gone)),
         Err(controller::Error::ReconcilerFailed(error, object)) => {
             let key = place(&object);
-            let cause = std::error::Error::source(&error).map(ToString::to_string);
-            tracing::warn!(namespace = key.namespace, pipeline = key.name, cause, "{error}");
+            tracing::warn!(namespace = key.namespace, pipeline = key.name, "{}", chain(&error));
         }
         Err(controller::Error::QueueError(_)) => context.metrics.watch_error(Watch::Pipelines),
-        Err(controller::Error::RunnerError(error)) => tracing::error!("{error}"),
+        Err(controller::Error::RunnerError(error)) => tracing::error!("{}", chain(&error)),
     }
 }
 

@@ -26,6 +26,7 @@ use crate::api::{Change, Pipeline, Time, now};
 use crate::clusters::PipelineKey;
 use crate::gate::Turn;
 use crate::report::events::Told;
+use crate::telemetry::chain;
 use crate::telemetry::metrics::{ApiWrite, WriteResult};
 
 /// One call takes no longer; kube's client has no limit of its own.
@@ -195,7 +196,7 @@ async fn write(
             Err(Error::Write(error))
         }
         Failure::Stale | Failure::Uncertain => {
-            tracing::debug!(pipeline = name, "status to be read again: {error}");
+            tracing::debug!(pipeline = name, "status to be read again: {}", chain(&error));
             Ok(Some(Error::Write(error)))
         }
     }

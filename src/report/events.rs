@@ -16,6 +16,7 @@ use kube::{Client, Error};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
+use crate::telemetry::chain;
 use crate::telemetry::metrics::{ApiWrite, Metrics, WriteResult};
 
 /// Events that may wait to be written; more are dropped, for the statuses say the same.
@@ -103,7 +104,7 @@ pub fn events(
             };
             let result = written.map_or_else(
                 |error| {
-                    tracing::debug!(%error, "an event could not be written");
+                    tracing::debug!(error = %chain(&error), "an event could not be written");
                     WriteResult::Error
                 },
                 |()| WriteResult::Ok,

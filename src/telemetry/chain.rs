@@ -2,13 +2,24 @@
 
 use std::error::Error;
 
-/// `message: cause: cause of that`. A library's message that holds its cause already is not followed by it again.
+use super::api_error;
+
+/// `message: cause: cause of that`. A library's message that holds its cause already is not followed by it again. An error of the
+/// Kubernetes client is one sentence, whatever caused it.
 #[must_use]
-pub fn chain(error: &dyn Error) -> String {
-    let causes = std::iter::successors(error.source(), |cause| (*cause).source());
-    causes
-        .map(ToString::to_string)
-        .fold(error.to_string(), |text, cause| if text.contains(&cause) { text } else { format!("{text}: {cause}") })
+pub fn chain(error: &(dyn Error + 'static)) -> String {
+    let (mut text, mut next) = (String::new(), Some(error));
+    while let Some(cause) = next {
+        let words = api_error::said(cause);
+        next = if words.is_some() { None } else { cause.source() };
+        let words = words.unwrap_or_else(|| cause.to_string());
+        if text.is_empty() {
+            text = words;
+        } else if !text.contains(&words) {
+            text = format!("{text}: {words}");
+        }
+    }
+    text
 }
 
 #[cfg(test)]

@@ -9,6 +9,7 @@
 //! Labels come from closed sets (enums), so that the number of series is known when the program is written; but for one family,
 //! which is bounded (`by_notification`).
 
+pub mod api_error;
 mod by_notification;
 mod chain;
 mod escape;

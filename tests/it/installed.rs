@@ -9,7 +9,7 @@ use pennant::api::{Delivery, Pipeline};
 use serde_json::json;
 
 use crate::support::control_plane::ControlPlane;
-use crate::support::pennant::Options;
+use crate::support::pennant::{Options, command};
 use crate::support::{Pennant, Receiver, World, eventually};
 
 fn definition(kind: &str) -> CustomResourceDefinition {
@@ -43,6 +43,10 @@ async fn with_older_definitions_nothing_is_done_until_they_are_those_of_this_ver
         if gone { Ok(()) } else { Err("it is there".to_owned()) }
     })
     .await;
+    let output = command(&world, &["explain", "shop", "-n", "installed-older"]).await;
+    let said = String::from_utf8_lossy(&output.stderr);
+    let remedy = "; Pennant is not installed in this cluster: install its chart, or apply what `pennant crds` prints\n";
+    assert!(said.ends_with(remedy) && output.status.code() == Some(1), "{said}");
     put(&world, &older("Pipeline", "settled")).await;
     let mut pennant = Pennant::begin(&world, Options::of(&world)).await;
     pennant.wait_listening().await;

@@ -63,6 +63,7 @@ mod sweep;
 mod templates;
 mod tls;
 mod traced;
+mod unanswered;
 mod validation;
 mod visible;
 mod watched;

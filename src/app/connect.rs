@@ -1,0 +1,115 @@
+//! The client of the API server, and what people are told of where it asks.
+//!
+//! In: what the command line says of the kubeconfig. Out: a client, and the [`Server`] for messages. Without a kubeconfig a pod's own
+//! service account is used.
+
+use std::path::PathBuf;
+
+use kube::Client;
+use kube::client::ClientBuilder;
+use kube::config::{AuthInfo, Config, KubeConfigOptions, Kubeconfig, NamedContext};
+
+use super::AppError;
+use crate::clusters;
+
+/// Which API server, and as whom.
+#[derive(Clone, Debug, Default)]
+pub struct Access {
+    /// A kubeconfig instead of that of `KUBECONFIG` or `~/.kube/config`.
+    pub kubeconfig: Option<PathBuf>,
+    /// A context of it instead of the current one.
+    pub context: Option<String>,
+    /// The user to act as, with these groups.
+    pub user: Option<String>,
+    /// The groups to act as.
+    pub groups: Vec<String>,
+    /// Whether `HTTPS_PROXY` names a proxy, as for kubectl. The controller has its own ways out of the cluster.
+    pub proxy_of_environment: bool,
+}
+
+/// What an error says of the API server that was asked.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Server {
+    /// Its URL; empty if it is not known.
+    pub url: String,
+    /// The context of the kubeconfig, if one was used.
+    pub context: Option<String>,
+    /// The exec plugin that gives the credentials, and what its owner says of how it is installed.
+    pub plugin: Option<(String, Option<String>)>,
+}
+
+impl Access {
+    /// A client, which asks nothing yet.
+    ///
+    /// # Errors
+    /// [`AppError::NoCluster`] where no kubeconfig can be used, and [`AppError::Client`] where one can be read and is of no use.
+    pub async fn client(&self) -> Result<Client, AppError> {
+        let (config, kubeconfig) = self.config().await?;
+        let mut config = config;
+        // Kube takes the proxy of the environment for that of the kubeconfig.
+        if !self.proxy_of_environment && self.cluster_proxy(kubeconfig.as_ref()).is_none() {
+            config.proxy_url = None;
+        }
+        if self.user.is_some() || !self.groups.is_empty() {
+            config.auth_info.impersonate.clone_from(&self.user);
+            config.auth_info.impersonate_groups = Some(self.groups.clone()).filter(|groups| !groups.is_empty());
+        }
+        let client = ClientBuilder::try_from(config).map_err(|e| AppError::Client(Box::new(e)))?;
+        Ok(client.with_layer(&clusters::Deadline::HEAD).build())
+    }
+
+    /// Where a client asks. As far as it can be said: an error is no reason for another.
+    pub async fn server(&self) -> Server {
+        let Ok((config, kubeconfig)) = self.config().await else { return Server::default() };
+        let context = kubeconfig.as_ref().and_then(|k| self.context.clone().or_else(|| k.current_context.clone()));
+        let exec = kubeconfig.as_ref().and_then(|k| self.auth(k)).and_then(|auth| auth.exec.as_ref());
+        let plugin = exec.and_then(|exec| Some((exec.command.clone()?, exec.install_hint.clone())));
+        // A URL may hold credentials, which are not for messages.
+        let (scheme, host) = (config.cluster_url.scheme_str().unwrap_or_default(), config.cluster_url.host());
+        let port = config.cluster_url.port().map_or_else(String::new, |port| format!(":{port}"));
+        Server { url: host.map_or_else(String::new, |host| format!("{scheme}://{host}{port}")), context, plugin }
+    }
+
+    async fn config(&self) -> Result<(Config, Option<Kubeconfig>), AppError> {
+        let read = match &self.kubeconfig {
+            Some(file) => Kubeconfig::read_from(file),
+            None => Kubeconfig::read(),
+        };
+        let named = self.kubeconfig.is_some() || self.context.is_some();
+        match read {
+            Ok(kubeconfig) => {
+                let which = KubeConfigOptions { context: self.context.clone(), ..KubeConfigOptions::default() };
+                match Config::from_custom_kubeconfig(kubeconfig.clone(), &which).await {
+                    Ok(config) => Ok((config, Some(kubeconfig))),
+                    Err(error) => in_pod(named, error.into()),
+                }
+            }
+            Err(error) => in_pod(named, error.into()),
+        }
+    }
+
+    fn context<'a>(&self, kubeconfig: &'a Kubeconfig) -> Option<&'a NamedContext> {
+        let name = self.context.as_ref().or(kubeconfig.current_context.as_ref())?;
+        kubeconfig.contexts.iter().find(|context| context.name == *name)
+    }
+
+    fn cluster_proxy(&self, kubeconfig: Option<&Kubeconfig>) -> Option<String> {
+        let kubeconfig = kubeconfig?;
+        let name = &self.context(kubeconfig)?.context.as_ref()?.cluster;
+        let cluster = kubeconfig.clusters.iter().find(|cluster| cluster.name == *name)?.cluster.as_ref()?;
+        cluster.proxy_url.clone().filter(|url| !url.is_empty())
+    }
+
+    fn auth<'a>(&self, kubeconfig: &'a Kubeconfig) -> Option<&'a AuthInfo> {
+        let name = self.context(kubeconfig)?.context.as_ref()?.user.as_ref()?;
+        kubeconfig.auth_infos.iter().find(|auth| auth.name == *name)?.auth_info.as_ref()
+    }
+}
+
+/// The service account of a pod, where there is one and no kubeconfig was asked for.
+fn in_pod(named: bool, error: Box<dyn std::error::Error + Send + Sync>) -> Result<(Config, Option<Kubeconfig>), AppError> {
+    if named {
+        return Err(AppError::Kubeconfig(error));
+    }
+    Config::incluster().map(|config| (config, None)).map_err(|_| AppError::NoCluster(error))
+}

@@ -1,0 +1,149 @@
+//! What an error of the Kubernetes client says, in one sentence.
+//!
+//! In: an error. Out: words for people. The client's own words hold the answer of the API server twice, once as a Rust value, and for a
+//! failed exec plugin all that the plugin wrote, which may be a token.
+
+use std::error::Error;
+
+use kube::Error as KubeError;
+use kube::client::AuthError;
+use kube::core::Status;
+use kube::runtime::watcher;
+
+/// An error of the client, if this is one: as it is, or in a box.
+#[must_use]
+pub fn find<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a KubeError> {
+    error.downcast_ref::<KubeError>().or_else(|| error.downcast_ref::<Box<KubeError>>().map(|boxed| &**boxed))
+}
+
+/// What an error says without its causes, and whether these add nothing: for errors whose own words are not for people.
+pub(super) fn said(error: &(dyn Error + 'static)) -> Option<String> {
+    let watch = error.downcast_ref::<watcher::Error>().or_else(|| error.downcast_ref::<Box<watcher::Error>>().map(|e| &**e));
+    find(error).map(words).or_else(|| watch.map(of_watch))
+}
+
+/// What an error of the client says.
+#[must_use]
+pub fn words(error: &KubeError) -> String {
+    match error {
+        KubeError::Api(status) => answer(status),
+        KubeError::Auth(error) => of_auth(error),
+        KubeError::Service(cause) => innermost(&**cause),
+        KubeError::HyperError(cause) => innermost(cause),
+        KubeError::ProxyProtocolUnsupported { proxy_url } | KubeError::ProxyProtocolDisabled { proxy_url, .. } => {
+            let scheme = proxy_url.scheme_str().unwrap_or_default();
+            format!("proxy-url begins with {scheme}://, which is not supported; use http:// or https://")
+        }
+        KubeError::SerdeError(error) => format!("the answer of the API server cannot be read: {error}"),
+        other => other.to_string(),
+    }
+}
+
+/// What the API server said.
+fn answer(status: &Status) -> String {
+    match (status.message.as_str(), status.reason.as_str()) {
+        ("", "") => format!("the API server answers {}", status.code),
+        ("", reason) => format!("the API server answers {} {reason}", status.code),
+        (message, _) => message.trim_end().to_owned(),
+    }
+}
+
+fn of_watch(error: &watcher::Error) -> String {
+    match error {
+        watcher::Error::InitialListFailed(error) => format!("the list failed: {}", words(error)),
+        watcher::Error::WatchStartFailed(error) => format!("the watch could not begin: {}", words(error)),
+        watcher::Error::WatchFailed(error) => format!("the watch was interrupted: {}", words(error)),
+        watcher::Error::WatchError(status) => format!("the API server ended the watch: {}", answer(status)),
+        watcher::Error::NoResourceVersion => "the API server named no resource version".to_owned(),
+    }
+}
+
+/// Exec plugins write tokens to their output: only what they write to stderr is passed on, and only its first line.
+fn of_auth(error: &AuthError) -> String {
+    match error {
+        AuthError::AuthExecStart(error) => format!("the exec plugin cannot be started: {error}"),
+        AuthError::AuthExecRun { out, .. } => {
+            let stderr = String::from_utf8_lossy(&out.stderr);
+            let line = stderr.lines().map(str::trim).find(|line| !line.is_empty()).unwrap_or("it wrote no error");
+            format!("the exec plugin failed with {}: {}", out.status, line.chars().take(200).collect::<String>())
+        }
+        AuthError::AuthExecParse(_) => "the exec plugin printed something else than an ExecCredential".to_owned(),
+        AuthError::ReadTokenFile(error, path) => format!("the token file {} cannot be read: {error}", path.display()),
+        other => other.to_string(),
+    }
+}
+
+/// The causes of a failed call. What a cause of it says, too, is left out, and what is in brackets of Rust (`client error (Connect)`).
+fn innermost(error: &(dyn Error + 'static)) -> String {
+    let causes = std::iter::successors(Some(error), |&cause| cause.source()).map(ToString::to_string);
+    let all: Vec<String> = causes.filter(|text| !text.is_empty()).collect();
+    let informative = |(n, text): (usize, &String)| {
+        let is_generic = text.starts_with("client error (") || text == "tcp connect error";
+        let repeats = all.iter().skip(n + 1).any(|deeper| text.contains(deeper.as_str()) || deeper.contains(text.as_str()));
+        (!is_generic && !repeats).then(|| text.clone())
+    };
+    let told: Vec<_> = all.iter().enumerate().filter_map(informative).collect();
+    if told.is_empty() { all.last().cloned().unwrap_or_default() } else { told.join(": ") }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::process::ExitStatusExt as _;
+    use std::process::{ExitStatus, Output};
+
+    use super::*;
+    use crate::telemetry::chain;
+
+    #[derive(Debug, thiserror::Error)]
+    #[error("{0}")]
+    struct Step(&'static str, #[source] Option<Box<Step>>);
+
+    #[derive(Debug, thiserror::Error)]
+    #[error("Pipeline team-a/nope cannot be read")]
+    struct Wrapped(#[source] Box<KubeError>);
+
+    fn api(code: u16, message: &str, reason: &str) -> KubeError {
+        KubeError::Api(Status::failure(message, reason).with_code(code).boxed())
+    }
+
+    #[test]
+    fn nothing_of_rust_is_in_the_words() {
+        let refused =
+            Step("client error (Connect)", Some(Box::new(Step("tcp connect error", Some(Box::new(Step("refused", None)))))));
+        let cut = Step("client error (SendRequest)", Some(Box::new(Step("connection closed", None))));
+        let bare = Step("client error (SendRequest)", None);
+        let failed = |stdout: &[u8], stderr: &[u8]| {
+            let out = Output { status: ExitStatus::from_raw(256), stdout: stdout.to_vec(), stderr: stderr.to_vec() };
+            KubeError::Auth(AuthError::AuthExecRun { cmd: "login".to_owned(), out: Box::new(out) })
+        };
+        let missing = std::io::Error::from(std::io::ErrorKind::NotFound);
+        for (error, expected) in [
+            (api(404, "pipelines \"nope\" not found", "NotFound"), "pipelines \"nope\" not found"),
+            (api(404, "404 page not found\n", "Failed to parse error data"), "404 page not found"),
+            (api(503, "", "ServiceUnavailable"), "the API server answers 503 ServiceUnavailable"),
+            (api(500, "", ""), "the API server answers 500"),
+            (KubeError::Service(Box::new(refused)), "refused"),
+            (KubeError::Service(Box::new(cut)), "connection closed"),
+            (KubeError::Service(Box::new(bare)), "client error (SendRequest)"),
+            (KubeError::Auth(AuthError::AuthExecStart(missing)), "the exec plugin cannot be started: entity not found"),
+            (failed(b"sesame", b"\nlog in first\nsecond"), "the exec plugin failed with exit status: 1: log in first"),
+            (failed(b"sesame", b""), "the exec plugin failed with exit status: 1: it wrote no error"),
+            (
+                KubeError::ProxyProtocolUnsupported { proxy_url: Box::new("ftp://a:sesame@b".parse().unwrap()) },
+                "proxy-url begins with ftp://, which is not supported; use http:// or https://",
+            ),
+        ] {
+            assert_eq!(words(&error), expected);
+            let (whole, expected) =
+                (chain(&Wrapped(Box::new(error))), format!("Pipeline team-a/nope cannot be read: {expected}"));
+            assert_eq!(whole, expected);
+        }
+    }
+
+    #[test]
+    fn an_error_of_a_watch_says_what_the_api_server_said_once() {
+        let error = watcher::Error::InitialListFailed(api(403, "no", "Forbidden"));
+        assert_eq!(chain(&error), "the list failed: no");
+        assert_eq!(chain(&watcher::Error::NoResourceVersion), "the API server named no resource version");
+    }
+}

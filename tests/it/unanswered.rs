@@ -1,0 +1,207 @@
+//! What commands say when the API server does not give what is asked for, and how they get there: kubeconfig, proxy, user, selector.
+
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::net::{TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use kube::config::Kubeconfig;
+use serde_json::{Value, json};
+
+use crate::support::{Pennant, Receiver, World};
+
+/// A kubeconfig as that of the world, but for its cluster or its user.
+fn kubeconfig(world: &World, name: &str, field: &str, change: impl Fn(&mut Value)) -> PathBuf {
+    let mut file = serde_json::to_value(Kubeconfig::read_from(&world.kubeconfig).expect("a kubeconfig")).expect("JSON");
+    change(file.pointer_mut(field).expect("it is there"));
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("unanswered");
+    std::fs::create_dir_all(&folder).expect("a folder");
+    let path = folder.join(name);
+    std::fs::write(&path, serde_json::to_vec(&file).expect("JSON")).expect("written");
+    path
+}
+
+/// Runs a command. What the environment names is not used.
+async fn run(kubeconfig: &Path, args: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_pennant"));
+    command.args(args).arg("--kubeconfig").arg(kubeconfig).env("KUBECONFIG", "/nowhere").stdin(Stdio::null());
+    tokio::task::spawn_blocking(move || command.output().expect("pennant runs")).await.expect("joined")
+}
+
+/// The line that a command which fails ends with.
+async fn failure(kubeconfig: &Path, args: &[&str]) -> String {
+    let output = run(kubeconfig, args).await;
+    let said = String::from_utf8(output.stderr).expect("text");
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    for rust in ["Status {", "ApiError", "ServiceError", "Some(", "client error"] {
+        assert!(!said.contains(rust), "{said}");
+    }
+    said.lines().last().and_then(|line| line.strip_prefix("pennant: ")).expect("a line").to_owned()
+}
+
+#[tokio::test]
+async fn an_error_of_the_api_server_is_one_sentence_that_says_where_and_what_to_do() {
+    let world = World::new("unanswered").await;
+    let file = Kubeconfig::read_from(&world.kubeconfig).expect("a kubeconfig");
+    let server = file.clusters[0].cluster.as_ref().unwrap().server.clone().unwrap();
+    let context = file.current_context.unwrap();
+    let place = |server: &str| format!("(server {}, context {context})", server.trim_end_matches('/'));
+    let explain = ["explain", "nope", "-n", "unanswered"];
+    let what = "Pipeline unanswered/nope cannot be read: ";
+    assert_eq!(
+        failure(&world.kubeconfig, &explain).await,
+        format!("{what}pipelines.pennant.dev \"nope\" not found {}", place(&server))
+    );
+
+    let forbidden = "is forbidden: User \"nobody\" cannot";
+    let end = format!("{}; bind a role that allows this, or choose another --context", place(&server));
+    for (args, what) in [
+        (&["audit"][..], "deliveries cannot be listed: deliveries.pennant.dev"),
+        (&["explain", "nope"], "Pipeline unanswered/nope cannot be read: pipelines.pennant.dev \"nope\""),
+        (&["render", "nope"], "Notification unanswered/nope cannot be read: notifications.pennant.dev \"nope\""),
+        (&["redeliver", "--parked"], "deliveries cannot be listed: deliveries.pennant.dev"),
+    ] {
+        let said = failure(&world.kubeconfig, &[args, &["-n", "unanswered", "--as", "nobody"]].concat()).await;
+        assert!(said.starts_with(&format!("{what} {forbidden}")) && said.ends_with(&end), "{said}");
+    }
+
+    let wrong = kubeconfig(&world, "token", "/users/0/user", |user| *user = json!({"token": "sesame"}));
+    assert_eq!(
+        failure(&wrong, &explain).await,
+        format!(
+            "{what}Unauthorized {}; the credentials are not accepted or have expired: log in again, or choose another --context",
+            place(&server)
+        )
+    );
+
+    let closed = TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("its address");
+    let url = format!("https://{closed}");
+    let down = kubeconfig(&world, "down", "/clusters/0/cluster", |cluster| cluster["server"] = json!(url));
+    let said = failure(&down, &explain).await;
+    assert!(said.starts_with(&format!("{what}Connection refused")), "{said}");
+    let remedy = format!("{}; check that the API server runs, and that this is the right context", place(&url));
+    assert!(said.ends_with(&remedy), "{said}");
+
+    let exec = json!({"apiVersion": "client.authentication.k8s.io/v1", "command": "/no/such/login", "installHint": "ask the shelf"});
+    let plugin = kubeconfig(&world, "plugin", "/users/0/user", |user| *user = json!({"exec": exec}));
+    let said = failure(&plugin, &explain).await;
+    let remedy = "; install /no/such/login, from which this context gets its credentials: ask the shelf";
+    assert!(said.contains("the exec plugin cannot be started: ") && said.ends_with(remedy), "{said}");
+
+    let stranger = kubeconfig(&world, "stranger", "/clusters/0/cluster", |cluster| {
+        let cluster = cluster.as_object_mut().expect("an object");
+        cluster.remove("certificate-authority-data");
+        cluster.remove("certificate-authority");
+    });
+    let said = failure(&stranger, &explain).await;
+    let remedy = "; check certificate-authority and server of this context in the kubeconfig";
+    assert!(said.contains("invalid peer certificate") && said.ends_with(remedy), "{said}");
+}
+
+/// A proxy that opens tunnels, and how many it has opened.
+fn tunnels() -> (String, Arc<AtomicUsize>) {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let (url, opened) = (format!("http://{}", listener.local_addr().expect("its address")), Arc::new(AtomicUsize::new(0)));
+    let count = opened.clone();
+    std::thread::spawn(move || {
+        for stream in listener.incoming().map_while(Result::ok) {
+            let mut lines = BufReader::new(stream.try_clone().expect("another handle")).lines().map_while(Result::ok);
+            let Some(first) = lines.next() else { continue };
+            let target =
+                first.strip_prefix("CONNECT ").and_then(|rest| rest.split(' ').next()).expect("a tunnel").to_owned();
+            lines.find(String::is_empty);
+            tunnel(stream, TcpStream::connect(target).expect("the API server"));
+            count.fetch_add(1, Ordering::Relaxed);
+        }
+    });
+    (url, opened)
+}
+
+fn tunnel(mut stream: TcpStream, upstream: TcpStream) {
+    stream.write_all(b"HTTP/1.1 200 OK\r\n\r\n").expect("answered");
+    let there = (stream.try_clone().expect("another handle"), upstream.try_clone().expect("another handle"));
+    for (mut from, mut to) in [there, (upstream, stream)] {
+        std::thread::spawn(move || std::io::copy(&mut from, &mut to));
+    }
+}
+
+#[tokio::test]
+async fn a_kubeconfig_a_user_a_selector_and_a_proxy_are_used_as_kubectl_uses_them() {
+    let world = World::new("asked").await;
+    let receiver = Receiver::start();
+    world.deploy("web", "1").await;
+    world.pipeline("shop", &["dev/web", "prod/web"]).await;
+    world.notification("hook", &receiver, json!({})).await;
+    let _pennant = Pennant::start(&world).await;
+    world.settled().await;
+    world.ship("web", "2").await;
+    world.fence("shop", &["hook"]).await;
+
+    let (proxy, opened) = tunnels();
+    let behind = kubeconfig(&world, "proxy", "/clusters/0/cluster", |cluster| cluster["proxy-url"] = json!(proxy));
+    let audit = ["audit", "-n", "asked", "--pipeline", "shop", "-o", "json"];
+    for (args, environments) in [
+        (&[][..], &["dev", "prod"][..]),
+        (&["-l", "pennant.dev/environment=prod"], &["prod"]),
+        (&["-l", "pennant.dev/environment in (prod,test)", "--as", "anyone", "--as-group", "system:masters"], &["prod"]),
+    ] {
+        let before = opened.load(Ordering::Relaxed);
+        let output = run(&behind, &[&audit, args].concat()).await;
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        let rows: Vec<Value> = serde_json::from_slice(&output.stdout).expect("a list");
+        let of = |row: &Value| row["subject"].as_str().unwrap().split('/').next().unwrap().to_owned();
+        let mut found: Vec<_> =
+            rows.iter().filter(|row| !row["subject"].as_str().unwrap().contains("fence")).map(of).collect();
+        found.sort();
+        assert_eq!(found, environments, "{rows:#?}");
+        assert!(opened.load(Ordering::Relaxed) > before, "it went through the proxy");
+    }
+    let output = run(&behind, &["audit", "-n", "asked", "-l", "a in"]).await;
+    assert!(!output.status.success() && String::from_utf8_lossy(&output.stderr).contains("deliveries cannot be listed"));
+}
+
+#[tokio::test]
+async fn a_closed_pipe_ends_every_command_silently() {
+    let world = World::new("piped").await;
+    let receiver = Receiver::start();
+    world.deploy("web", "1").await;
+    world.pipeline("shop", &["dev/web"]).await;
+    world.notification("hook", &receiver, json!({})).await;
+    let _pennant = Pennant::start(&world).await;
+    world.settled().await;
+    world.ship("web", "2").await;
+    world.fence("shop", &["hook"]).await;
+    let wrong = Path::new(env!("CARGO_TARGET_TMPDIR")).join("piped.yaml");
+    std::fs::write(&wrong, "apiVersion: pennant.dev/v1alpha1\nkind: Pipeline\nmetadata: {name: a}\n").expect("written");
+    let wrong = wrong.to_str().expect("a path");
+    for args in [
+        &["crds"][..],
+        &["templates"],
+        &["templates", "show", "slack"],
+        &["completions", "bash"],
+        &["lint", wrong],
+        &["audit", "-n", "piped"],
+        &["audit", "-n", "piped", "-o", "json"],
+        &["explain", "shop", "-n", "piped"],
+        &["render", "hook", "-n", "piped", "--allow-http"],
+        &["redeliver", "--parked", "--dry-run", "-n", "piped"],
+        &["--help"],
+        &["run", "--help"],
+    ] {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_pennant"));
+        command.args(args).env("KUBECONFIG", &world.kubeconfig).stdin(Stdio::null());
+        let output = tokio::task::spawn_blocking(move || {
+            let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("pennant runs");
+            // Nobody reads, from the first byte on.
+            drop(child.stdout.take());
+            child.wait_with_output().expect("it ends")
+        })
+        .await
+        .expect("joined");
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        let harmless = said.is_empty() || said == "no parked deliveries found\n";
+        assert!(output.status.code() == Some(0) && harmless, "{args:?}: {:?} {said}", output.status);
+    }
+}
