@@ -92,7 +92,7 @@ fn speaks_of_certificate(error: &(dyn Error + 'static)) -> bool {
     std::iter::successors(Some(error), |&cause| cause.source()).any(|cause| {
         // What an io::Error wraps is not its source.
         let inner = cause.downcast_ref::<std::io::Error>().and_then(std::io::Error::get_ref);
-        cause.is::<rustls::Error>() || inner.is_some_and(|inner| inner.is::<rustls::Error>())
+        cause.is::<rustls::Error>() || inner.is_some_and(|inner| speaks_of_certificate(inner))
     })
 }
 
