@@ -173,6 +173,7 @@ generated: ## Check that crds/, docs/receivers/, charts/ and deploy/ are what th
 	@work=$$(mktemp -d); \
 	trap 'rm -rf "$$work"' EXIT; \
 	bash hack/crds.sh "$$work/crds" && bash hack/receivers.sh "$$work/receivers" && bash hack/chart.sh "$$work" || exit; \
+	$(CARGO) test $(LOCKED) --quiet --lib -- config::docs::chart::helm || exit; \
 	diff -ru crds "$$work/crds" || { printf 'generated: crds/ is out of date; run make crds and commit it\n' >&2; exit 1; }; \
 	diff -ru docs/receivers "$$work/receivers" || \
 		{ printf 'generated: docs/receivers/ is out of date; run make receivers and commit it\n' >&2; exit 1; }; \

@@ -27,7 +27,7 @@ const PARALLEL: usize = 8;
 pub enum Whose {
     /// Those of the account that asks.
     Own,
-    /// Those of a ServiceAccount in the namespace of the controllers.
+    /// Those of a service account in the namespace of the controllers.
     ServiceAccount(String),
 }
 

@@ -7,7 +7,7 @@ use clap::Args;
 use http::Uri;
 use tokio::time::{Instant, sleep};
 
-use super::audit::span;
+use super::grace;
 use crate::app::Controller;
 use crate::check::{Installation, Whose, check as ask};
 
@@ -28,16 +28,16 @@ pub(super) struct CheckArgs {
     /// The namespaces that are followed, as `pennant run --watch-namespace` says; may be repeated [default: all].
     #[arg(long, env = "PENNANT_WATCH_NAMESPACE", value_delimiter = ',', value_name = "NS")]
     watch_namespace: Vec<String>,
-    /// Check the permissions of this ServiceAccount in the namespace of the controllers, not those of the account that runs the
-    /// check. Requires the permission to create `SubjectAccessReviews`.
+    /// Check the permissions of this service account in the namespace of the controllers, not those of the account that runs the
+    /// check. Requires the permission to create `subjectaccessreviews`.
     #[arg(long, value_name = "NAME")]
     service_account: Option<String>,
     /// Check also that the controller is ready: its URL, such as `http://pennant-metrics.pennant-system:8080/readyz`.
     #[arg(long, value_name = "URL", value_parser = url)]
     ready_url: Option<Uri>,
     /// Repeat the checks until all are passed, for at most this time, such as 30s or 2m [default: check once].
-    #[arg(long, value_name = "DURATION", value_parser = span)]
-    wait: Option<jiff::SignedDuration>,
+    #[arg(long, value_name = "DURATION", value_parser = grace)]
+    wait: Option<Duration>,
     /// The context of the kubeconfig to use.
     #[arg(long, env = "PENNANT_CONTEXT")]
     context: Option<String>,
@@ -55,8 +55,7 @@ pub(super) async fn check(args: CheckArgs) -> anyhow::Result<()> {
     };
     let whose = args.service_account.map_or(Whose::Own, Whose::ServiceAccount);
     let client = crate::app::client(args.context.as_deref()).await?;
-    let wait = args.wait.and_then(|span| Duration::try_from(span).ok()).unwrap_or_default();
-    let end = Instant::now() + wait;
+    let end = Instant::now() + args.wait.unwrap_or_default();
     let findings = loop {
         let findings = ask(&client, &installation, &whose, args.ready_url.as_ref()).await;
         if findings.iter().all(|finding| finding.wrong.is_none()) || Instant::now() + AGAIN > end {

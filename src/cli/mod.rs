@@ -237,6 +237,8 @@ mod tests {
             &["run", "--cluster-grace", "soon"],
             &["run", "--controllers", "sender"],
             &["run", "--log-format", "xml"],
+            &["check", "--wait", "100000000d"],
+            &["check", "--ready-url", "https://pennant.example/readyz"],
             &["fly"],
         ] {
             assert!(Cli::try_parse_from(std::iter::once(&"pennant").chain(bad)).is_err(), "{bad:?}");

@@ -1,5 +1,5 @@
 //! `helm test`: the Pod that the chart renders for it asks whether the installation can work. Its command is run here as a process,
-//! with a token of its ServiceAccount.
+//! with a token of its account.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -150,4 +150,30 @@ async fn the_permissions_that_are_checked_are_those_that_the_chart_gives() {
         }
         assert_eq!(asked, given, "{set}: {words}");
     }
+}
+
+#[test]
+fn the_pod_of_helm_test_is_not_one_of_the_controller() {
+    let fits = |selector: &Value, labels: &Value| {
+        selector.as_object().expect("labels").iter().all(|(name, value)| labels.get(name) == Some(value))
+    };
+    let mut peers = 0;
+    for set in SETS {
+        let release = of_set(set);
+        let [pod] = &release.hooks[..] else { panic!("{set}: {} hooks", release.hooks.len()) };
+        assert_eq!(pod["metadata"]["annotations"]["helm.sh/hook"], "test");
+        let labels = &pod["metadata"]["labels"];
+        let deployment = release.of("Deployment").next().expect("a Deployment");
+        assert!(!fits(&deployment["spec"]["selector"]["matchLabels"], labels), "{set}: {labels}");
+        for policy in release.of("NetworkPolicy") {
+            // Where only some may connect, it may.
+            let from = policy["spec"]["ingress"][0]["from"].as_array().into_iter().flatten();
+            let selectors = from.filter_map(|peer| peer.pointer("/podSelector/matchLabels"));
+            peers += selectors.filter(|selector| fits(selector, labels)).count();
+        }
+        assert_eq!(pod["spec"]["containers"][0]["image"], release.pod()["containers"][0]["image"], "{set}");
+    }
+    assert_eq!(peers, 1, "one set says who may connect");
+    let without = render("without", "own", &serde_json::json!({"tests": {"enabled": false}}));
+    assert_eq!(without.hooks.len(), 0);
 }

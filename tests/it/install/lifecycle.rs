@@ -120,9 +120,8 @@ fn commands(notes: &str) -> Vec<String> {
         }
         let mut command = line + "\n";
         if command.ends_with("<<'END'\n") {
-            let input = lines.by_ref().take_while(|line| *line != "END");
-            command += &input.map(|line| format!("{line}\n")).collect::<String>();
-            command += "END\n";
+            let input: Vec<_> = lines.by_ref().take_while(|line| *line != "END").collect();
+            command += &[&input[..], &["END\n"]].concat().join("\n");
         }
         commands.push(command);
     }
