@@ -4,6 +4,7 @@
 //! usage.
 
 mod audit;
+mod check;
 mod explain;
 mod failure;
 mod files;
@@ -55,6 +56,8 @@ enum Command {
     Audit(Box<audit::AuditArgs>),
     /// Send settled deliveries again, with the same id and outside the order.
     Redeliver(Box<redeliver::RedeliverArgs>),
+    /// Check an installation: CRDs, permissions of the controller, readiness.
+    Check(Box<check::CheckArgs>),
     /// Print completions for a shell, to be sourced there.
     Completions {
         /// The shell.
@@ -146,11 +149,12 @@ impl Cli {
             Command::Run(args) => run(*args),
             Command::Crds => crds(),
             Command::Lint(args) => lint::lint(*args),
-            Command::Render(args) => asked(args.place.clone(), render::render(*args)),
-            Command::Explain(args) => asked(args.place.clone(), explain::explain(*args)),
+            Command::Render(args) => asked(args.place.connection.clone(), render::render(*args)),
+            Command::Explain(args) => asked(args.place.connection.clone(), explain::explain(*args)),
             Command::Templates(args) => templates::templates(&args),
-            Command::Audit(args) => asked(args.place.clone(), audit::audit(*args)),
-            Command::Redeliver(args) => asked(args.place.clone(), redeliver::redeliver(*args)),
+            Command::Audit(args) => asked(args.place.connection.clone(), audit::audit(*args)),
+            Command::Redeliver(args) => asked(args.place.connection.clone(), redeliver::redeliver(*args)),
+            Command::Check(args) => asked(args.connection.clone(), check::check(*args)),
             Command::Completions { shell } => completions(shell),
         };
         match result {
@@ -205,11 +209,11 @@ fn run(args: RunArgs) -> anyhow::Result<()> {
 }
 
 /// A command that asks a few things of an API server and ends. What the API server refuses is said in one sentence.
-fn asked(place: shared::Place, work: impl Future<Output = anyhow::Result<()>>) -> anyhow::Result<()> {
+fn asked(connection: shared::Connection, work: impl Future<Output = anyhow::Result<()>>) -> anyhow::Result<()> {
     let all = async {
         match work.await {
             Err(error) if failure::is_of_server(error.as_ref()) => {
-                Err(anyhow::anyhow!(failure::sentence(error.as_ref(), &place.server().await)))
+                Err(anyhow::anyhow!(failure::sentence(error.as_ref(), &connection.server().await)))
             }
             done => done,
         }
@@ -246,6 +250,8 @@ mod tests {
             &["run", "--cluster-grace", "soon"],
             &["run", "--controllers", "sender"],
             &["run", "--log-format", "xml"],
+            &["check", "--wait", "100000000d"],
+            &["check", "--ready-url", "https://pennant.example/readyz"],
             &["fly"],
         ] {
             assert!(Cli::try_parse_from(std::iter::once(&"pennant").chain(bad)).is_err(), "{bad:?}");

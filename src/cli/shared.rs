@@ -11,12 +11,29 @@ use crate::app::{Access, Server};
 use crate::config::Global;
 use crate::preview::live;
 
-/// Where in a cluster a command looks, and as whom: what kubectl calls the same.
+/// Where in a cluster a command looks.
 #[derive(Clone, Debug, Args)]
 pub(super) struct Place {
     /// The namespace [default: that of the kubeconfig].
     #[arg(short, long)]
     pub(super) namespace: Option<String>,
+    #[command(flatten)]
+    pub(super) connection: Connection,
+}
+
+impl Place {
+    pub(super) async fn client(&self) -> anyhow::Result<Client> {
+        self.connection.client().await
+    }
+
+    pub(super) fn namespace(&self, client: &Client) -> String {
+        self.namespace.clone().unwrap_or_else(|| client.default_namespace().to_owned())
+    }
+}
+
+/// Which cluster a command asks, and as whom: what kubectl calls the same.
+#[derive(Clone, Debug, Args)]
+pub(super) struct Connection {
     /// The kubeconfig to use [default: that of `KUBECONFIG`, or `~/.kube/config`].
     #[arg(long, value_name = "FILE")]
     kubeconfig: Option<PathBuf>,
@@ -31,7 +48,7 @@ pub(super) struct Place {
     groups: Vec<String>,
 }
 
-impl Place {
+impl Connection {
     pub(super) async fn client(&self) -> anyhow::Result<Client> {
         Ok(self.access().client().await?)
     }
@@ -49,10 +66,6 @@ impl Place {
             groups: self.groups.clone(),
             proxy_of_environment: true,
         }
-    }
-
-    pub(super) fn namespace(&self, client: &Client) -> String {
-        self.namespace.clone().unwrap_or_else(|| client.default_namespace().to_owned())
     }
 }
 
