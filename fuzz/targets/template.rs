@@ -47,7 +47,9 @@ fuzz_target!(|bytes: &[u8]| {
     as_url(&format!("https://example.com:8443/{template}"), &given, &transitions);
     as_header(template, &given, &transitions);
     // What it makes as a parameter is a text like any other, and goes everywhere.
-    if let Ok(own) = Parameters::compile([(OWN, Some(template))]).map_err(|wrong| wrong.iter().for_each(|(_, error)| told(error))) {
+    if let Ok(own) =
+        Parameters::compile([(OWN, Some(template))]).map_err(|wrong| wrong.iter().for_each(|(_, error)| told(error)))
+    {
         as_body(content_type, "{\"a\":\"{{parameters.own}}\",\"b\":{{json parameters}} }", &own, &transitions);
         as_url("https://example.com/{{parameters.own}}/?{{parameters.own}}=", &own, &transitions);
         as_header("{{parameters.own}}", &own, &transitions);

@@ -37,9 +37,9 @@ enum Output {
 
 /// Prints what is wrong. The error counts it, or says that nothing was checked.
 pub(super) fn lint(args: LintArgs) -> anyhow::Result<()> {
-    let mut files = Vec::new();
+    let (mut files, mut number) = (Vec::new(), 0);
     for named in &args.files {
-        files.extend(given(named)?);
+        number += add(named, &mut files)?;
     }
     let options = Options {
         namespace: args.namespace,
@@ -55,7 +55,7 @@ pub(super) fn lint(args: LintArgs) -> anyhow::Result<()> {
     }
     let (problems, objects) = (counted(report.findings.len(), "problem"), counted(report.objects, "object"));
     anyhow::ensure!(report.findings.is_empty(), "{problems}, {objects} checked");
-    anyhow::ensure!(report.objects > 0, "nothing was checked: {}", nothing(&args.files, files.len()));
+    anyhow::ensure!(report.objects > 0, "nothing was checked: {}", nothing(&args.files, number));
     writeln!(io::stderr(), "pennant: no problems, {objects} checked")?;
     Ok(())
 }
@@ -73,22 +73,26 @@ fn counted(number: usize, what: &str) -> String {
     format!("{number} {what}{}", if number == 1 { "" } else { "s" })
 }
 
-/// The file itself, or the manifests beneath a folder.
-fn given(named: &Path) -> anyhow::Result<Vec<File>> {
+/// Adds the file itself, or the manifests beneath a folder. Returns how many files were read.
+fn add(named: &Path, files: &mut Vec<File>) -> anyhow::Result<usize> {
     if !named.is_dir() {
         let name = if named.as_os_str() == "-" { "<stdin>".to_owned() } else { named.display().to_string() };
-        return Ok(vec![File { name, text: read(named)?, is_found: false }]);
+        files.push(File::named(&name, read(named)?));
+        return Ok(1);
     }
-    let mut files = Vec::new();
+    let mut number = 0;
     for file in beneath(named)? {
         let name = file.display().to_string();
         match read(&file) {
-            Ok(text) => files.push(File { name, text, is_found: true }),
+            Ok(text) => {
+                number += 1;
+                files.extend(File::found(&name, text));
+            }
             Err(error) if is_binary(&error) => writeln!(io::stderr(), "pennant: {name}: not UTF-8: passed over")?,
             Err(error) => return Err(error),
         }
     }
-    Ok(files)
+    Ok(number)
 }
 
 fn is_binary(error: &anyhow::Error) -> bool {

@@ -123,25 +123,28 @@ impl fmt::Display for Finding {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct File {
     /// As findings call it.
-    pub name: String,
+    name: String,
     /// What is in it.
-    pub text: String,
+    text: String,
     /// It was found in a folder, so it may be anything: only what is of Pennant is checked.
-    pub is_found: bool,
+    is_found: bool,
 }
 
 impl File {
     /// One that was asked for by itself.
     #[must_use]
-    pub fn named(name: &str, text: &str) -> Self {
-        Self { name: name.to_owned(), text: text.to_owned(), is_found: false }
+    pub fn named(name: &str, text: impl Into<String>) -> Self {
+        Self { name: name.to_owned(), text: text.into(), is_found: false }
     }
 
-    /// Whether there may be something in it to check or to refer to. Every object of Pennant names the group.
-    fn is_read(&self) -> bool {
+    /// One that was found in a folder; `None` if there can be nothing in it to check or to refer to. Every object of Pennant names
+    /// the group.
+    #[must_use]
+    pub fn found(name: &str, text: String) -> Option<Self> {
+        let is_global = Path::new(name).file_name().is_some_and(|name| name == KEY);
         let words = [GROUP, "ConfigMap", "defaults", "notifications"];
-        let is_global = Path::new(&self.name).file_name().is_some_and(|name| name == KEY);
-        !self.is_found || is_global || words.iter().any(|word| self.text.contains(word))
+        let is_read = is_global || words.iter().any(|word| text.contains(word));
+        is_read.then(|| Self { name: name.to_owned(), text, is_found: true })
     }
 }
 
@@ -172,7 +175,7 @@ impl Report {
 pub fn lint(files: &[File], options: &Options) -> Result<Report, LintError> {
     let mut report = Report::default();
     let mut all = Vec::new();
-    for File { name, text, is_found } in files.iter().filter(|file| file.is_read()) {
+    for File { name, text, is_found } in files {
         for document in read(text) {
             match document {
                 Ok(document) => all.push(Written { file: name, is_found: *is_found, text, document }),

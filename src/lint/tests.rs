@@ -143,8 +143,8 @@ fn of_what_is_found_in_a_folder_only_what_is_of_pennant_is_checked() {
         ("config.yaml", "log: debug\n", 0, 0, 0),
         ("text.yaml", "notifications are described elsewhere", 0, 0, 0),
     ] {
-        let found = File { is_found: true, ..File::named(name, text) };
-        let report = lint(&[found], &options()).unwrap();
+        let found: Vec<_> = File::found(name, text.to_owned()).into_iter().collect();
+        let report = lint(&found, &options()).unwrap();
         let counts = (report.findings.len(), report.objects, report.notes.len());
         assert_eq!(counts, (findings, objects, notes), "{name}: {text}: {report:?}");
     }

@@ -540,8 +540,8 @@ mod tests {
             let is = |(found, expected): (&String, &&str)| found.contains(expected);
             assert!(found.len() == expected.len() && found.iter().zip(expected).all(is), "{source}: {found:#?}");
         }
-        let many: String = (0..MOST_PROBLEMS + 10).map(|n| format!("{{{{typo{n}}}}} ")).collect();
-        let error = plain(&many).unwrap_err();
+        let many: Vec<_> = (0..MOST_PROBLEMS + 10).map(|n| format!("{{{{typo{n}}}}}")).collect();
+        let error = plain(&many.concat()).unwrap_err();
         assert!(error.each().count() == MOST_PROBLEMS && error.to_string().chars().count() < 1000, "{error}");
         assert!(error.to_string().ends_with("; and 45 more"), "{error}");
     }

@@ -214,7 +214,7 @@ fn options() -> Options {
 fn verdicts(cases: &[Case]) -> BTreeMap<&'static str, Vec<String>> {
     let (pipelines, others): (Vec<_>, Vec<_>) = cases.iter().partition(|(_, object)| object["kind"] == "Pipeline");
     let findings = [pipelines, others].map(|cases| {
-        let files: Vec<_> = cases.iter().map(|(what, object)| File::named(what, &object.to_string())).collect();
+        let files: Vec<_> = cases.iter().map(|(what, object)| File::named(what, object.to_string())).collect();
         lint(&files, &options()).unwrap().findings
     });
     let findings = findings.concat();
@@ -300,7 +300,7 @@ async fn they_agree_on_every_field() {
         let mut all = Vec::new();
         mutants(&object, "", &mut all);
         assert!(all.len() > 100, "{}", all.len());
-        let files: Vec<_> = all.iter().map(|(what, object)| File::named(what, &object.to_string())).collect();
+        let files: Vec<_> = all.iter().map(|(what, object)| File::named(what, object.to_string())).collect();
         let report = lint(&files, &options()).unwrap();
         for (what, object) in &all {
             let taken = post(&world, object, true).await;
