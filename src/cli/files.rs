@@ -22,26 +22,37 @@ pub(super) fn read(file: &Path) -> anyhow::Result<String> {
     Ok(text)
 }
 
-/// The manifests beneath a folder, by their extensions, in the order of their paths. Hidden files and folders are left out. Each
-/// folder is read once, whatever links lead to it.
-pub(super) fn beneath(folder: &Path) -> anyhow::Result<Vec<PathBuf>> {
-    let (mut found, mut seen, mut left) = (Vec::new(), HashSet::new(), vec![folder.to_owned()]);
+/// What is beneath a folder.
+#[derive(Debug, Default)]
+pub(super) struct Beneath {
+    /// Manifests, by their extensions, in the order of their paths.
+    pub(super) manifests: Vec<PathBuf>,
+    /// Folders with templates of Helm charts, of which nothing is a manifest.
+    pub(super) templates: Vec<PathBuf>,
+}
+
+/// What is beneath a folder, without hidden files and folders. Each folder is read once, whatever links lead to it.
+pub(super) fn beneath(folder: &Path) -> anyhow::Result<Beneath> {
+    let (mut found, mut seen, mut left) = (Beneath::default(), HashSet::new(), vec![folder.to_owned()]);
     while let Some(folder) = left.pop() {
         let what = || format!("{} cannot be read", folder.display());
         if !seen.insert(folder.canonicalize().with_context(what)?) {
             continue;
         }
+        let is_chart = folder.join("Chart.yaml").is_file();
         let entries = std::fs::read_dir(&folder).and_then(Iterator::collect::<Result<Vec<_>, _>>).with_context(what)?;
         for path in entries.iter().filter(|entry| !is_hidden(&entry.file_name())).map(std::fs::DirEntry::path) {
             // A link that leads nowhere is neither.
             if path.is_dir() {
-                left.push(path);
+                let is_template = is_chart && path.file_name().is_some_and(|name| name == "templates");
+                if is_template { found.templates.push(path) } else { left.push(path) }
             } else if path.is_file() && is_manifest(&path) {
-                found.push(path);
+                found.manifests.push(path);
             }
         }
     }
-    found.sort();
+    found.manifests.sort();
+    found.templates.sort();
     Ok(found)
 }
 

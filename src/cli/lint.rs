@@ -80,10 +80,14 @@ fn add(named: &Path, files: &mut Vec<File>) -> anyhow::Result<usize> {
         files.push(File::named(&name, read(named)?));
         return Ok(1);
     }
-    let mut number = 0;
-    for file in beneath(named)? {
+    let (mut number, found) = (0, beneath(named)?);
+    for templates in &found.templates {
+        let remedy = "pipe what `helm template` prints into `pennant lint -`";
+        writeln!(io::stderr(), "pennant: {}: templates of a Helm chart: passed over; {remedy}", templates.display())?;
+    }
+    for file in &found.manifests {
         let name = file.display().to_string();
-        match read(&file) {
+        match read(file) {
             Ok(text) => {
                 number += 1;
                 files.extend(File::found(&name, text));

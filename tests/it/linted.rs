@@ -452,7 +452,9 @@ fn folders_are_read_to_their_depths_and_a_check_of_nothing_fails() {
     write("nested/a/kustomization.yaml", "resources: [good.json]\n");
     write("nested/a/config.yaml", "log: {level: debug}\nnotifications: off\n");
     write("nested/chart/values.yaml", "image: web\n");
-    write("nested/chart/templates/config-map.yaml", "kind: ConfigMap\nmetadata: {name: {{ .Release.Name }}}\n");
+    write("nested/chart/Chart.yaml", "name: web\n");
+    write("nested/chart/templates/notification.yaml", "apiVersion: pennant.dev/v1alpha1\n{{ if .Values.chat }}\n");
+    write("nested/templates/config-map.yaml", "kind: ConfigMap\nmetadata: {name: {{ .Release.Name }}}\n");
     std::fs::write(root.join("nested/binary.json"), [0xff, 0xfe]).unwrap();
     // Nothing of these is read: hidden ones, other extensions, links that lead in a circle or nowhere.
     let broken = notification(json!({"hidden": true})).to_string();
@@ -466,6 +468,7 @@ fn folders_are_read_to_their_depths_and_a_check_of_nothing_fails() {
     assert!(out.starts_with(&format!("{deep}:1: Notification n: spec.trigers: ")), "{out}");
     assert!(err.ends_with("pennant: 1 problem, 2 objects checked\n"), "{err}");
     assert!(err.contains("binary.json: not UTF-8: passed over") && err.contains("config-map.yaml:2: not YAML"), "{err}");
+    assert!(err.contains("nested/chart/templates: templates of a Helm chart: passed over; pipe "), "{err}");
 
     std::fs::create_dir(root.join("empty")).unwrap();
     for (at, said) in [
