@@ -70,8 +70,8 @@ async fn deliveries_are_told_as_they_stand() {
 
     let (ns, own) = (world.ns.as_str(), ["-n", "told", "--pipeline", "shop"]);
     let row = |row: &Value| {
-        let word = |field: &str| row[field].as_str().unwrap_or("nothing").to_owned();
-        format!("{} {} {}", word("notification"), word("revision"), word("outcome"))
+        let cell = |field: &str| row[field].as_str().unwrap_or("nothing").to_owned();
+        format!("{} {} {}", cell("notification"), cell("revision"), cell("outcome"))
     };
     let rows = |all: Vec<Value>| all.iter().map(row).collect::<Vec<_>>();
     let all = audit(&world, &own).await;
@@ -180,5 +180,20 @@ async fn who_looks_on_is_told_as_it_happens() {
     child.kill().unwrap();
     child.wait().unwrap();
     assert_eq!(found.expect("it is told in time").unwrap().as_deref(), Some("3"));
+
+    // What there is comes first, the newest last, for it goes on behind it.
+    let mut child = Command::new(env!("CARGO_BIN_EXE_pennant"))
+        .args(["audit", "-n", "looks-on", "--watch"])
+        .env("KUBECONFIG", &world.kubeconfig)
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    let seen = tokio::task::spawn_blocking(move || lines.map_while(Result::ok).take(3).collect::<Vec<_>>());
+    let seen = tokio::time::timeout(crate::support::wait::DEADLINE, seen).await;
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let seen = seen.expect("it is printed in time").unwrap();
+    assert!(seen[0].starts_with("NAME ") && seen[1].contains("   2   ") && seen[2].contains("   3   "), "{seen:#?}");
     Oracle::new(&world, &receiver).lane("shop/hook/dev/web", &["Deployed 2", "Deployed 3"]).check().await;
 }

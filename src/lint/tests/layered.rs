@@ -50,7 +50,7 @@ fn the_global_configuration_is_told_where_it_stands() {
 #[test]
 fn the_global_configuration_may_be_a_file_of_its_own() {
     let at = |file: &str, text: &str| {
-        let report = lint(&[(file.to_owned(), text.to_owned())], &options()).unwrap();
+        let report = lint(&[File::named(file, text)], &options()).unwrap();
         (report.objects, report.findings.iter().map(ToString::to_string).collect::<Vec<_>>())
     };
     let bare = "\nnotifications:\n- name: audit\n  trigers: []\n";
