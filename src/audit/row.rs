@@ -155,9 +155,9 @@ mod tests {
             (status(Some(204), None, None, None), Some("204 No Content"), ""),
             (status(Some(599), Some("\n"), None, Some("599")), Some("599: \n"), ""),
             (
-                status(Some(400), Some("nope"), Some("Rejected"), Some("400 Bad Request")),
+                status(Some(400), Some("nope"), Some("ReceiverRejected"), Some("400 Bad Request")),
                 Some("400 Bad Request: nope"),
-                "Rejected",
+                "ReceiverRejected",
             ),
             (
                 status(Some(503), None, Some("SecretMissing"), Some("Secret a/b does not exist")),
