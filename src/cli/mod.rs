@@ -149,12 +149,12 @@ impl Cli {
             Command::Run(args) => run(*args),
             Command::Crds => crds(),
             Command::Lint(args) => lint::lint(*args),
-            Command::Render(args) => asked(args.place.connection.clone(), render::render(*args)),
-            Command::Explain(args) => asked(args.place.connection.clone(), explain::explain(*args)),
+            Command::Render(args) => asked(&args.place.connection.clone(), render::render(*args)),
+            Command::Explain(args) => asked(&args.place.connection.clone(), explain::explain(*args)),
             Command::Templates(args) => templates::templates(&args),
-            Command::Audit(args) => asked(args.place.connection.clone(), audit::audit(*args)),
-            Command::Redeliver(args) => asked(args.place.connection.clone(), redeliver::redeliver(*args)),
-            Command::Check(args) => asked(args.connection.clone(), check::check(*args)),
+            Command::Audit(args) => asked(&args.place.connection.clone(), audit::audit(*args)),
+            Command::Redeliver(args) => asked(&args.place.connection.clone(), redeliver::redeliver(*args)),
+            Command::Check(args) => asked(&args.connection.clone(), check::check(*args)),
             Command::Completions { shell } => completions(shell),
         };
         match result {
@@ -209,7 +209,7 @@ fn run(args: RunArgs) -> anyhow::Result<()> {
 }
 
 /// A command that asks a few things of an API server and ends. What the API server refuses is said in one sentence.
-fn asked(connection: shared::Connection, work: impl Future<Output = anyhow::Result<()>>) -> anyhow::Result<()> {
+fn asked(connection: &shared::Connection, work: impl Future<Output = anyhow::Result<()>>) -> anyhow::Result<()> {
     let all = async {
         match work.await {
             Err(error) if failure::is_of_server(error.as_ref()) => {
