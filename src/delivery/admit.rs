@@ -68,7 +68,9 @@ impl Engine {
         self.admission = Admission { turn: Some(turn), ..Admission::default() };
         let pending: Vec<Record> = self.lanes.values().flat_map(|slot| slot.lane.iter().map(|(_, r)| r.clone())).collect();
         for record in pending {
-            if !self.admit(&record, Sight::Listed) {
+            if self.admit(&record, Sight::Listed) {
+                self.parts.ledger.prove(&record, self.admission.proven.contains(&record.uid));
+            } else {
                 self.remove_from_lane(&record.id);
             }
         }
@@ -115,6 +117,13 @@ impl Engine {
         }
     }
 
+    /// Lets the dispatcher know what it need not record again.
+    pub(super) fn say_proven(&self, record: &Record) {
+        if self.admission.proven.contains(&record.uid) {
+            self.parts.ledger.prove(record, true);
+        }
+    }
+
     /// Whether a Delivery with a lane is still to be judged.
     pub(super) fn is_unproven(&self, record: &Record) -> bool {
         self.admission.unproven.contains_key(&record.uid)
@@ -134,7 +143,7 @@ impl Engine {
         while let Some(head) = self.lanes.get(key).and_then(|slot| slot.lane.head()).cloned() {
             let Some(sight) = self.admission.unproven.get(&head.uid).copied() else { return };
             if self.admit(&head, sight) {
-                return;
+                return self.say_proven(&head);
             }
             self.remove_from_lane(&head.id);
         }

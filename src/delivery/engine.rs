@@ -259,6 +259,8 @@ impl Engine {
                 (mono + schedule::resume(Some(next), wall), failures, asked)
             }));
         }
+        // The dispatcher then knows which of them it need not record again.
+        self.judge_listed();
         (self.started.ready)(turn);
         let keys: Vec<_> = self.lanes.keys().cloned().collect();
         for key in keys {
@@ -279,6 +281,7 @@ impl Engine {
             return;
         }
         self.parts.ledger.note(&record);
+        self.say_proven(&record);
         let (key, place) = (record.lane(), Place::from(&*record.spec));
         if settled {
             let was = self.index.remove(&record.id);

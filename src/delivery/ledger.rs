@@ -75,6 +75,10 @@ struct Entry {
     place: Place,
     outcome: Option<Outcome>,
     version: u64,
+    /// When the API server created it.
+    recorded: Time,
+    /// Whether the engine has found that Pennant has recorded it.
+    is_proven: bool,
 }
 
 #[derive(Debug, Default)]
@@ -152,9 +156,31 @@ impl Ledger {
         let mut book = self.book();
         for record in records {
             book.own.insert(record.uid.clone());
-            let newest = book.newest.entry(record.spec.pipeline_ref.uid.clone()).or_insert(record.recorded);
-            *newest = record.recorded.max(*newest);
+            book.raise(&record.spec.pipeline_ref.uid, record.recorded);
         }
+    }
+
+    /// Says whether the engine has found that Pennant has recorded this one. If it has, [`newest`](Self::newest) covers it from now
+    /// on: the process that recorded it may have ended before it wrote that down.
+    pub fn prove(&self, record: &Record, is_proven: bool) {
+        let mut book = self.book();
+        if let Some(entry) = book.entries.get_mut(&record.id) {
+            entry.is_proven = is_proven;
+        }
+        if is_proven {
+            book.raise(&record.spec.pipeline_ref.uid, record.recorded);
+        }
+    }
+
+    /// Whether a Delivery of this pipeline is recorded under this name, so that it need not be recorded again. A pending one that is
+    /// not proven does not count: somebody else may have made it. [`newest`](Self::newest) covers what counts.
+    #[must_use]
+    pub fn is_recorded(&self, pipeline_uid: &str, id: &RecordId) -> bool {
+        let mut book = self.book();
+        let known = book.entries.get(id).filter(|entry| entry.is_proven || entry.outcome.is_some());
+        let Some(recorded) = known.map(|entry| entry.recorded) else { return false };
+        book.raise(pipeline_uid, recorded);
+        true
     }
 
     /// Whether this process has recorded it; asked once, when the engine takes it.
@@ -169,16 +195,10 @@ impl Ledger {
         self.book().own.contains(uid)
     }
 
-    /// When the newest Delivery of a pipeline was recorded by this process.
+    /// When the newest Delivery of a pipeline was recorded that this process has recorded itself, or has found recorded.
     #[must_use]
     pub fn newest(&self, pipeline_uid: &str) -> Option<Time> {
         self.book().newest.get(pipeline_uid).copied()
-    }
-
-    /// Whether this name is taken.
-    #[must_use]
-    pub fn knows(&self, id: &RecordId) -> bool {
-        self.book().entries.contains_key(id)
     }
 
     /// Whether a copy is older than one that is known to be settled: an event from before the outcome.
@@ -337,14 +357,22 @@ impl Book {
             self.kept.put(&entry.lane, record);
             return false;
         }
-        self.take(&record.id);
+        let is_proven = self.take(&record.id).is_some_and(|entry| entry.is_proven);
         let lane = self.kept.lane(record.home());
         self.kept.put(&lane, record);
         let owner = (lane.namespace.clone(), lane.notification.clone());
         count(self.figures.entry(owner).or_default(), outcome, 1);
-        let entry = Entry { lane, place, outcome, version: version(Some(&record.version)) };
+        let version = version(Some(&record.version));
+        let entry = Entry { lane, place, outcome, version, recorded: record.recorded, is_proven };
         self.entries.insert(record.id.clone(), entry);
         true
+    }
+
+    fn raise(&mut self, pipeline_uid: &str, recorded: Time) {
+        match self.newest.get_mut(pipeline_uid) {
+            Some(newest) => *newest = recorded.max(*newest),
+            None => drop(self.newest.insert(pipeline_uid.to_owned(), recorded)),
+        }
     }
 
     fn take(&mut self, id: &RecordId) -> Option<Entry> {
@@ -379,7 +407,10 @@ mod tests {
         let mut r = record(9);
         ledger.note(&r);
         ledger.note(&r);
-        assert!(ledger.knows(&r.id));
+        assert!(!ledger.is_recorded("p1", &r.id), "nobody has proven it");
+        ledger.prove(&r, true);
+        assert!(ledger.is_recorded("p1", &r.id));
+        assert_eq!(ledger.newest("p1"), Some(r.recorded), "it was recorded then");
         assert_eq!(ledger.figures(&owner).pending, 1);
         let shares: Vec<_> =
             ledger.shares().into_iter().map(|s| (s.namespace, s.notification, s.pending, s.parked)).collect();

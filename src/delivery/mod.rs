@@ -177,8 +177,10 @@ impl Deliveries {
             let other = if home == own { global.map(str::to_owned) } else { Some(own) };
             let other = other.filter(|other| *other != home);
             let name = record::name(&spec);
-            let is_known =
-                |namespace: &String| self.ledger.knows(&RecordId { namespace: namespace.clone(), name: name.clone() });
+            let is_known = |namespace: &String| {
+                self.ledger
+                    .is_recorded(&spec.pipeline_ref.uid, &RecordId { namespace: namespace.clone(), name: name.clone() })
+            };
             let known = is_known(&home) || other.as_ref().is_some_and(is_known);
             (!known).then(|| New { namespace: home, elsewhere: other.filter(|_| lane.look_elsewhere), spec })
         };

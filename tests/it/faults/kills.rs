@@ -2,7 +2,8 @@
 //! is repeated only where nobody can know that it was done.
 
 use futures::future::join_all;
-use pennant::api::Outcome;
+use kube::ResourceExt as _;
+use pennant::api::{Delivery, Outcome};
 use serde_json::json;
 
 use super::{Stage, is};
@@ -111,6 +112,47 @@ async fn killed(ns: &str, held: Held, lost: bool) {
     if repeated {
         assert_eq!((requests[0].id(), &requests[0].body), (requests[1].id(), &requests[1].body));
     }
+}
+
+#[tokio::test]
+async fn what_the_process_before_last_has_recorded_is_neither_lost_nor_taken_for_forged() {
+    let quick = json!({"delivery": {"retry": {"initial": "1s", "max": "1s"}}});
+    let stage = Stage::new("kill-kill", &["web", "api"], quick).await;
+    let Stage { world, receiver, proxy, .. } = &stage;
+    let mut pennant = Pennant::with(world, stage.options()).await;
+    world.settled().await;
+    stage.ship("2").await;
+    stage.passed().await;
+    world.younger("shop").await;
+
+    // The first process records, and never writes down that it has.
+    receiver.always("/hook/web", Reply::status(503));
+    let cursors = proxy.rule(Call::is_cursors, Fault::LoseRequest);
+    stage.ship("3").await;
+    receiver.wait("/hook/web", 2).await;
+    let delivered = |d: &Delivery| d.status.as_ref().is_some_and(|s| s.outcome == Some(Outcome::Delivered));
+    let to_api = |d: &Delivery| d.spec.subject.target.as_ref().is_some_and(|t| t.app.name == "api") && delivered(d);
+    world.delivery("Deployed 3", to_api).await;
+    proxy.hit(cursors, 1).await;
+    pennant.kill9();
+    proxy.remove(cursors);
+
+    // The second finds what is recorded, and writes down only that.
+    pennant.start_again().await;
+    stage.passed().await;
+    pennant.kill9();
+
+    receiver.always("/hook/web", Reply::status(200));
+    pennant.start_again().await;
+    world.fence("shop", &["hook"]).await;
+    let steps = ["Deployed 2", "Deployed 3"];
+    let oracle = Oracle::new(world, receiver).with_attempts_unseen();
+    oracle.lane("shop/hook/dev/web", &steps).lane("shop/hook/dev/api", &steps).check().await;
+
+    let settled = world.delivery("Deployed 3", to_api).await;
+    let patch = json!({"metadata": {"annotations": {"pennant.dev/redeliver": "1"}}});
+    world.patch::<Delivery>(&settled.name_any(), patch).await;
+    receiver.wait("/hook/api", 3).await;
 }
 
 #[tokio::test]
