@@ -216,7 +216,7 @@ func compile(ctx context.Context, opts options, dir string, programs []program) 
 
 	began := time.Now()
 	opts.say("control-plane: building %s from their Go modules.", strings.Join(names, ", "))
-	opts.say("control-plane: this happens once; on two cores it takes about 4 minutes, and 2.5 more with --rollouts.")
+	opts.say("control-plane: this happens once; on two cores it takes about 5 minutes, and 3.5 more with --rollouts.")
 	cmd := exec.Command("go", args...)
 	cmd.Dir = work
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOWORK=off")

@@ -18,6 +18,7 @@ mod lives;
 mod policy;
 mod rights;
 mod same;
+mod try_it;
 mod values;
 
 /// The value sets of the chart, `charts/pennant/ci/*-values.yaml`.
