@@ -33,7 +33,7 @@ help: ## List the targets
 	@printf 'make TARGET\n\n'
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-13s %s\n", $$1, $$2 }' Makefile
 	@printf '\nThe first demo, test or cluster builds a Kubernetes control plane from source, once: about 5 minutes on two cores,\n'
-	@printf '3.5 more for the demo. KUBEBUILDER_ASSETS names a folder with etcd, kube-apiserver and kubectl to use instead.\n'
+	@printf '3 more for the demo. KUBEBUILDER_ASSETS names a folder with etcd, kube-apiserver and kubectl to use instead.\n'
 
 .PHONY: demo
 demo: ## See it work: real rollouts, a receiver that is down, a killed controller; DEMO=keep leaves it running
@@ -165,6 +165,7 @@ recorded: assets ## Record what `make rules` evaluates the queries of the dashbo
 
 .PHONY: chart
 chart: ## Generate what is generated of charts/pennant, and deploy/kustomize out of it
+	PENNANT_REFERENCE=write $(CARGO) test $(LOCKED) --quiet --lib -- config::docs::chart::helm
 	@bash hack/chart.sh .
 
 .PHONY: generated
@@ -172,6 +173,7 @@ generated: ## Check that crds/, docs/receivers/, charts/ and deploy/ are what th
 	@work=$$(mktemp -d); \
 	trap 'rm -rf "$$work"' EXIT; \
 	bash hack/crds.sh "$$work/crds" && bash hack/receivers.sh "$$work/receivers" && bash hack/chart.sh "$$work" || exit; \
+	$(CARGO) test $(LOCKED) --quiet --lib -- config::docs::chart::helm || exit; \
 	diff -ru crds "$$work/crds" || { printf 'generated: crds/ is out of date; run make crds and commit it\n' >&2; exit 1; }; \
 	diff -ru docs/receivers "$$work/receivers" || \
 		{ printf 'generated: docs/receivers/ is out of date; run make receivers and commit it\n' >&2; exit 1; }; \
@@ -191,10 +193,10 @@ clean: ## Remove what was built here; what is kept for all clones is in ~/.cache
 
 # --- what the targets need ---------------------------------------------------------------------------------------------
 
-# etcd, kube-apiserver and kubectl; nothing to do once they are there.
+# etcd, kube-apiserver, kube-controller-manager and kubectl; nothing to do once they are there.
 .PHONY: assets
 assets: $(LAUNCHER)
-	@$(LAUNCHER) build >/dev/null
+	@$(LAUNCHER) build --aggregation >/dev/null
 
 # What receivers publish of their APIs, for the contract tests; nothing to do once it is there.
 .PHONY: schemas

@@ -73,7 +73,7 @@ function flow(lines) {
 
 const documented = rows(readFileSync(join(chart, "values.yaml"), "utf8"));
 const schema = JSON.parse(readFileSync(join(chart, "values.schema.json"), "utf8"));
-const ruled = new Set(leaves(schema).filter((path) => path !== "global")); // that one is Helm's
+const ruled = new Set(leaves(schema));
 const keys = new Set(documented.map((row) => row.key));
 const missing = [...ruled].filter((path) => !keys.has(path)).map((path) => `${path} is in the schema and not in values.yaml`);
 const loose = [...keys].filter((path) => !ruled.has(path)).map((path) => `${path} is in values.yaml and not in the schema`);

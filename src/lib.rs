@@ -23,6 +23,7 @@
 //! | [`audit`] | what was sent, when, and what the receiver said, for whoever asks afterwards |
 //! | [`broken`](crate) | promises broken on purpose, for proving that the tests notice; only with the feature of that name |
 //! | [`changelog`] | pure: what counts as a change of a target, and the log in which changes wait for their consumers |
+//! | [`check`] | whether an installation can work: CRDs, permissions, readiness |
 //! | [`cli`] | the command line; each command calls one function of the library |
 //! | [`clusters`] | the only room that watches application objects |
 //! | [`config`] | pure: from a Notification as it was written to one that cannot be wrong, with the defaults filled in |
@@ -55,6 +56,7 @@ pub mod audit;
 #[cfg(feature = "broken")]
 pub mod broken;
 pub mod changelog;
+pub mod check;
 pub mod cli;
 pub mod clusters;
 pub mod config;

@@ -84,9 +84,31 @@ func (c *cluster) start(ctx context.Context, opts options) (err error) {
 		return err
 	}
 	if opts.rollouts {
-		return c.startRollouts(ctx)
+		// Before the controllers, which place the pods of Deployments on it.
+		if err := c.createNode(); err != nil {
+			return err
+		}
+	}
+	if names := opts.controllers(); len(names) > 0 {
+		if err := c.startControllers(names); err != nil {
+			return err
+		}
+	}
+	if opts.rollouts {
+		return c.startKwok(ctx)
 	}
 	return nil
+}
+
+// controllers are those that kube-controller-manager runs; none: it does not run.
+func (o options) controllers() (names []string) {
+	if o.rollouts {
+		names = append(names, "deployment-controller", "replicaset-controller")
+	}
+	if o.aggregation {
+		names = append(names, "clusterrole-aggregation-controller")
+	}
+	return names
 }
 
 func (c *cluster) startOnFreePorts(ctx context.Context) error {
@@ -179,25 +201,31 @@ func (c *cluster) killAPIServer() {
 	}
 }
 
-// startRollouts adds what makes a Deployment real: the two controllers, and a node that runs its pods.
-func (c *cluster) startRollouts(ctx context.Context) (err error) {
-	stagesFile := filepath.Join(c.dir, "stages.yaml")
-	if err := os.WriteFile(stagesFile, stages, 0o600); err != nil {
-		return err
-	}
+// startControllers runs these controllers of kube-controller-manager and no others.
+func (c *cluster) startControllers(names []string) (err error) {
+	c.controllers, err = c.launch("kube-controller-manager", nil,
+		"--kubeconfig="+c.kubeconfig,
+		"--controllers="+strings.Join(names, ","),
+		"--leader-elect=false",
+		"--secure-port=0", // serves nothing
+		"--kube-api-qps=200", "--kube-api-burst=400",
+	)
+	return err
+}
+
+func (c *cluster) createNode() error {
 	node := fmt.Sprintf(`{"apiVersion":"v1","kind":"Node","metadata":{"name":%q,
 		"annotations":{"kwok.x-k8s.io/node":"fake"},"labels":{"kubernetes.io/hostname":%q}}}`, nodeName, nodeName)
 	if err := c.post(c.server()+"/api/v1/nodes", node); err != nil {
 		return fmt.Errorf("create the node: %w", err)
 	}
-	c.controllers, err = c.launch("kube-controller-manager", nil,
-		"--kubeconfig="+c.kubeconfig,
-		"--controllers=deployment-controller,replicaset-controller",
-		"--leader-elect=false",
-		"--secure-port=0", // serves nothing
-		"--kube-api-qps=200", "--kube-api-burst=400",
-	)
-	if err != nil {
+	return nil
+}
+
+// startKwok runs the pods of the one node, and waits until the node is ready.
+func (c *cluster) startKwok(ctx context.Context) (err error) {
+	stagesFile := filepath.Join(c.dir, "stages.yaml")
+	if err := os.WriteFile(stagesFile, stages, 0o600); err != nil {
 		return err
 	}
 	c.kwok, err = c.launch("kwok", []string{"KWOK_WORKDIR=" + filepath.Join(c.dir, "kwok")},

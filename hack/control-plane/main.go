@@ -20,12 +20,13 @@ import (
 )
 
 const usage = `usage:
-  control-plane build [--rollouts]                     build what is missing, print the folder with the programs
-  control-plane run [--rollouts] [--quiet] [--human]   run a control plane until stdin ends, a signal, or the parent's end
+  control-plane build [--rollouts] [--aggregation]                     build what is missing, print the folder with the programs
+  control-plane run [--rollouts] [--aggregation] [--quiet] [--human]   run a control plane until stdin ends, a signal, or the parent's end
 
-  --rollouts   also kube-controller-manager (Deployments) and kwok (a node that runs their pods)
-  --quiet      say nothing on stderr but errors
-  --human      print how to use it instead of a line of JSON
+  --rollouts      also kube-controller-manager (Deployments) and kwok (a node that runs their pods)
+  --aggregation   also kube-controller-manager (ClusterRoles with an aggregationRule, such as view, edit and admin)
+  --quiet         say nothing on stderr but errors
+  --human         print how to use it instead of a line of JSON
 `
 
 // Exit codes, as kubectl has them.
@@ -55,7 +56,7 @@ func main() {
 }
 
 type options struct {
-	rollouts, quiet, human bool
+	rollouts, aggregation, quiet, human bool
 }
 
 func command(args []string) int {
@@ -67,6 +68,7 @@ func command(args []string) int {
 	flags := flag.NewFlagSet(args[0], flag.ContinueOnError)
 	flags.Usage = func() { fmt.Fprint(os.Stderr, usage) }
 	flags.BoolVar(&opts.rollouts, "rollouts", false, "")
+	flags.BoolVar(&opts.aggregation, "aggregation", false, "")
 	flags.BoolVar(&opts.quiet, "quiet", false, "")
 	flags.BoolVar(&opts.human, "human", false, "")
 

@@ -4,6 +4,7 @@
 //! usage.
 
 mod audit;
+mod check;
 mod explain;
 mod files;
 mod lint;
@@ -53,6 +54,8 @@ enum Command {
     Audit(Box<audit::AuditArgs>),
     /// Send settled deliveries again, with the same id and outside the order.
     Redeliver(Box<redeliver::RedeliverArgs>),
+    /// Check an installation: CRDs, permissions of the controller, readiness.
+    Check(Box<check::CheckArgs>),
     /// Print completions for a shell, to be sourced there.
     Completions {
         /// The shell.
@@ -148,6 +151,7 @@ impl Cli {
             Command::Templates(args) => templates::templates(&args),
             Command::Audit(args) => on_one_thread(audit::audit(*args)),
             Command::Redeliver(args) => on_one_thread(redeliver::redeliver(*args)),
+            Command::Check(args) => on_one_thread(check::check(*args)),
             Command::Completions { shell } => completions(shell),
         };
         match result {
@@ -233,6 +237,8 @@ mod tests {
             &["run", "--cluster-grace", "soon"],
             &["run", "--controllers", "sender"],
             &["run", "--log-format", "xml"],
+            &["check", "--wait", "100000000d"],
+            &["check", "--ready-url", "https://pennant.example/readyz"],
             &["fly"],
         ] {
             assert!(Cli::try_parse_from(std::iter::once(&"pennant").chain(bad)).is_err(), "{bad:?}");

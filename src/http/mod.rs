@@ -9,6 +9,7 @@
 
 mod gates;
 mod listener;
+pub mod probe;
 
 use std::time::Duration;
 

@@ -36,7 +36,7 @@ const NAMED: usize = 5;
 
 /// What was found.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Found {
+pub enum Found {
     /// They have all that this version needs.
     Fit,
     /// Nobody may look, which is as well as can be had.
@@ -51,7 +51,7 @@ enum Found {
 
 /// Waits until the definitions fit. Says what is wrong when it first is, and when it is something else. Gives what goes on looking.
 pub async fn fits(client: &Client) -> Looks {
-    let (mut looks, mut said, mut refused) = (Looks { client: client.clone(), last: None }, Found::Fit, 0);
+    let (mut looks, mut said, mut refused) = (Looks::new(client), Found::Fit, 0);
     loop {
         let found = looks.look().await;
         if found != said {
@@ -83,6 +83,12 @@ pub struct Looks {
 }
 
 impl Looks {
+    /// Has not looked yet.
+    #[must_use]
+    pub fn new(client: &Client) -> Self {
+        Self { client: client.clone(), last: None }
+    }
+
     /// Waits until definitions that did fit no longer do: says why. Where a kind is not there at all, nothing of it can be written
     /// either, so nothing is lost by waiting until it is back.
     pub async fn misfit(mut self) -> String {
@@ -97,7 +103,8 @@ impl Looks {
         }
     }
 
-    async fn look(&mut self) -> Found {
+    /// Looks once.
+    pub async fn look(&mut self) -> Found {
         let slow = || Err(kube::Error::Service("no answer in time".into()));
         timeout(DEADLINE, self.ask()).await.unwrap_or_else(|_| slow()).unwrap_or_else(|e| Found::Unknown(chain(&e)))
     }

@@ -13,8 +13,10 @@ use crate::support::chart::{self, Release};
 use crate::support::control_plane::{self, ControlPlane};
 
 mod admitted;
+mod checked;
 mod lifecycle;
 mod lives;
+mod people;
 mod policy;
 mod rights;
 mod same;

@@ -13,6 +13,7 @@ use std::sync::OnceLock;
 use k8s_openapi::api::authentication::v1::{TokenRequest, TokenRequestSpec};
 use k8s_openapi::api::authorization::v1::{ResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec};
 use k8s_openapi::api::core::v1::ServiceAccount;
+use k8s_openapi::api::rbac::v1::RoleBinding;
 use kube::Client;
 use kube::api::{Api, PostParams};
 use kube::config::{AuthInfo, Kubeconfig};
@@ -84,16 +85,27 @@ pub fn value_sets() -> BTreeMap<String, Value> {
 pub struct Release {
     /// Its own namespace.
     pub namespace: String,
-    /// All objects, hooks there are none.
+    /// All objects but for hooks.
     pub objects: Vec<Value>,
+    /// The objects of `helm test`.
+    pub hooks: Vec<Value>,
 }
 
 impl Release {
-    /// Renders; or says what Helm complains about.
+    /// Renders; or says what Helm complains about. Values that name no image get one.
     pub fn render(name: &str, namespace: &str, values: &Value) -> Result<Self, String> {
+        let mut with_image = json!({"image": {"repository": "registry.example.com/pennant"}});
+        json_patch::merge(&mut with_image, values);
+        Self::as_given(name, namespace, &with_image)
+    }
+
+    /// The same with these values and no others.
+    pub fn as_given(name: &str, namespace: &str, values: &Value) -> Result<Self, String> {
         let args = ["template", name, "charts/pennant", "--namespace", namespace, "--values", "-"];
         let text = answer(run(helm(), &args, &values.to_string()))?;
-        Ok(Self { namespace: namespace.to_owned(), objects: documents(&text) })
+        let is_hook = |object: &Value| object["metadata"]["annotations"].get("helm.sh/hook").is_some();
+        let (hooks, objects) = documents(&text).into_iter().partition(is_hook);
+        Ok(Self { namespace: namespace.to_owned(), objects, hooks })
     }
 
     /// The objects of a kind.
@@ -117,9 +129,15 @@ impl Release {
         self.pod()["serviceAccountName"].as_str().expect("a name")
     }
 
-    /// The rules of all its `Role`s and `ClusterRole`s, each with the namespace in which it holds (`None`: everywhere).
+    /// The Pod of `helm test`.
+    pub fn test_pod(&self) -> &Value {
+        &self.hooks.iter().find(|object| object["kind"] == "Pod").expect("a Pod")["spec"]
+    }
+
+    /// The rules of its account's `Role`s and `ClusterRole`s, each with the namespace in which it holds (`None`: everywhere).
     pub fn rules(&self) -> Vec<(Option<&str>, &Value)> {
-        let roles = self.of("ClusterRole").chain(self.of("Role"));
+        let of_people = |role: &&Value| role["metadata"]["labels"].to_string().contains("/aggregate-to-");
+        let roles = self.of("ClusterRole").chain(self.of("Role")).filter(|role| !of_people(role));
         let all = roles.flat_map(|role| {
             let namespace = role["metadata"]["namespace"].as_str();
             role["rules"].as_array().into_iter().flatten().map(move |rule| (namespace, rule))
@@ -183,6 +201,21 @@ pub struct Account {
 }
 
 impl Account {
+    /// A new `ServiceAccount` with the permissions of a `ClusterRole` in its namespace.
+    pub async fn bound(client: &Client, namespace: &str, name: &str, role: &str) -> Self {
+        let account = serde_json::from_value(json!({"metadata": {"name": name}})).expect("an account");
+        let accounts: Api<ServiceAccount> = Api::namespaced(client.clone(), namespace);
+        accounts.create(&PostParams::default(), &account).await.expect("created");
+        let binding = json!({
+            "metadata": {"name": name},
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role},
+            "subjects": [{"kind": "ServiceAccount", "name": name, "namespace": namespace}],
+        });
+        let binding: RoleBinding = serde_json::from_value(binding).expect("a binding");
+        Api::namespaced(client.clone(), namespace).create(&PostParams::default(), &binding).await.expect("created");
+        Self { client: client.clone(), namespace: namespace.to_owned(), name: name.to_owned() }
+    }
+
     /// Whether it may do something: `VERB RESOURCE[.GROUP][/SUBRESOURCE] [NAMESPACE [NAME]]`; without a namespace everywhere.
     pub async fn may(&self, words: &str) -> bool {
         let mut words = words.split(' ').map(str::to_owned);

@@ -106,9 +106,20 @@ impl ControlPlane {
 
     /// Starts one with these definitions in it.
     pub fn with(definitions: Vec<CustomResourceDefinition>) -> Result<Self, String> {
+        Self::launch(definitions, &[])
+    }
+
+    /// Starts one in which kube-controller-manager aggregates `ClusterRole`s, and installs Pennant's definitions.
+    #[allow(dead_code, reason = "the integration tests use it")]
+    pub fn aggregating() -> Result<Self, String> {
+        Self::launch(pennant::api::crds(), &["--aggregation"])
+    }
+
+    fn launch(definitions: Vec<CustomResourceDefinition>, flags: &[&str]) -> Result<Self, String> {
         let launcher = launcher()?;
         let mut child = Command::new(launcher)
             .arg("run")
+            .args(flags)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()

@@ -72,3 +72,17 @@
 {{ toYaml . }}
 {{- end }}
 {{- end }}
+
+{{/* The command line of `helm test`. */}}
+{{- define "pennant.check.args" -}}
+- check
+- --controllers={{ join "," .Values.controllers }}
+- --config-map={{ .Values.config.name }}
+{{- range uniq .Values.watchNamespaces }}
+- --watch-namespace={{ . }}
+{{- end }}
+{{- if .Values.metrics.service.enabled }}
+- --ready-url=http://{{ include "pennant.fullname" . }}-metrics.{{ .Release.Namespace }}:{{ int .Values.metrics.service.port }}/readyz
+{{- end }}
+- --wait=1m
+{{- end }}

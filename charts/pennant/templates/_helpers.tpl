@@ -49,11 +49,24 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 
 {{- define "pennant.image" -}}
 {{- $image := .Values.image }}
+{{- $repository := required "image.repository is not set, and no image is published yet: build one (docs/image.md), push it where your nodes can pull it, and add --set image.repository=REGISTRY/pennant" $image.repository }}
 {{- if $image.digest }}
-{{- printf "%s@%s" $image.repository $image.digest }}
+{{- printf "%s@%s" $repository $image.digest }}
 {{- else }}
-{{- printf "%s:%s" $image.repository ($image.tag | default .Chart.AppVersion) }}
+{{- printf "%s:%s" $repository ($image.tag | default .Chart.AppVersion) }}
 {{- end }}
+{{- end }}
+
+{{/* The Secrets with credentials of registries, as a list; empty: none. */}}
+{{- define "pennant.pullSecrets" -}}
+{{- with concat .Values.imagePullSecrets .Values.global.imagePullSecrets | uniq }}
+{{- toYaml . }}
+{{- end }}
+{{- end }}
+
+{{/* The label of the Pod of `helm test`. It has no app.kubernetes.io/instance, so that nothing of the release selects it. */}}
+{{- define "pennant.check.selector" -}}
+app.kubernetes.io/name: {{ printf "%s-check" (include "pennant.name" . | trunc 57) | quote }}
 {{- end }}
 
 {{/* The ConfigMap with certificates; empty: none. */}}

@@ -2,6 +2,7 @@
 //! tables of `docs/api.md`.
 
 mod api;
+mod chart;
 mod examples;
 mod fields;
 

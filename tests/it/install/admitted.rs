@@ -21,7 +21,7 @@ async fn monitoring(client: &Client) {
     let answer = chart::answer(asked.output().expect("go can be run")).unwrap_or_else(|why| panic!("{why}"));
     let module: Value = serde_json::from_str(&answer).expect("JSON");
     let folder = PathBuf::from(module["Dir"].as_str().expect("a folder")).join("example/prometheus-operator-crd");
-    for plural in ["servicemonitors", "prometheusrules"] {
+    for plural in ["servicemonitors", "podmonitors", "prometheusrules"] {
         let text = std::fs::read_to_string(folder.join(format!("monitoring.coreos.com_{plural}.yaml"))).expect("a file");
         let crd: CustomResourceDefinition = serde_saphyr::from_str(&text).expect("a definition");
         control_plane::install(client, &crd).await;
@@ -62,6 +62,7 @@ async fn pods_are_taken_where_only_restricted_ones_are() {
             serde_json::from_value(json!({"metadata": {"name": set}, "spec": spec})).expect("a Pod")
         };
         pods.create(&dry, &pod(release.pod())).await.unwrap_or_else(|why| panic!("{set}: {why}"));
+        pods.create(&dry, &pod(release.test_pod())).await.unwrap_or_else(|why| panic!("{set}: helm test: {why}"));
 
         // That is looked at: with a right more it is refused.
         let mut loose = release.pod().clone();
@@ -98,7 +99,7 @@ fn a_namespaced_install_has_nothing_outside_of_namespaces_but_the_definitions() 
         let outside = release.objects.iter().filter(|object| object["metadata"]["namespace"].is_null());
         let kinds: Vec<_> = outside.map(|object| object["kind"].as_str().unwrap()).collect();
         let rights = kinds.iter().filter(|kind| **kind != "CustomResourceDefinition").count();
-        assert_eq!((kinds.len() - rights, rights), (3, if cluster_wide { 4 } else { 0 }), "{set}: {kinds:?}");
+        assert_eq!((kinds.len() - rights, rights), (3, if cluster_wide { 7 } else { 0 }), "{set}: {kinds:?}");
     }
 }
 

@@ -19,6 +19,7 @@ use crate::support::{World, eventually};
 
 const CRDS: [&str; 3] = ["deliveries.pennant.dev", "notifications.pennant.dev", "pipelines.pennant.dev"];
 const OWN: &str = "pennant-system";
+const IMAGE: &str = "image.repository=pennant";
 /// What of a definition's deletion has failed the API server tries again after five minutes at last.
 const DELETED: Duration = Duration::from_mins(6);
 
@@ -65,6 +66,14 @@ impl Stage {
         self.helm(args).unwrap_or_else(|why| panic!("helm {args:?}: {why}"))
     }
 
+    /// Runs a command line with the control plane's kubectl.
+    fn shell(&self, command: &str) -> String {
+        let kubectl = control_plane::kubectl();
+        let (folder, kubeconfig) = (kubectl.parent().expect("a folder").display(), self.plane.kubeconfig.display());
+        let script = format!("export KUBECONFIG='{kubeconfig}' PATH='{folder}':\"$PATH\"\n{command}");
+        answer(run(Path::new("bash"), &["-e", "-c", &script], "")).unwrap_or_else(|why| panic!("{command}: {why}"))
+    }
+
     async fn deployment(&self) -> Option<Deployment> {
         Api::namespaced(self.client.clone(), OWN).get_opt("pennant").await.expect("read")
     }
@@ -101,11 +110,29 @@ fn copy(from: &Path, to: &Path) {
     }
 }
 
+/// The commands of the next steps that the notes name, each as people copy it.
+fn commands(notes: &str) -> Vec<String> {
+    let (_, steps) = notes.split_once("Next steps").expect("the notes name next steps");
+    let (mut commands, mut lines) = (Vec::new(), steps.lines());
+    while let Some(line) = lines.next().map(str::to_owned) {
+        if !line.starts_with("kubectl ") {
+            continue;
+        }
+        let mut command = line + "\n";
+        if command.ends_with("<<'END'\n") {
+            let input: Vec<_> = lines.by_ref().take_while(|line| *line != "END").collect();
+            command += &[&input[..], &["END\n"]].concat().join("\n");
+        }
+        commands.push(command);
+    }
+    commands
+}
+
 #[tokio::test]
 async fn from_an_older_version_to_this_one_and_away() {
     let stage = Stage::new().await;
     let older = older("chart-of-old");
-    stage.must(&["install", "pennant", older.to_str().expect("UTF-8"), "--create-namespace"]);
+    stage.must(&["install", "pennant", older.to_str().expect("UTF-8"), "--create-namespace", "--set", IMAGE]);
     assert_eq!(stage.columns().await, 1);
     let image = |deployment: &Deployment| serde_json::to_value(deployment).unwrap()["spec"]["template"]["spec"].clone();
     let before = stage.deployment().await.expect("deployed");
@@ -133,9 +160,15 @@ async fn from_an_older_version_to_this_one_and_away() {
     assert_eq!((kept.uid(), kept.finalizers().len()), (uid.clone(), 0));
 
     // The next one goes on with it, and takes all away if it is told to.
-    stage.must(&["install", "pennant", "charts/pennant"]);
+    let notes = stage.must(&["install", "pennant", "charts/pennant", "--set", IMAGE]);
     assert_eq!(world.get_pipeline("shop").await.uid(), uid);
-    stage.must(&["upgrade", "pennant", "charts/pennant", "--set", "crds.keep=false"]);
+    assert!(notes.contains("\nhelm test pennant -n pennant-system\n"), "{notes}");
+    let [pipeline, notification, look] = &commands(&notes)[..] else { panic!("not three commands: {notes}") };
+    stage.shell(pipeline);
+    stage.shell(notification);
+    let seen = stage.shell(look);
+    assert!(seen.contains("pipeline.pennant.dev/web") && seen.contains("notification.pennant.dev/chat"), "{seen}");
+    stage.must(&["upgrade", "pennant", "charts/pennant", "--set", IMAGE, "--set", "crds.keep=false"]);
     stage.must(&["uninstall", "pennant"]);
     stage.no_definitions().await;
 }
@@ -148,13 +181,13 @@ async fn definitions_that_are_there_are_taken_over_when_that_is_said() {
     let (kubectl, kubeconfig) = (control_plane::kubectl(), stage.plane.kubeconfig.to_str().expect("UTF-8"));
     let applied = ["--kubeconfig", kubeconfig, "apply", "--server-side", "-f", folder.to_str().expect("UTF-8")];
     answer(run(&kubectl, &applied, "")).unwrap_or_else(|why| panic!("{why}"));
-    let refused = stage.helm(&["install", "pennant", "charts/pennant"]).expect_err("not its own");
+    let refused = stage.helm(&["install", "pennant", "charts/pennant", "--set", IMAGE]).expect_err("not its own");
     assert!(refused.contains("invalid ownership metadata"), "{refused}");
-    stage.must(&["install", "pennant", "charts/pennant", "--take-ownership", "--force-conflicts"]);
+    stage.must(&["install", "pennant", "charts/pennant", "--set", IMAGE, "--take-ownership", "--force-conflicts"]);
     assert!(stage.columns().await > 1 && stage.deployment().await.is_some());
     // Whoever keeps them apart says so, and Helm leaves them alone.
     stage.must(&["uninstall", "pennant"]);
-    stage.must(&["install", "pennant", "charts/pennant", "--set", "crds.install=false"]);
+    stage.must(&["install", "pennant", "charts/pennant", "--set", IMAGE, "--set", "crds.install=false"]);
     let manifest = stage.must(&["get", "manifest", "pennant"]);
     assert!(manifest.contains("kind: Deployment") && !manifest.contains("CustomResourceDefinition"), "{manifest}");
     assert_eq!(stage.crds().list(&ListParams::default()).await.expect("listed").items.len(), CRDS.len());

@@ -57,14 +57,19 @@ fn compare(folder: &str, values: &Value) {
     }
 }
 
+/// No image is published; this one cannot be pulled anywhere, and says why.
+fn image() -> Value {
+    json!({"repository": "image-repository-not-set.invalid/pennant"})
+}
+
 #[test]
 fn the_base_is_the_chart_with_its_default_values() {
-    compare("deploy/kustomize/base", &json!({}));
+    compare("deploy/kustomize/base", &json!({"image": image()}));
 }
 
 #[test]
 fn the_overlay_for_a_namespace_is_the_chart_that_follows_it() {
-    compare("deploy/kustomize/overlays/namespaced", &json!({"watchNamespaces": ["team-a"]}));
+    compare("deploy/kustomize/overlays/namespaced", &json!({"image": image(), "watchNamespaces": ["team-a"]}));
 }
 
 #[test]

@@ -37,6 +37,21 @@ fn a_value_that_cannot_be_right_is_refused() {
         (json!({"observe": {"extra": [{"apiGroups": [""], "resources": ["secrets"]}]}}), "resources"),
         (json!({"serviceAccount": {"create": false}}), "serviceAccount.name"),
         (json!({"metrics": {"serviceMonitor": {"enabled": true}, "service": {"enabled": false}}}), "metrics.service"),
+        (json!({"metrics": {"serviceMonitor": {"enabled": true}, "podMonitor": {"enabled": true}}}), "scraped twice"),
+        (
+            json!({"image": {"repository": ""}}),
+            "image.repository is not set, and no image is published yet: build one (docs/image.md)",
+        ),
+        (json!({"config": {"content": {"foo": "bar"}}}), "'/config/content': additional properties 'foo' not allowed"),
+        (json!({"config": {"content": {"defaults": {"endpont": {}}}}}), "'/config/content/defaults'"),
+        (json!({"config": {"content": {"notifications": [{"name": "a", "triggers": [{"type": "Deployd"}]}]}}}), "type"),
+        (json!({"volumes": [{"emptyDir": {}}]}), "name"),
+        (json!({"volumeMounts": [{"name": "more"}]}), "mountPath"),
+        (json!({"extraObjects": [1]}), "extraObjects"),
+        (json!({"global": {"imagePullSecrets": ["registry"]}}), "imagePullSecrets"),
+        (json!({"hostAliases": [{"ip": "10.0.0.5"}]}), "hostnames"),
+        (json!({"dnsPolicy": "First"}), "dnsPolicy"),
+        (json!({"revisionHistoryLimit": -1}), "revisionHistoryLimit"),
     ] {
         let complaint = Release::render("refused", "own", &values).err().unwrap_or_else(|| panic!("{values} is taken"));
         assert!(complaint.contains(word), "{values}: {complaint}");
@@ -51,6 +66,7 @@ fn a_value_that_cannot_be_right_is_refused() {
         Release::render(name, "own", &values).unwrap_or_else(|why| panic!("{name}: {values}: {why}"));
     }
     assert!(Release::render("1st", "own", &json!({})).is_err_and(|why| why.contains("fullnameOverride")));
+    assert!(Release::as_given("bare", "own", &json!({})).is_err_and(|why| why.contains("image.repository is not set")));
 }
 
 /// YAML would take these words for something else, and these texts for other texts.
@@ -167,9 +183,39 @@ fn the_global_configuration_arrives_as_it_was_written() {
     lint(&isolated, "pennant-config").unwrap();
     let text = isolated.of("ConfigMap").next().unwrap()["data"]["config.yaml"].as_str().unwrap().to_owned();
     assert!(text.starts_with("# As a text, with its comments.\n"), "{text}");
-    let broken = json!({"config": {"content": {"notificatoins": []}}});
+    let broken = json!({"config": {"text": "notificatoins: []"}});
     assert!(lint(&render("broken", "own", &broken), "pennant-config").is_err());
     assert_eq!(of_set("default").of("ConfigMap").count(), 0);
+}
+
+#[test]
+fn what_is_added_by_values_is_added_to_what_is_there() {
+    let release = of_set("everything");
+    let pod = release.pod();
+    let names = |list: &Value| -> Vec<String> {
+        list.as_array().expect("a list").iter().map(|entry| entry["name"].as_str().expect("a name").to_owned()).collect()
+    };
+    assert_eq!(names(&pod["volumes"]), ["ca-bundle", "more"]);
+    assert_eq!(names(&pod["containers"][0]["volumeMounts"]), ["ca-bundle", "more"]);
+    assert_eq!(names(&pod["imagePullSecrets"]), ["registry", "mirror"]);
+    assert_eq!(release.test_pod()["imagePullSecrets"], pod["imagePullSecrets"]);
+    assert_eq!(pod["hostAliases"][0]["hostnames"], json!(["chat.example.com"]));
+    assert_eq!((&pod["dnsPolicy"], &pod["dnsConfig"]["options"][0]["name"]), (&"ClusterFirst".into(), &"ndots".into()));
+    let deployment = release.of("Deployment").next().expect("a Deployment");
+    assert_eq!(deployment["spec"]["revisionHistoryLimit"].as_f64(), Some(0.0));
+    assert_eq!(deployment["metadata"]["annotations"], json!({"example.com/reload": "true"}));
+    for name in ["everything-object", "everything-text"] {
+        let map = release.of("ConfigMap").find(|map| map["metadata"]["name"] == name).expect("an extra object");
+        assert_eq!(map["metadata"]["namespace"], release.namespace, "{name}: templates are rendered");
+    }
+    let alone =
+        render("alone", "own", &json!({"volumes": [{"name": "more", "emptyDir": {}}], "runtimeClassName": "gvisor"}));
+    assert_eq!(names(&alone.pod()["volumes"]), ["more"]);
+    assert_eq!([alone.pod(), alone.test_pod()].map(|pod| &pod["runtimeClassName"]), [&json!("gvisor"); 2]);
+    let monitor = of_set("minimal");
+    let monitor = monitor.of("PodMonitor").next().expect("a PodMonitor");
+    assert_eq!(monitor["spec"]["podMetricsEndpoints"][0]["port"], "http");
+    assert_eq!(render("plain", "own", &json!({})).of("PodMonitor").count(), 0);
 }
 
 #[test]

@@ -1,0 +1,124 @@
+//! Whether an installation can work: CRDs, permissions, readiness.
+//!
+//! In: an API server, what the controllers are told ([`Installation`]), whose permissions count ([`Whose`]), the URL of their readiness.
+//! Out: a [`Finding`] for each question. Nothing is changed.
+
+pub mod needs;
+
+use futures::{StreamExt as _, stream};
+use http::Uri;
+use k8s_openapi::api::authorization::v1::{
+    ResourceAttributes, SelfSubjectAccessReview, SelfSubjectAccessReviewSpec, SubjectAccessReview, SubjectAccessReviewSpec,
+};
+use kube::api::PostParams;
+use kube::{Api, Client};
+
+pub use needs::{Installation, Need, needs};
+
+use crate::http::probe;
+use crate::installed::{Found, Looks};
+use crate::telemetry::chain;
+
+/// Permissions that are asked for at once.
+const PARALLEL: usize = 8;
+
+/// Whose permissions count.
+#[derive(Clone, Debug)]
+pub enum Whose {
+    /// Those of the account that asks.
+    Own,
+    /// Those of a service account in the namespace of the controllers.
+    ServiceAccount(String),
+}
+
+/// The answer to one question.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Finding {
+    /// What was looked at.
+    pub what: String,
+    /// Why it is not as it must be; none: it is.
+    pub wrong: Option<String>,
+}
+
+/// Asks all questions. Without a URL, readiness is not among them.
+pub async fn check(client: &Client, installation: &Installation, whose: &Whose, ready: Option<&Uri>) -> Vec<Finding> {
+    let mut findings = vec![definitions(client).await];
+    let reviews = needs(installation).into_iter().map(|need| permission(client, installation, whose, need));
+    findings.extend(stream::iter(reviews).buffered(PARALLEL).collect::<Vec<_>>().await);
+    if let Some(url) = ready {
+        let wrong = probe::ready(url).await.err().map(|error| chain(&error));
+        findings.push(Finding { what: format!("readiness at {url}"), wrong });
+    }
+    findings
+}
+
+async fn definitions(client: &Client) -> Finding {
+    let what = format!("CRDs of version {}", env!("CARGO_PKG_VERSION"));
+    match Looks::new(client).look().await {
+        Found::Fit => Finding { what, wrong: None },
+        Found::Hidden => {
+            Finding { what: format!("{what}: not checked, the schemas of the API server may not be read"), wrong: None }
+        }
+        Found::Not(words) | Found::Gone(words) => Finding { what, wrong: Some(words) },
+        Found::Unknown(error) => Finding { what, wrong: Some(format!("the API server cannot be asked: {error}")) },
+    }
+}
+
+async fn permission(client: &Client, installation: &Installation, whose: &Whose, need: Need) -> Finding {
+    let mut refused = Vec::new();
+    for verb in need.verbs {
+        match allowed(client, installation, whose, attributes(&need, verb)).await {
+            Ok(true) => {}
+            Ok(false) => refused.push(*verb),
+            Err(error) => {
+                return Finding {
+                    what: format!("permission to {need}"),
+                    wrong: Some(format!("not known: {}", chain(&error))),
+                };
+            }
+        }
+    }
+    let wrong = (!refused.is_empty()).then(|| format!("not allowed: {}", refused.join(", ")));
+    Finding { what: format!("permission to {need}"), wrong }
+}
+
+fn attributes(need: &Need, verb: &str) -> ResourceAttributes {
+    ResourceAttributes {
+        verb: Some(verb.to_owned()),
+        group: Some(need.group.to_owned()),
+        resource: Some(need.resource.to_owned()),
+        subresource: need.subresource.map(str::to_owned),
+        namespace: need.namespace.clone(),
+        name: need.name.clone(),
+        ..ResourceAttributes::default()
+    }
+}
+
+async fn allowed(
+    client: &Client,
+    installation: &Installation,
+    whose: &Whose,
+    attributes: ResourceAttributes,
+) -> kube::Result<bool> {
+    let (params, resource_attributes) = (PostParams::default(), Some(attributes));
+    let status = match whose {
+        Whose::Own => {
+            let spec = SelfSubjectAccessReviewSpec { resource_attributes, ..SelfSubjectAccessReviewSpec::default() };
+            let review = SelfSubjectAccessReview { spec, ..SelfSubjectAccessReview::default() };
+            Api::all(client.clone()).create(&params, &review).await?.status
+        }
+        Whose::ServiceAccount(name) => {
+            let namespace = &installation.namespace;
+            let groups = ["system:serviceaccounts", &format!("system:serviceaccounts:{namespace}"), "system:authenticated"];
+            let spec = SubjectAccessReviewSpec {
+                user: Some(format!("system:serviceaccount:{namespace}:{name}")),
+                groups: Some(groups.map(str::to_owned).to_vec()),
+                resource_attributes,
+                ..SubjectAccessReviewSpec::default()
+            };
+            let review = SubjectAccessReview { spec, ..SubjectAccessReview::default() };
+            Api::all(client.clone()).create(&params, &review).await?.status
+        }
+    };
+    Ok(status.is_some_and(|status| status.allowed))
+}

@@ -1,0 +1,196 @@
+//! Pure: the permissions that the controllers need wherever they are installed.
+//!
+//! In: what `pennant run` is told ([`Installation`]). Out: the permissions ([`Need`]), as the chart's Roles have them. Kinds to follow,
+//! Secrets and ConfigMaps with templates are left out: an installation chooses them.
+
+use std::fmt;
+
+/// How the controllers are installed.
+#[derive(Clone, Debug, Default)]
+pub struct Installation {
+    /// The pipeline controller runs.
+    pub pipeline: bool,
+    /// The dispatcher runs.
+    pub dispatch: bool,
+    /// The namespace of the controllers.
+    pub namespace: String,
+    /// The namespaces that are followed; none: all.
+    pub watch_namespaces: Vec<String>,
+    /// The ConfigMap of the global configuration.
+    pub config_map: String,
+}
+
+/// A permission.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Need {
+    /// What is done.
+    pub verbs: &'static [&'static str],
+    /// The API group; empty: that of the core.
+    pub group: &'static str,
+    /// The resource, in the plural.
+    pub resource: &'static str,
+    /// The subresource, if it is one.
+    pub subresource: Option<&'static str>,
+    /// In which namespace; none: in all.
+    pub namespace: Option<String>,
+    /// The one object; none: all.
+    pub name: Option<String>,
+}
+
+impl Need {
+    const fn of(group: &'static str, resource: &'static str, verbs: &'static [&'static str]) -> Self {
+        Self { verbs, group, resource, subresource: None, namespace: None, name: None }
+    }
+
+    fn status(resource: &'static str) -> Self {
+        Self { subresource: Some("status"), ..Self::of(GROUP, resource, &["patch"]) }
+    }
+
+    fn within(self, namespace: Option<&str>) -> Self {
+        Self { namespace: namespace.map(str::to_owned), ..self }
+    }
+
+    fn named(self, name: String) -> Self {
+        Self { name: Some(name), ..self }
+    }
+}
+
+impl fmt::Display for Need {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.verbs.join(", "), self.resource)?;
+        if let Some(subresource) = self.subresource {
+            write!(f, "/{subresource}")?;
+        }
+        if !self.group.is_empty() {
+            write!(f, ".{}", self.group)?;
+        }
+        if let Some(name) = &self.name {
+            write!(f, " {name}")?;
+        }
+        match &self.namespace {
+            Some(namespace) => write!(f, " in {namespace}"),
+            None => f.write_str(" in all namespaces"),
+        }
+    }
+}
+
+const GROUP: &str = "pennant.dev";
+
+/// The permissions that an installation needs.
+#[must_use]
+pub fn needs(installation: &Installation) -> Vec<Need> {
+    let Installation { dispatch, namespace, watch_namespaces, .. } = installation;
+    let mut all = Vec::new();
+    if watch_namespaces.is_empty() {
+        all.extend(followed(None, *dispatch));
+    }
+    for followed_one in watch_namespaces {
+        all.extend(followed(Some(followed_one), *dispatch));
+    }
+    all.extend(own(installation));
+    // Deliveries of cluster-wide notifications are in the namespace of the controllers.
+    if *dispatch && !watch_namespaces.is_empty() && !watch_namespaces.contains(namespace) {
+        all.extend(kept(Some(namespace), true));
+    }
+    all
+}
+
+fn followed(namespace: Option<&str>, dispatch: bool) -> Vec<Need> {
+    const READ: &[&str] = &["get", "list", "watch"];
+    let mut all = vec![Need::of(GROUP, "pipelines", READ), Need::status("pipelines")];
+    if dispatch {
+        all.extend([Need::of(GROUP, "notifications", READ), Need::status("notifications")]);
+    }
+    let all = all.into_iter().map(|need| need.within(namespace));
+    all.chain(kept(namespace, dispatch)).collect()
+}
+
+fn kept(namespace: Option<&str>, dispatch: bool) -> Vec<Need> {
+    let mut all = Vec::new();
+    if dispatch {
+        all.extend([
+            Need::of(GROUP, "deliveries", &["get", "list", "watch", "create", "delete"]),
+            Need::status("deliveries"),
+        ]);
+    }
+    all.push(Need::of("events.k8s.io", "events", &["create", "patch"]));
+    all.into_iter().map(|need| need.within(namespace)).collect()
+}
+
+fn own(installation: &Installation) -> Vec<Need> {
+    const LEASES: &str = "coordination.k8s.io";
+    let Installation { pipeline, dispatch, config_map, .. } = installation;
+    let mut all = vec![Need::of(LEASES, "leases", &["create"])];
+    for (_, name) in [(pipeline, "pennant-pipeline"), (dispatch, "pennant-dispatch")].into_iter().filter(|(runs, _)| **runs)
+    {
+        all.push(Need::of(LEASES, "leases", &["get", "list", "watch", "update"]).named(name.to_owned()));
+    }
+    if *dispatch {
+        let last_good = format!("{config_map}-last-good");
+        all.push(Need::of("", "configmaps", &["get", "list", "watch"]).named(config_map.clone()));
+        all.push(Need::of("", "configmaps", &["get", "create", "patch"]).named(last_good));
+    }
+    all.into_iter().map(|need| need.within(Some(&installation.namespace))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn told(controllers: (bool, bool), watch: &[&str]) -> Vec<String> {
+        let installation = Installation {
+            pipeline: controllers.0,
+            dispatch: controllers.1,
+            namespace: "own".to_owned(),
+            watch_namespaces: watch.iter().map(ToString::to_string).collect(),
+            config_map: "global".to_owned(),
+        };
+        needs(&installation).iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn both_controllers_in_all_namespaces() {
+        assert_eq!(
+            told((true, true), &[]),
+            [
+                "get, list, watch pipelines.pennant.dev in all namespaces",
+                "patch pipelines/status.pennant.dev in all namespaces",
+                "get, list, watch notifications.pennant.dev in all namespaces",
+                "patch notifications/status.pennant.dev in all namespaces",
+                "get, list, watch, create, delete deliveries.pennant.dev in all namespaces",
+                "patch deliveries/status.pennant.dev in all namespaces",
+                "create, patch events.events.k8s.io in all namespaces",
+                "create leases.coordination.k8s.io in own",
+                "get, list, watch, update leases.coordination.k8s.io pennant-pipeline in own",
+                "get, list, watch, update leases.coordination.k8s.io pennant-dispatch in own",
+                "get, list, watch configmaps global in own",
+                "get, create, patch configmaps global-last-good in own",
+            ]
+        );
+    }
+
+    #[test]
+    fn the_pipeline_controller_alone_needs_no_notifications() {
+        assert_eq!(
+            told((true, false), &["a"]),
+            [
+                "get, list, watch pipelines.pennant.dev in a",
+                "patch pipelines/status.pennant.dev in a",
+                "create, patch events.events.k8s.io in a",
+                "create leases.coordination.k8s.io in own",
+                "get, list, watch, update leases.coordination.k8s.io pennant-pipeline in own",
+            ]
+        );
+    }
+
+    #[test]
+    fn the_own_namespace_counts_once() {
+        let deliveries = |watch: &[&str]| -> Vec<_> {
+            let all = told((false, true), watch).into_iter().filter(|need| need.contains(" deliveries.pennant.dev"));
+            all.map(|need| need.rsplit_once(' ').unwrap().1.to_owned()).collect()
+        };
+        assert_eq!(deliveries(&["a", "b"]), ["a", "b", "own"]);
+        assert_eq!(deliveries(&["a", "own"]), ["a", "own"]);
+        assert_eq!(deliveries(&[]), ["namespaces"]);
+    }
+}

@@ -1,0 +1,96 @@
+//! `pennant check`: whether an installation can work.
+
+use std::io::{self, Write as _};
+use std::time::Duration;
+
+use clap::Args;
+use http::Uri;
+use tokio::time::{Instant, sleep};
+
+use super::grace;
+use crate::app::Controller;
+use crate::check::{Installation, Whose, check as ask};
+
+/// Between two looks.
+const AGAIN: Duration = Duration::from_secs(2);
+
+#[derive(Debug, Args)]
+pub(super) struct CheckArgs {
+    /// The controllers whose permissions are checked.
+    #[arg(long, env = "PENNANT_CONTROLLERS", value_delimiter = ',', default_value = "pipeline,dispatch")]
+    controllers: Vec<Controller>,
+    /// The namespace of the controllers [default: `$POD_NAMESPACE` or pennant-system].
+    #[arg(short, long, env = "PENNANT_NAMESPACE")]
+    namespace: Option<String>,
+    /// The ConfigMap of the global configuration, as `pennant run --config-map` says.
+    #[arg(long, env = "PENNANT_CONFIG_MAP", default_value = "pennant-config", value_name = "NAME")]
+    config_map: String,
+    /// The namespaces that are followed, as `pennant run --watch-namespace` says; may be repeated [default: all].
+    #[arg(long, env = "PENNANT_WATCH_NAMESPACE", value_delimiter = ',', value_name = "NS")]
+    watch_namespace: Vec<String>,
+    /// Check the permissions of this service account in the namespace of the controllers, not those of the account that runs the
+    /// check. Requires the permission to create `subjectaccessreviews`.
+    #[arg(long, value_name = "NAME")]
+    service_account: Option<String>,
+    /// Check also that the controller is ready: its URL, such as `http://pennant-metrics.pennant-system:8080/readyz`.
+    #[arg(long, value_name = "URL", value_parser = url)]
+    ready_url: Option<Uri>,
+    /// Repeat the checks until all are passed, for at most this time, such as 30s or 2m [default: check once].
+    #[arg(long, value_name = "DURATION", value_parser = grace)]
+    wait: Option<Duration>,
+    /// The context of the kubeconfig to use.
+    #[arg(long, env = "PENNANT_CONTEXT")]
+    context: Option<String>,
+}
+
+/// Prints the answer to each question, and fails if one is not as it must be.
+pub(super) async fn check(args: CheckArgs) -> anyhow::Result<()> {
+    let own = || std::env::var("POD_NAMESPACE").ok().filter(|value| !value.is_empty());
+    let installation = Installation {
+        pipeline: args.controllers.contains(&Controller::Pipeline),
+        dispatch: args.controllers.contains(&Controller::Dispatch),
+        namespace: args.namespace.or_else(own).unwrap_or_else(|| "pennant-system".to_owned()),
+        watch_namespaces: args.watch_namespace,
+        config_map: args.config_map,
+    };
+    let whose = args.service_account.map_or(Whose::Own, Whose::ServiceAccount);
+    let client = crate::app::client(args.context.as_deref()).await?;
+    let end = Instant::now() + args.wait.unwrap_or_default();
+    let findings = loop {
+        let findings = ask(&client, &installation, &whose, args.ready_url.as_ref()).await;
+        if findings.iter().all(|finding| finding.wrong.is_none()) || Instant::now() + AGAIN > end {
+            break findings;
+        }
+        sleep(AGAIN).await;
+    };
+    let mut out = io::stdout().lock();
+    for finding in &findings {
+        match &finding.wrong {
+            None => writeln!(out, "ok      {}", finding.what)?,
+            Some(why) => writeln!(out, "FAILED  {}: {why}", finding.what)?,
+        }
+    }
+    let failed = findings.iter().filter(|finding| finding.wrong.is_some()).count();
+    anyhow::ensure!(failed == 0, "{failed} of {} checks failed", findings.len());
+    Ok(())
+}
+
+/// The process serves its readiness without TLS.
+fn url(text: &str) -> Result<Uri, String> {
+    let url: Option<Uri> = text.parse().ok();
+    let fits = url.filter(|url| url.scheme_str() == Some("http") && url.host().is_some());
+    fits.ok_or_else(|| "a URL such as http://HOST:PORT/readyz".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn readiness_is_asked_over_http() {
+        assert!(url("http://pennant-metrics.pennant-system:8080/readyz").is_ok());
+        for bad in ["https://pennant/readyz", "pennant:8080", "/readyz", "", "http://"] {
+            assert!(url(bad).is_err(), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,186 @@
+//! `helm test`: the Pod that the chart renders for it asks whether the installation can work. Its command is run here as a process,
+//! with a token of its account.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use serde_json::Value;
+
+use super::{SETS, kubeconfig, of_set, render};
+use crate::support::chart::Release;
+use crate::support::control_plane::{self, ControlPlane};
+use crate::support::pennant::Options;
+use crate::support::{Pennant, World, eventually};
+
+/// The command of the test Pod, for a release whose Service is at this address.
+struct Check {
+    args: Vec<String>,
+    namespace: String,
+    kubeconfig: PathBuf,
+}
+
+impl Check {
+    fn of(release: &Release, kubeconfig: &Path, address: Option<&str>) -> Self {
+        let pod = release.test_pod();
+        assert_eq!(pod["serviceAccountName"], release.account());
+        let args = pod["containers"][0]["args"].as_array().expect("a list").iter();
+        let mut args: Vec<String> = args.map(|arg| arg.as_str().expect("a text").to_owned()).collect();
+        for arg in &mut args {
+            // There is no Service here: its name and its port are those of the chart, and lead to the process.
+            if let (Some(url), Some(address)) = (arg.strip_prefix("--ready-url="), address) {
+                let service = release.of("Service").next().expect("a Service");
+                let (name, port) =
+                    (service["metadata"]["name"].as_str().unwrap(), service["spec"]["ports"][0]["port"].as_u64());
+                assert_eq!(url, format!("http://{name}.{}:{}/readyz", release.namespace, port.expect("a port")));
+                *arg = format!("--ready-url=http://{address}/readyz");
+            }
+        }
+        Self { args, namespace: release.namespace.clone(), kubeconfig: kubeconfig.to_owned() }
+    }
+
+    /// Without the question whether the controller is ready.
+    fn without_readiness(mut self) -> Self {
+        self.args.retain(|arg| !arg.starts_with("--ready-url="));
+        self
+    }
+
+    /// Without patience.
+    fn once(mut self) -> Self {
+        self.args.retain(|arg| !arg.starts_with("--wait="));
+        self
+    }
+
+    /// Exit code, lines on stdout, stderr.
+    async fn run(&self) -> (Option<i32>, Vec<String>, String) {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_pennant"));
+        command.args(&self.args).env("KUBECONFIG", &self.kubeconfig).env("POD_NAMESPACE", &self.namespace);
+        command.stdin(Stdio::null());
+        let ended = tokio::task::spawn_blocking(move || command.output().expect("pennant runs")).await.expect("joined");
+        let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("UTF-8");
+        (ended.status.code(), text(ended.stdout).lines().map(str::to_owned).collect(), text(ended.stderr))
+    }
+}
+
+fn failed(lines: &[String]) -> Vec<&str> {
+    lines.iter().filter_map(|line| line.strip_prefix("FAILED  ")).collect()
+}
+
+#[tokio::test]
+async fn helm_test_checks_definitions_permissions_and_readiness() {
+    let plane = ControlPlane::with(Vec::new()).expect("a control plane");
+    let own = World::on(&plane.kubeconfig, "pennant-system").await;
+    let release = render("pennant", "pennant-system", &serde_json::json!({}));
+    let account = release.as_its_account(&plane.kubeconfig).await;
+    let options = Options { watch: Vec::new(), kubeconfig: Some(account.clone()), ..Options::of(&own) };
+    let mut pennant = Pennant::begin(&own, options).await;
+    pennant.wait_listening().await;
+    let address = pennant.address().to_owned();
+    let check = || Check::of(&release, &account, Some(&address));
+
+    // Without CRDs Pennant waits for them.
+    eventually("it says what it waits for", async || pennant.ready().await.map_or_else(|_| Ok(()), Err)).await;
+    let (code, lines, words) = check().once().run().await;
+    let wrong = failed(&lines);
+    assert_eq!((code, wrong.len()), (Some(1), 2), "{lines:#?}");
+    assert!(wrong[0].starts_with("CRDs of version ") && wrong[0].contains("missing: Pipeline, Notification, Delivery"));
+    assert!(wrong[1].contains("it answers 503 Service Unavailable: definitions"), "{wrong:?}");
+    assert!(words.contains("2 of 14 checks failed"), "{words}");
+
+    // The Pod waits for what comes a little later.
+    let waiting = check();
+    assert!(waiting.args.iter().any(|arg| arg.starts_with("--wait=")), "{:?}", waiting.args);
+    let waiting = tokio::spawn(async move { waiting.run().await });
+    for crd in pennant::api::crds() {
+        control_plane::install(&own.client, &crd).await;
+    }
+    let (code, lines, words) = waiting.await.expect("joined");
+    assert_eq!((code, failed(&lines).len(), lines.len()), (Some(0), 0, 14), "{lines:#?} {words}");
+
+    // The same, asked by somebody else about the account.
+    let mut of_account = Check { kubeconfig: plane.kubeconfig.clone(), ..check().once() };
+    of_account.args.push(format!("--service-account={}", release.account()));
+    assert_eq!(of_account.run().await.0, Some(0));
+    of_account.args.push("--service-account=nobody".to_owned());
+    of_account.args.retain(|arg| *arg != format!("--service-account={}", release.account()));
+    let (code, lines, _) = of_account.run().await;
+    assert_eq!((code, failed(&lines).len()), (Some(1), 12), "{lines:#?}");
+
+    // With a permission less.
+    let mut less = render("pennant", "pennant-system", &serde_json::json!({}));
+    for object in less.objects.iter_mut().filter(|object| object["kind"] == "ClusterRole") {
+        let rules = object["rules"].as_array_mut().expect("rules");
+        let is = |rule: &Value| rule["resources"][0] == "deliveries" && rule["verbs"].to_string().contains("list");
+        for rule in rules.iter_mut().filter(|rule| is(rule)) {
+            rule["verbs"] = serde_json::json!(["get", "watch", "delete"]);
+        }
+    }
+    less.apply(&plane.kubeconfig, false, |object| object["kind"] == "ClusterRole").expect("applied");
+    eventually("the permission is gone", async || {
+        let (code, lines, _) = check().once().run().await;
+        let want = "permission to get, list, watch, create, delete deliveries.pennant.dev in all namespaces: not allowed: list, create";
+        if code == Some(1) && failed(&lines) == [want] { Ok(()) } else { Err(format!("{lines:#?}")) }
+    })
+    .await;
+    pennant.stop().await;
+    let (code, lines, _) = check().once().run().await;
+    assert!(code == Some(1) && failed(&lines).iter().any(|why| why.contains("no answer")), "{lines:#?}");
+}
+
+/// What an installation chooses: kinds to follow, Secrets, and ConfigMaps that are not named.
+fn is_chosen(rule: &Value) -> bool {
+    let verbs: BTreeSet<_> = rule["verbs"].as_array().expect("verbs").iter().filter_map(Value::as_str).collect();
+    rule["apiGroups"][0] != "pennant.dev" && verbs == BTreeSet::from(["list", "watch"])
+}
+
+#[tokio::test]
+async fn the_permissions_that_are_checked_are_those_that_the_chart_gives() {
+    for set in SETS {
+        let release = of_set(set);
+        let (code, lines, words) = Check::of(&release, kubeconfig(), None).without_readiness().run().await;
+        assert_eq!(code, Some(0), "{set}: an administrator may do all: {lines:#?} {words}");
+        let asked = lines.iter().filter_map(|line| line.split_once("permission to ")?.1.split(": ").next());
+        let asked: BTreeSet<String> = asked.map(str::to_owned).collect();
+        let mut given = BTreeSet::new();
+        for (namespace, rule) in release.rules().into_iter().filter(|(_, rule)| !is_chosen(rule)) {
+            let texts = |field: &str| -> Vec<&str> {
+                rule[field].as_array().into_iter().flatten().filter_map(Value::as_str).collect()
+            };
+            let place = namespace.map_or("all namespaces", |namespace| namespace);
+            let group = texts("apiGroups")[0];
+            let group = if group.is_empty() { String::new() } else { format!(".{group}") };
+            let names = texts("resourceNames");
+            let names = if names.is_empty() { vec![String::new()] } else { names.iter().map(|n| format!(" {n}")).collect() };
+            for (resource, name) in texts("resources").iter().flat_map(|resource| names.iter().map(move |n| (resource, n))) {
+                given.insert(format!("{} {resource}{group}{name} in {place}", texts("verbs").join(", ")));
+            }
+        }
+        assert_eq!(asked, given, "{set}: {words}");
+    }
+}
+
+#[test]
+fn the_pod_of_helm_test_is_not_one_of_the_controller() {
+    let fits = |selector: &Value, labels: &Value| {
+        selector.as_object().expect("labels").iter().all(|(name, value)| labels.get(name) == Some(value))
+    };
+    let mut peers = 0;
+    for set in SETS {
+        let release = of_set(set);
+        let [pod] = &release.hooks[..] else { panic!("{set}: {} hooks", release.hooks.len()) };
+        assert_eq!(pod["metadata"]["annotations"]["helm.sh/hook"], "test");
+        let labels = &pod["metadata"]["labels"];
+        let deployment = release.of("Deployment").next().expect("a Deployment");
+        assert!(!fits(&deployment["spec"]["selector"]["matchLabels"], labels), "{set}: {labels}");
+        for policy in release.of("NetworkPolicy") {
+            // Where only some may connect, it may.
+            let from = policy["spec"]["ingress"][0]["from"].as_array().into_iter().flatten();
+            let selectors = from.filter_map(|peer| peer.pointer("/podSelector/matchLabels"));
+            peers += selectors.filter(|selector| fits(selector, labels)).count();
+        }
+        assert_eq!(pod["spec"]["containers"][0]["image"], release.pod()["containers"][0]["image"], "{set}");
+    }
+    assert_eq!(peers, 1, "one set says who may connect");
+    let without = render("without", "own", &serde_json::json!({"tests": {"enabled": false}}));
+    assert_eq!(without.hooks.len(), 0);
+}

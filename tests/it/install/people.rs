@@ -1,0 +1,137 @@
+//! What people may do by the cluster roles of Kubernetes: the chart's rules are aggregated into `view`, `edit` and `admin` by a
+//! kube-controller-manager, and asked of the API server.
+
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+
+use kube::ResourceExt as _;
+use kube::api::{Api, Patch, PatchParams};
+use pennant::api::{Delivery, Outcome};
+use serde_json::{Value, json};
+
+use super::render;
+use crate::support::chart::Account;
+use crate::support::control_plane::{self, ControlPlane};
+use crate::support::pennant::Options;
+use crate::support::{Pennant, Receiver, Reply, World, eventually};
+
+const VIEW: [&str; 5] = [
+    "get pipelines.pennant.dev team-a shop",
+    "list pipelines.pennant.dev team-a",
+    "watch notifications.pennant.dev team-a",
+    "list deliveries.pennant.dev team-a",
+    "watch deliveries.pennant.dev team-a",
+];
+const EDIT: [&str; 8] = [
+    "create pipelines.pennant.dev team-a",
+    "update pipelines.pennant.dev team-a shop",
+    "patch notifications.pennant.dev team-a hook",
+    "create notifications.pennant.dev team-a",
+    "delete notifications.pennant.dev team-a hook",
+    "deletecollection pipelines.pennant.dev team-a",
+    "deletecollection notifications.pennant.dev team-a",
+    "patch deliveries.pennant.dev team-a shop-1",
+];
+const ADMIN: [&str; 2] = ["delete deliveries.pennant.dev team-a shop-1", "deletecollection deliveries.pennant.dev team-a"];
+/// Of nobody, by any of the three.
+const NEVER: [&str; 7] = [
+    "create deliveries.pennant.dev team-a",
+    "update deliveries.pennant.dev team-a shop-1",
+    "patch deliveries.pennant.dev/status team-a shop-1",
+    "patch pipelines.pennant.dev/status team-a shop",
+    "patch notifications.pennant.dev/status team-a hook",
+    "list pipelines.pennant.dev team-b",
+    "list deliveries.pennant.dev",
+];
+
+/// The accounts of three people in `team-a`.
+struct People {
+    viewer: Account,
+    editor: Account,
+    admin: Account,
+}
+
+impl People {
+    async fn bound(team: &World) -> Self {
+        let bound = async |name, role| Account::bound(&team.client, &team.ns, name, role).await;
+        let people = Self {
+            viewer: bound("ada", "view").await,
+            editor: bound("eve", "edit").await,
+            admin: bound("ann", "admin").await,
+        };
+        for (who, words) in [(&people.viewer, VIEW[0]), (&people.editor, EDIT[0]), (&people.admin, ADMIN[0])] {
+            eventually(&format!("{} may {words}", who.name), async || {
+                if who.may(words).await { Ok(()) } else { Err("not aggregated".to_owned()) }
+            })
+            .await;
+        }
+        people
+    }
+
+    /// What each may do, and nothing besides.
+    async fn may_what_their_role_says(&self) {
+        let steps = [&VIEW[..], &EDIT, &ADMIN, &NEVER];
+        for (allowed, who) in [(1, &self.viewer), (2, &self.editor), (3, &self.admin)] {
+            for words in steps[..allowed].concat() {
+                assert!(who.may(words).await, "{} may not {words}", who.name);
+            }
+            for words in steps[allowed..].concat() {
+                assert!(!who.may(words).await, "{} may {words}", who.name);
+            }
+        }
+    }
+}
+
+/// `pennant redeliver` as somebody runs it.
+async fn redeliver(kubeconfig: &Path, name: &str) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_pennant"));
+    command.args(["redeliver", "-n", "team-a", name]).env("KUBECONFIG", kubeconfig).stdin(Stdio::null());
+    tokio::task::spawn_blocking(move || command.output().expect("pennant runs")).await.expect("joined")
+}
+
+#[tokio::test]
+async fn what_people_may_do_is_aggregated_to_view_edit_and_admin() {
+    let plane = ControlPlane::aggregating().expect("a control plane");
+    let own = World::on(&plane.kubeconfig, "pennant-system").await;
+    let team = World::beside("team-a", &own).await;
+    let release = render("pennant", "pennant-system", &json!({}));
+    let account = release.as_its_account(&plane.kubeconfig).await;
+    let policy = |object: &Value| object["kind"].as_str().is_some_and(|kind| kind.starts_with("ValidatingAdmission"));
+    release.apply(&plane.kubeconfig, false, policy).unwrap_or_else(|why| panic!("the policy is refused: {why}"));
+    let people = People::bound(&team).await;
+    people.may_what_their_role_says().await;
+
+    // One that is parked is sent again by an account with `edit`, and not by one with `view`.
+    let receiver = Receiver::start();
+    receiver.script("/hook/web", [Reply::status(400)]);
+    team.deploy("web", "1").await;
+    team.pipeline("shop", &["dev/web"]).await;
+    team.notification("hook", &receiver, json!({})).await;
+    let options = Options { watch: Vec::new(), kubeconfig: Some(account), ..Options::of(&own) };
+    let mut pennant = Pennant::with(&own, options).await;
+    team.settled().await;
+    team.ship("web", "2").await;
+    let is = |outcome| move |d: &Delivery| d.status.as_ref().and_then(|s| s.outcome) == Some(outcome);
+    let name = team.delivery("Deployed 2", is(Outcome::Parked)).await.name_any();
+    let viewer = people.viewer.kubeconfig(&plane.kubeconfig, "people-viewer").await;
+    let refused = redeliver(&viewer, &name).await;
+    let words = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(refused.status.code() == Some(1) && words.contains("forbidden"), "{words}");
+    let editor = people.editor.kubeconfig(&plane.kubeconfig, "people-editor").await;
+    let done = redeliver(&editor, &name).await;
+    assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+    team.delivery("Deployed 2", is(Outcome::Delivered)).await;
+    assert_eq!(receiver.to("/hook/web").len(), 2);
+
+    // With the same permission nothing can be sent that Pennant has not recorded.
+    let all: Api<Delivery> = Api::namespaced(control_plane::client(&editor).await, "team-a");
+    let mut forged = all.get(&name).await.expect("read");
+    forged.metadata = kube::api::ObjectMeta { name: Some("forged".to_owned()), ..Default::default() };
+    forged.status = None;
+    let applied = all.patch("forged", &PatchParams::apply("eve"), &Patch::Apply(&forged)).await;
+    let error = applied.expect_err("an apply of what is not there is a create").to_string();
+    assert!(error.contains("cannot create resource") || error.contains("cannot patch"), "{error}");
+    let changed = all.patch(&name, &PatchParams::default(), &Patch::Merge(json!({"spec": {"order": 0}}))).await;
+    assert!(changed.is_err(), "the spec is Pennant's");
+    pennant.stop().await;
+}
