@@ -47,7 +47,9 @@ fuzz_target!(|bytes: &[u8]| {
     as_url(&format!("https://example.com:8443/{template}"), &given, &transitions);
     as_header(template, &given, &transitions);
     // What it makes as a parameter is a text like any other, and goes everywhere.
-    if let Ok(own) = Parameters::compile([(OWN, Some(template))]).map_err(|(_, error)| told(&error)) {
+    if let Ok(own) =
+        Parameters::compile([(OWN, Some(template))]).map_err(|wrong| wrong.iter().for_each(|(_, error)| told(error)))
+    {
         as_body(content_type, "{\"a\":\"{{parameters.own}}\",\"b\":{{json parameters}} }", &own, &transitions);
         as_url("https://example.com/{{parameters.own}}/?{{parameters.own}}=", &own, &transitions);
         as_header("{{parameters.own}}", &own, &transitions);
@@ -135,6 +137,7 @@ fn right<T>(result: Result<T, RenderError>) -> Option<T> {
 
 /// An error is one line that fits into a status.
 fn told(error: &RenderError) {
-    let message = error.to_string();
-    assert!(!message.contains('\n') && message.len() < 1024, "{message}");
+    for message in error.each().map(ToString::to_string) {
+        assert!(!message.contains('\n') && message.len() < 1024, "{message}");
+    }
 }

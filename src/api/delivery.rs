@@ -140,6 +140,7 @@ pub enum Family {
     derive = "PartialEq",
     selectable = ".status.outcome",
     printcolumn = r#"{"name":"Pipeline","type":"string","jsonPath":".spec.pipelineRef.name"}"#,
+    printcolumn = r#"{"name":"Notification","type":"string","jsonPath":".spec.notification"}"#,
     printcolumn = r#"{"name":"Target","type":"string","jsonPath":".spec.subject.name"}"#,
     printcolumn = r#"{"name":"Type","type":"string","jsonPath":".spec.type"}"#,
     printcolumn = r#"{"name":"Revision","type":"string","jsonPath":".spec.to.revision"}"#,
@@ -147,7 +148,9 @@ pub enum Family {
     printcolumn = r#"{"name":"Reason","type":"string","jsonPath":".status.reason"}"#,
     printcolumn = r#"{"name":"Code","type":"integer","jsonPath":".status.statusCode"}"#,
     printcolumn = r#"{"name":"Attempts","type":"integer","jsonPath":".status.attempts"}"#,
+    printcolumn = r#"{"name":"Last Attempt","type":"date","jsonPath":".status.lastAttemptTime"}"#,
     printcolumn = r#"{"name":"Next","type":"string","priority":1,"jsonPath":".status.nextAttemptTime"}"#,
+    printcolumn = r#"{"name":"Error","type":"string","priority":1,"jsonPath":".status.error"}"#,
     printcolumn = r#"{"name":"Age","type":"date","jsonPath":".metadata.creationTimestamp"}"#
 )]
 #[serde(rename_all = "camelCase")]

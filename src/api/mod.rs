@@ -31,7 +31,7 @@ pub use delivery::{Delivery, DeliverySpec, DeliveryStatus, Outcome, TransitionTy
 pub use notification::{Notification, NotificationSpec, NotificationStatus};
 pub use pipeline::{Change, ChangeLog, Pipeline, PipelineSpec, PipelineStatus, Settled, State, Status};
 pub use refs::{SecretKeyRef, SecretRef};
-pub use span::duration;
+pub use span::{duration, duration_text};
 
 /// The API group of all three resources.
 pub const GROUP: &str = "pennant.dev";

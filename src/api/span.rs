@@ -23,9 +23,44 @@ pub fn duration(text: &str) -> Option<Duration> {
     Some(sum).filter(|_| !text.is_empty())
 }
 
+/// Writes a duration as [`duration`] reads it, in the largest units: `24h`, `1h30m`, `10m`, `300ms`. What is less than a millisecond
+/// is left out.
+#[must_use]
+pub fn duration_text(duration: Duration) -> String {
+    let mut rest = duration.as_millis();
+    let mut text = String::new();
+    for (unit, millis) in [("h", 3_600_000), ("m", 60_000), ("s", 1000), ("ms", 1)] {
+        if rest >= millis {
+            text.extend([(rest / millis).to_string().as_str(), unit]);
+            rest %= millis;
+        }
+    }
+    if text.is_empty() { "0s".to_owned() } else { text }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_largest_units_are_written() {
+        for (millis, text) in [
+            (0, "0s"),
+            (300, "300ms"),
+            (5000, "5s"),
+            (60_000, "1m"),
+            (90_000, "1m30s"),
+            (600_000, "10m"),
+            (5_400_000, "1h30m"),
+            (86_400_000, "24h"),
+            (604_800_000, "168h"),
+            (3_600_001, "1h1ms"),
+        ] {
+            let written = duration_text(Duration::from_millis(millis));
+            assert_eq!((written.as_str(), duration(&written)), (text, Some(Duration::from_millis(millis))));
+        }
+        assert_eq!(duration_text(Duration::from_micros(1500)), "1ms");
+    }
 
     #[test]
     fn one_spelling_is_read() {

@@ -5,7 +5,7 @@ use kube::api::ListParams;
 use kube::runtime::{WatchStreamExt as _, watcher};
 use kube::{Api, Client};
 
-use super::{Filter, Row};
+use super::{Filter, Row, newest_first};
 use crate::api::Delivery;
 
 /// So many at a time: a page of this size costs the API server little, and us some megabytes.
@@ -29,8 +29,8 @@ fn api(client: &Client, namespace: Option<&str>) -> Api<Delivery> {
     }
 }
 
-/// The rows of a namespace, or of all, by name, which is by lane and order; read from the API server a page at a time, as they
-/// are asked for.
+/// The rows of a namespace, or of all, in the order of their names; read from the API server a page at a time, as they are asked
+/// for.
 pub fn rows(
     client: &Client,
     namespace: Option<&str>,
@@ -52,22 +52,36 @@ pub fn rows(
     rows.try_filter(move |row| std::future::ready(filter.takes(row)))
 }
 
-/// The rows that there are, and then each again as it changes; ends never.
+/// The rows that there are, together and the newest last, and then each again as it changes; ends never.
 pub fn changes(
     client: &Client,
     namespace: Option<&str>,
     filter: Filter,
-) -> impl Stream<Item = Result<Row, AuditError>> + use<> {
+) -> impl Stream<Item = Result<Vec<Row>, AuditError>> + use<> {
     let config = watcher::Config::default().labels(&filter.labels()).page_size(PAGE);
     let events = watcher(api(client, namespace), config).default_backoff();
+    let mut listed = Vec::new();
     events.filter_map(move |event| {
-        let row = match event {
-            Ok(watcher::Event::InitApply(delivery) | watcher::Event::Apply(delivery)) => {
-                Some(Ok(Row::from(delivery))).filter(|row| row.as_ref().is_ok_and(|row| filter.takes(row)))
+        let taken = |delivery: Delivery| Some(Row::from(delivery)).filter(|row| filter.takes(row));
+        let rows = match event {
+            Ok(watcher::Event::Init) => {
+                listed.clear();
+                None
             }
-            Ok(watcher::Event::Delete(_) | watcher::Event::Init | watcher::Event::InitDone) => None,
+            Ok(watcher::Event::InitApply(delivery)) => {
+                listed.extend(taken(delivery));
+                None
+            }
+            Ok(watcher::Event::InitDone) => {
+                let mut rows = std::mem::take(&mut listed);
+                newest_first(&mut rows);
+                rows.reverse();
+                Some(Ok(rows))
+            }
+            Ok(watcher::Event::Apply(delivery)) => taken(delivery).map(|row| Ok(vec![row])),
+            Ok(watcher::Event::Delete(_)) => None,
             Err(error) => Some(Err(AuditError::Watch(Box::new(error)))),
         };
-        std::future::ready(row)
+        std::future::ready(rows)
     })
 }

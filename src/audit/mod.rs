@@ -11,4 +11,4 @@ mod row;
 pub use filter::{Filter, Wanted};
 pub use list::{AuditError, changes, rows};
 pub use redeliver::{RedeliverError, redeliver};
-pub use row::Row;
+pub use row::{Row, newest_first};

@@ -4,23 +4,21 @@ use std::io::{self, Write};
 use std::pin::pin;
 
 use clap::{Args, ValueEnum};
-use futures::{Stream, StreamExt as _};
+use futures::{Stream, StreamExt as _, TryStreamExt as _};
 
+use super::named;
 use super::shared::Place;
 use crate::api::{Time, now};
-use crate::audit::{AuditError, Filter, Row, Wanted, changes, rows};
-use crate::telemetry::chain;
-
-/// The widths of columns are those of so many first rows.
-const MEASURED: usize = 500;
+use crate::audit::{AuditError, Filter, Row, Wanted, changes, newest_first, rows};
+use crate::telemetry::{chain, escaped};
 
 #[derive(Debug, Args)]
 pub(super) struct AuditArgs {
     /// Only of this Pipeline.
-    #[arg(long)]
+    #[arg(long, value_parser = named::pipeline)]
     pipeline: Option<String>,
     /// Only of this Notification.
-    #[arg(long)]
+    #[arg(long, value_parser = named::notification)]
     notification: Option<String>,
     /// Only those that stand so: pending, delivered, parked, canceled or superseded.
     #[arg(long, value_parser = state)]
@@ -28,7 +26,7 @@ pub(super) struct AuditArgs {
     /// Only those to which something has happened within this time, such as 30m, 12h or 7d.
     #[arg(long, value_name = "DURATION", value_parser = span)]
     since: Option<jiff::SignedDuration>,
-    /// Go on, and print each again when it changes.
+    /// Print those that there are, the newest last, and then each again when it changes.
     #[arg(short, long)]
     watch: bool,
     /// How it is printed.
@@ -43,9 +41,9 @@ pub(super) struct AuditArgs {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Output {
-    /// A line each.
+    /// A line each, the newest first.
     Table,
-    /// An object of JSON a line.
+    /// A list of objects, the newest first; with --watch an object a line.
     Json,
 }
 
@@ -71,16 +69,13 @@ pub(super) async fn audit(args: AuditArgs) -> anyhow::Result<()> {
     let namespace = Some(own.as_str()).filter(|_| !args.all_namespaces);
     let since = args.since.map(|span| now().checked_sub(span)).transpose()?;
     let filter = Filter { pipeline: args.pipeline, notification: args.notification, state: args.outcome, since };
-    let out = Printer { all_namespaces: args.all_namespaces, output: args.output, widths: None, waiting: Vec::new() };
+    let table = Table::new(args.all_namespaces);
     let printed = if args.watch {
-        // Whoever looks on wants each row when it comes.
-        out.print(changes(&client, namespace, filter), 1, |error| {
-            let _ = writeln!(io::stderr(), "pennant: {}; trying again", chain(&error));
-            Ok(())
-        })
-        .await
+        follow(changes(&client, namespace, filter), args.output, table).await
     } else {
-        out.print(rows(&client, namespace, filter), MEASURED, Err).await
+        let mut all: Vec<_> = rows(&client, namespace, filter).try_collect().await?;
+        newest_first(&mut all);
+        print(&all, args.output, table).map_err(anyhow::Error::from)
     };
     match printed {
         // Whoever read it has seen enough.
@@ -89,91 +84,129 @@ pub(super) async fn audit(args: AuditArgs) -> anyhow::Result<()> {
     }
 }
 
-struct Printer {
-    all_namespaces: bool,
+fn print(rows: &[Row], output: Output, mut table: Table) -> io::Result<()> {
+    let mut out = io::BufWriter::new(io::stdout().lock());
+    match output {
+        Output::Json => {
+            serde_json::to_writer_pretty(&mut out, rows)?;
+            writeln!(out)?;
+        }
+        Output::Table if rows.is_empty() => writeln!(io::stderr(), "no deliveries found")?,
+        Output::Table => table.write(&mut out, rows)?,
+    }
+    out.flush()
+}
+
+/// Prints rows as they come, until printing fails.
+async fn follow(
+    changes: impl Stream<Item = Result<Vec<Row>, AuditError>>,
     output: Output,
-    widths: Option<Vec<usize>>,
-    waiting: Vec<Row>,
-}
-
-impl Printer {
-    /// Prints rows as they come, once there are so many that the widths of columns are known.
-    async fn print(
-        mut self,
-        rows: impl Stream<Item = Result<Row, AuditError>>,
-        measured: usize,
-        wrong: impl Fn(AuditError) -> Result<(), AuditError>,
-    ) -> anyhow::Result<()> {
-        let mut rows = pin!(rows);
-        while let Some(row) = rows.next().await {
-            match row {
-                Ok(row) => self.waiting.push(row),
-                Err(error) => wrong(error)?,
+    mut table: Table,
+) -> anyhow::Result<()> {
+    let mut changes = pin!(changes);
+    while let Some(rows) = changes.next().await {
+        let rows = match rows {
+            Ok(rows) => rows,
+            Err(error) => {
+                writeln!(io::stderr(), "pennant: {}; trying again", chain(&error))?;
+                continue;
             }
-            if self.output == Output::Json || self.widths.is_some() || self.waiting.len() >= measured {
-                self.flush()?;
-            }
-        }
-        self.flush()?;
-        if self.widths.is_none() && self.output == Output::Table {
-            writeln!(io::stderr(), "no deliveries found")?;
-        }
-        Ok(())
-    }
-
-    fn flush(&mut self) -> anyhow::Result<()> {
-        if self.waiting.is_empty() {
-            return Ok(());
-        }
-        let mut out = io::stdout().lock();
-        let rows = std::mem::take(&mut self.waiting);
-        if self.output == Output::Json {
-            for row in &rows {
-                writeln!(out, "{}", serde_json::to_string(row)?)?;
-            }
-            return Ok(out.flush()?);
-        }
-        let cells: Vec<_> = rows.iter().map(|row| cells(row, self.all_namespaces)).collect();
-        let widths = if let Some(widths) = &self.widths {
-            widths
-        } else {
-            let head = head(self.all_namespaces);
-            let widths =
-                (0..head.len()).map(|n| cells.iter().chain([&head]).map(|c| c[n].chars().count()).max().unwrap_or(0));
-            let widths = self.widths.insert(widths.collect());
-            writeln!(out, "{}", line(&head, widths))?;
-            widths
         };
-        for cells in &cells {
-            writeln!(out, "{}", line(cells, widths))?;
+        let mut out = io::BufWriter::new(io::stdout().lock());
+        match output {
+            Output::Json => {
+                for row in &rows {
+                    writeln!(out, "{}", serde_json::to_string(row)?)?;
+                }
+            }
+            Output::Table => table.write(&mut out, &rows)?,
         }
-        Ok(out.flush()?)
+        out.flush()?;
+    }
+    Ok(())
+}
+
+/// A table whose columns get wider where a cell needs it, and never narrower.
+#[derive(Debug)]
+struct Table {
+    all_namespaces: bool,
+    widths: Vec<usize>,
+}
+
+impl Table {
+    fn new(all_namespaces: bool) -> Self {
+        Self { all_namespaces, widths: Vec::new() }
+    }
+
+    /// Writes rows, and before the first of them the head.
+    fn write(&mut self, out: &mut impl Write, rows: &[Row]) -> io::Result<()> {
+        let mut lines: Vec<_> = rows.iter().map(|row| cells(row, self.all_namespaces)).collect();
+        if self.widths.is_empty() {
+            let head = COLUMNS.iter().skip(usize::from(!self.all_namespaces));
+            self.widths = head.clone().map(|(_, width)| *width).collect();
+            lines.insert(0, head.map(|(name, _)| (*name).to_owned()).collect());
+        }
+        for cells in &lines {
+            for (width, cell) in self.widths.iter_mut().zip(cells) {
+                *width = (*width).max(cell.chars().count());
+            }
+        }
+        lines.iter().try_for_each(|cells| writeln!(out, "{}", line(cells, &self.widths)))
     }
 }
 
-fn head(all_namespaces: bool) -> Vec<String> {
-    let names = ["LAST", "PIPELINE", "NOTIFICATION", "TARGET", "TYPE", "REVISION", "OUTCOME", "CODE", "ATTEMPTS", "WHY"];
-    all_namespaces.then_some("NAMESPACE").into_iter().chain(names).map(str::to_owned).collect()
-}
+/// The columns, and how wide they are at least: wide enough for most of what comes later, where that is known.
+const COLUMNS: [(&str, usize); 12] = [
+    ("NAMESPACE", 0),
+    ("NAME", 0),
+    ("LAST ATTEMPT", 20),
+    ("PIPELINE", 0),
+    ("NOTIFICATION", 0),
+    ("SUBJECT", 0),
+    ("TYPE", 11),
+    ("REVISION", 0),
+    ("OUTCOME", 10),
+    ("ATTEMPTS", 0),
+    ("ANSWER", 16),
+    ("WHY", 0),
+];
+
+/// A name is not cut, for it is copied; of anything else so many characters are shown.
+const LONGEST: usize = 80;
 
 fn cells(row: &Row, all_namespaces: bool) -> Vec<String> {
     let time = |time: Time| time.strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
-    let why = [&row.reason, &row.error].into_iter().flatten().map(String::as_str).collect::<Vec<_>>().join(": ");
     let cells = [
-        row.last().map_or_else(String::new, time),
+        row.name.clone(),
+        row.last_attempt.map_or_else(String::new, time),
         row.pipeline.clone(),
         row.notification.clone(),
         row.subject.clone(),
         row.type_.as_str().to_owned(),
         row.revision.clone(),
         row.state().to_owned(),
-        row.code.map_or_else(String::new, |code| code.to_string()),
         row.attempts.to_string(),
-        why,
+        row.answer.clone().unwrap_or_default(),
+        row.why(),
     ];
-    // Revisions and errors come from clusters and receivers: nothing of them is a command to a terminal.
-    let harmless = |cell: String| cell.replace(char::is_control, " ");
-    all_namespaces.then(|| row.namespace.clone()).into_iter().chain(cells).map(harmless).collect()
+    let cells = all_namespaces.then(|| row.namespace.clone()).into_iter().chain(cells);
+    // Revisions, answers and errors come from clusters and receivers: nothing of them is a command to a terminal.
+    cells.map(|cell| if cell == row.name { cell } else { shown(&cell) }).collect()
+}
+
+/// What a cell shows of a text: its beginning, escaped; `-` where there is none, so that every column has something.
+fn shown(text: &str) -> String {
+    if text.is_empty() {
+        return "-".to_owned();
+    }
+    let beginning: String = text.chars().take(LONGEST + 1).collect();
+    let mut safe = escaped(&beginning);
+    if let Some((end, _)) = safe.char_indices().nth(LONGEST) {
+        let end = safe[..end].char_indices().next_back().map_or(end, |(last, _)| last);
+        safe.truncate(end);
+        safe.push('…');
+    }
+    safe
 }
 
 fn line(cells: &[String], widths: &[usize]) -> String {
@@ -184,6 +217,7 @@ fn line(cells: &[String], widths: &[usize]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::api::{Delivery, DeliveryStatus};
 
     #[test]
     fn durations_have_days() {
@@ -194,10 +228,46 @@ mod tests {
         assert!(state("lost").unwrap_err().contains("Pending"));
     }
 
+    fn row(name: &str, answer: Option<&str>) -> Row {
+        let status =
+            DeliveryStatus { status_code: answer.map(|_| 200), response: answer.map(str::to_owned), ..Default::default() };
+        let mut delivery = Delivery::new(name, crate::delivery::testing::spec(1));
+        delivery.status = Some(status);
+        delivery.into()
+    }
+
     #[test]
-    fn columns_are_as_wide_as_what_is_in_them() {
+    fn columns_get_wider_and_have_one_head() {
+        let mut table = Table::new(true);
+        let mut written = |rows: &[Row]| {
+            let mut out = Vec::new();
+            table.write(&mut out, rows).unwrap();
+            String::from_utf8(out).unwrap().lines().map(str::to_owned).collect::<Vec<_>>()
+        };
+        let first = written(&[row("a", None)]);
+        assert!(first.len() == 2 && first[0].starts_with("NAMESPACE   NAME   LAST ATTEMPT           PIPELINE"), "{first:?}");
+        let words: Vec<_> = first[1].split_whitespace().collect();
+        assert_eq!((&words[..3], &words[words.len() - 4..]), (&["-", "a", "-"][..], &["Pending", "0", "-", "-"][..]));
+        let later = written(&[row("a-long-name", None), row("b", None)]);
+        assert!(later.len() == 2 && later[0].starts_with("-           a-long-name   -   "), "{later:?}");
+        assert!(later[1].starts_with("-           b             -   "), "{later:?}");
+        assert!(written(&[]).is_empty());
+    }
+
+    #[test]
+    fn cells_are_bounded_and_cannot_move_a_terminal() {
+        let cell = |answer: &str| cells(&row("a", Some(answer)), false)[9].clone();
+        assert_eq!(cell("a\nb\u{1b}[2J"), r"200 OK: a\nb\u{1b}[2J");
+        let long = cell(&"é".repeat(300));
+        assert_eq!(long, format!("200 OK: {}…", "é".repeat(LONGEST - 9)));
+        assert_eq!(cell(&"é".repeat(LONGEST - 8)), format!("200 OK: {}", "é".repeat(LONGEST - 8)));
+        let name = "n".repeat(250);
+        assert_eq!(cells(&row(&name, None), false)[0], name, "it is copied");
+    }
+
+    #[test]
+    fn cells_of_a_line_are_aligned() {
         let row = |cells: &[&str]| cells.iter().map(|cell| (*cell).to_owned()).collect::<Vec<_>>();
         assert_eq!(line(&row(&["a", "é", ""]), &[3, 2, 4]), "a     é");
-        assert_eq!(head(true).len(), head(false).len() + 1);
     }
 }

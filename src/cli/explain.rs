@@ -4,14 +4,17 @@ use std::io::Write as _;
 
 use clap::{Args, ValueEnum};
 
+use super::named;
 use super::shared::{Installation, Place};
 use crate::preview::{Asked, Known, explain as explain_all, live};
 
 #[derive(Debug, Args)]
 pub(super) struct ExplainArgs {
-    /// The Pipeline.
+    /// The Pipeline, as `NAME` or `pipeline/NAME`.
+    #[arg(value_parser = named::pipeline)]
     pipeline: String,
-    /// One notification of it [default: all].
+    /// One notification of it, as `NAME` or `notification/NAME` [default: all].
+    #[arg(value_parser = named::notification)]
     notification: Option<String>,
     /// One target, as `ENVIRONMENT/CLUSTER/NAMESPACE`, with `/APP` where the target names another [default: all].
     #[arg(long)]

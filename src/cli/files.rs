@@ -1,7 +1,9 @@
 //! Files that are named on the command line.
 
+use std::collections::HashSet;
+use std::ffi::OsStr;
 use std::io::Read as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
 
@@ -18,4 +20,46 @@ pub(super) fn read(file: &Path) -> anyhow::Result<String> {
         std::fs::File::open(file).and_then(|f| f.take(MOST).read_to_string(&mut text)).with_context(what)?;
     }
     Ok(text)
+}
+
+/// What is beneath a folder.
+#[derive(Debug, Default)]
+pub(super) struct Beneath {
+    /// Manifests, by their extensions, in the order of their paths.
+    pub(super) manifests: Vec<PathBuf>,
+    /// Folders with templates of Helm charts, of which nothing is a manifest.
+    pub(super) templates: Vec<PathBuf>,
+}
+
+/// What is beneath a folder, without hidden files and folders. Each folder is read once, whatever links lead to it.
+pub(super) fn beneath(folder: &Path) -> anyhow::Result<Beneath> {
+    let (mut found, mut seen, mut left) = (Beneath::default(), HashSet::new(), vec![folder.to_owned()]);
+    while let Some(folder) = left.pop() {
+        let what = || format!("{} cannot be read", folder.display());
+        if !seen.insert(folder.canonicalize().with_context(what)?) {
+            continue;
+        }
+        let is_chart = folder.join("Chart.yaml").is_file();
+        let entries = std::fs::read_dir(&folder).and_then(Iterator::collect::<Result<Vec<_>, _>>).with_context(what)?;
+        for path in entries.iter().filter(|entry| !is_hidden(&entry.file_name())).map(std::fs::DirEntry::path) {
+            // A link that leads nowhere is neither.
+            if path.is_dir() {
+                let is_template = is_chart && path.file_name().is_some_and(|name| name == "templates");
+                if is_template { found.templates.push(path) } else { left.push(path) }
+            } else if path.is_file() && is_manifest(&path) {
+                found.manifests.push(path);
+            }
+        }
+    }
+    found.manifests.sort();
+    found.templates.sort();
+    Ok(found)
+}
+
+fn is_hidden(name: &OsStr) -> bool {
+    name.as_encoded_bytes().starts_with(b".")
+}
+
+fn is_manifest(file: &Path) -> bool {
+    file.extension().and_then(OsStr::to_str).is_some_and(|extension| ["yaml", "yml", "json"].contains(&extension))
 }

@@ -1,19 +1,17 @@
 //! `pennant lint`: manifests, checked without a cluster.
 
-use std::ffi::OsStr;
-use std::io::Write as _;
+use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 
-use anyhow::Context as _;
 use clap::{Args, ValueEnum};
 
-use super::files::read;
+use super::files::{beneath, read};
 use super::shared::Installation;
-use crate::lint::{Options, Report, lint as check};
+use crate::lint::{File, Options, Report, lint as check};
 
 #[derive(Debug, Args)]
 pub(super) struct LintArgs {
-    /// Files with manifests, in YAML or JSON; `-` is stdin; of a folder, its *.yaml, *.yml and *.json.
+    /// Files with manifests, in YAML or JSON; `-` is stdin; of a folder, all *.yaml, *.yml and *.json beneath it.
     #[arg(value_name = "FILE", required = true)]
     files: Vec<PathBuf>,
     /// How it is printed.
@@ -37,14 +35,11 @@ enum Output {
     Json,
 }
 
-/// Prints what is wrong. The error counts it.
+/// Prints what is wrong. The error counts it, or says that nothing was checked.
 pub(super) fn lint(args: LintArgs) -> anyhow::Result<()> {
-    let mut files = Vec::new();
+    let (mut files, mut number) = (Vec::new(), 0);
     for named in &args.files {
-        for file in within(named)? {
-            let name = if file.as_os_str() == "-" { "<stdin>".to_owned() } else { file.display().to_string() };
-            files.push((name, read(&file)?));
-        }
+        number += add(named, &mut files)?;
     }
     let options = Options {
         namespace: args.namespace,
@@ -56,35 +51,60 @@ pub(super) fn lint(args: LintArgs) -> anyhow::Result<()> {
     let report = check(&files, &options)?;
     print(&report, args.output)?;
     for note in &report.notes {
-        writeln!(std::io::stderr(), "pennant: {note}")?;
+        writeln!(io::stderr(), "pennant: {note}")?;
     }
     let (problems, objects) = (counted(report.findings.len(), "problem"), counted(report.objects, "object"));
     anyhow::ensure!(report.findings.is_empty(), "{problems}, {objects} checked");
-    writeln!(std::io::stderr(), "pennant: no problems, {objects} checked")?;
+    anyhow::ensure!(report.objects > 0, "nothing was checked: {}", nothing(&args.files, number));
+    writeln!(io::stderr(), "pennant: no problems, {objects} checked")?;
     Ok(())
+}
+
+/// Why nothing was checked.
+fn nothing(named: &[PathBuf], files: usize) -> String {
+    let named = named.iter().map(|file| file.display().to_string()).collect::<Vec<_>>().join(", ");
+    if files == 0 {
+        return format!("there is no *.yaml, *.yml or *.json file in {named}");
+    }
+    format!("there is no Pipeline, no Notification and no global configuration in {named} ({} read)", counted(files, "file"))
 }
 
 fn counted(number: usize, what: &str) -> String {
     format!("{number} {what}{}", if number == 1 { "" } else { "s" })
 }
 
-/// The file itself, or the manifests of a folder.
-fn within(named: &Path) -> anyhow::Result<Vec<PathBuf>> {
+/// Adds the file itself, or the manifests beneath a folder. Returns how many files were read.
+fn add(named: &Path, files: &mut Vec<File>) -> anyhow::Result<usize> {
     if !named.is_dir() {
-        return Ok(vec![named.to_owned()]);
+        let name = if named.as_os_str() == "-" { "<stdin>".to_owned() } else { named.display().to_string() };
+        files.push(File::named(&name, read(named)?));
+        return Ok(1);
     }
-    let entries = std::fs::read_dir(named).and_then(Iterator::collect::<Result<Vec<_>, _>>);
-    let entries = entries.with_context(|| format!("{} cannot be read", named.display()))?;
-    let is_manifest = |file: &PathBuf| {
-        file.is_file() && file.extension().and_then(OsStr::to_str).is_some_and(|e| ["yaml", "yml", "json"].contains(&e))
-    };
-    let mut files: Vec<PathBuf> = entries.into_iter().map(|entry| entry.path()).filter(is_manifest).collect();
-    files.sort();
-    Ok(files)
+    let (mut number, found) = (0, beneath(named)?);
+    for templates in &found.templates {
+        let remedy = "pipe what `helm template` prints into `pennant lint -`";
+        writeln!(io::stderr(), "pennant: {}: templates of a Helm chart: passed over; {remedy}", templates.display())?;
+    }
+    for file in &found.manifests {
+        let name = file.display().to_string();
+        match read(file) {
+            Ok(text) => {
+                number += 1;
+                files.extend(File::found(&name, text));
+            }
+            Err(error) if is_binary(&error) => writeln!(io::stderr(), "pennant: {name}: not UTF-8: passed over")?,
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(number)
+}
+
+fn is_binary(error: &anyhow::Error) -> bool {
+    error.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == io::ErrorKind::InvalidData)
 }
 
 fn print(report: &Report, output: Output) -> anyhow::Result<()> {
-    let mut out = std::io::stdout().lock();
+    let mut out = io::stdout().lock();
     match output {
         Output::Json => writeln!(out, "{}", serde_json::to_string_pretty(&report.findings)?)?,
         Output::Text => {

@@ -8,6 +8,7 @@ mod check;
 mod explain;
 mod files;
 mod lint;
+mod named;
 mod redeliver;
 mod render;
 mod shared;

@@ -6,6 +6,7 @@ use clap::Args;
 use futures::{StreamExt as _, TryStreamExt as _, stream};
 
 use super::audit::span;
+use super::named::{self, of_delivery};
 use super::shared::Place;
 use crate::api::{Outcome, now};
 use crate::audit::{Filter, Wanted, redeliver as mark, rows};
@@ -16,18 +17,18 @@ const PARALLEL: usize = 8;
 
 #[derive(Debug, Args)]
 pub(super) struct RedeliverArgs {
-    /// Names of deliveries, as `pennant audit` and `kubectl get deliveries` show them.
-    #[arg(required_unless_present = "parked")]
+    /// Deliveries, as `NAME` or `TYPE/NAME`, as `pennant audit` and `kubectl get deliveries` show them.
+    #[arg(value_name = "NAME", required_unless_present = "parked", value_parser = named::delivery)]
     #[arg(conflicts_with_all = ["parked", "pipeline", "notification", "since", "all_namespaces"])]
     names: Vec<String>,
     /// All that are parked.
     #[arg(long)]
     parked: bool,
     /// Of those, only of this Pipeline.
-    #[arg(long, requires = "parked")]
+    #[arg(long, requires = "parked", value_parser = named::pipeline)]
     pipeline: Option<String>,
     /// Of those, only of this Notification.
-    #[arg(long, requires = "parked")]
+    #[arg(long, requires = "parked", value_parser = named::notification)]
     notification: Option<String>,
     /// Of those, only what was parked within this time, such as 30m, 12h or 7d.
     #[arg(long, requires = "parked", value_name = "DURATION", value_parser = span)]
@@ -51,7 +52,7 @@ pub(super) async fn redeliver(args: RedeliverArgs) -> anyhow::Result<()> {
         let state = Some(Wanted::Settled(Outcome::Parked));
         let filter = Filter { pipeline: args.pipeline, notification: args.notification, state, since };
         let namespace = Some(own.as_str()).filter(|_| !args.all_namespaces);
-        rows(&client, namespace, filter).map_ok(|row| (row.namespace, row.delivery)).try_collect().await?
+        rows(&client, namespace, filter).map_ok(|row| (row.namespace, row.name)).try_collect().await?
     } else {
         args.names.into_iter().map(|name| (own.clone(), name)).collect()
     };
@@ -69,7 +70,7 @@ pub(super) async fn redeliver(args: RedeliverArgs) -> anyhow::Result<()> {
     let words = if args.dry_run { "would be sent again" } else { "is sent again" };
     while let Some((result, namespace, name)) = marked.next().await {
         match result {
-            Ok(()) => writeln!(out, "delivery.pennant.dev/{name} in {namespace} {words}")?,
+            Ok(()) => writeln!(out, "{} in {namespace} {words}", of_delivery(&name))?,
             Err(error) => {
                 failed += 1;
                 writeln!(io::stderr(), "pennant: {}", chain(&error))?;

@@ -9,6 +9,7 @@ use kube::{Client, ResourceExt};
 use url::Url;
 
 use super::files::read;
+use super::named;
 use super::shared::{Installation, Place};
 use crate::api::refs::{ConfigMapKey, ObjectName};
 use crate::api::{Notification, Pipeline, TransitionType};
@@ -18,15 +19,16 @@ use crate::render::Scene;
 
 #[derive(Debug, Args)]
 pub(super) struct RenderArgs {
-    /// The notification; without a file it is read from the cluster. One that is not a Notification takes --pipeline.
-    #[arg(value_name = "NAME", required_unless_present = "files")]
+    /// The notification, as `NAME` or `notification/NAME`; without a file it is read from the cluster. One that is not a
+    /// Notification requires --pipeline.
+    #[arg(value_name = "NAME", required_unless_present = "files", value_parser = named::notification)]
     name: Option<String>,
     /// A file with Notifications, and ConfigMaps that hold their templates; `-` is stdin; may be repeated. Without a pipeline no
     /// cluster is asked, and what has no namespace is in `default`.
     #[arg(short = 'f', long = "filename", value_name = "FILE")]
     files: Vec<PathBuf>,
     /// A Pipeline of the cluster to speak of; without one, of a sample.
-    #[arg(long)]
+    #[arg(long, value_parser = named::pipeline)]
     pipeline: Option<String>,
     /// A target of that pipeline, as `ENVIRONMENT/CLUSTER/NAMESPACE` [default: its first].
     #[arg(long, requires = "pipeline")]

@@ -136,11 +136,9 @@ pub fn resolve_layers(layers: &[Layer], namespace: &str, uid: &str, given: &Give
     // Before any template is tried: what comes of that may tell what is in it.
     let trusted = ways.check(&folded);
     let mut effective = understand(&spec, &places, uid.to_owned(), None, given, trusted);
+    let author = |pointer: &str| folded.author(pointer).map(ToString::to_string);
     for problem in [effective.intake.as_mut().err(), effective.sending.as_mut().err()].into_iter().flatten() {
-        let author = problem.pointer().and_then(|pointer| folded.author(&pointer)).map(ToString::to_string);
-        if let Some(author) = author {
-            *problem = Problem::Layer { author, problem: Box::new(problem.clone()) };
-        }
+        *problem = problem.clone().of_layers(&author);
     }
     effective
 }

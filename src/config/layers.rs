@@ -16,7 +16,7 @@ use super::delivering::Delivering;
 use super::problem::Problem;
 use super::sending::{CONNECT_TIMEOUT, TIMEOUT};
 use crate::api::notification::{NotificationLayer, Ordering, Settings};
-use crate::api::{Notification, PipelineSpec};
+use crate::api::{Notification, PipelineSpec, duration_text};
 
 /// Fields of which one at most is set, by the object that they are in.
 const CHOICES: [(&str, &[&str]); 4] = [
@@ -79,15 +79,14 @@ impl Layer {
     #[must_use]
     pub fn built_in() -> Self {
         let Delivering { retry, retain, .. } = Delivering::default();
-        let seconds = |duration: std::time::Duration| format!("{}s", duration.as_secs());
         let value = serde_json::json!({
             "suspend": false,
-            "endpoint": {"timeout": seconds(TIMEOUT), "connectTimeout": seconds(CONNECT_TIMEOUT)},
+            "endpoint": {"timeout": duration_text(TIMEOUT), "connectTimeout": duration_text(CONNECT_TIMEOUT)},
             "delivery": {
                 "ordering": Ordering::default(),
                 "supersede": false,
-                "retry": {"initial": seconds(retry.initial), "max": seconds(retry.max), "maxAge": seconds(retry.max_age)},
-                "retain": {"perLane": retain.per_lane, "maxAge": seconds(retain.max_age)},
+                "retry": {"initial": duration_text(retry.initial), "max": duration_text(retry.max), "maxAge": duration_text(retry.max_age)},
+                "retain": {"perLane": retain.per_lane, "maxAge": duration_text(retain.max_age)},
             },
         });
         let value = value.as_object().cloned().unwrap_or_default();

@@ -4,7 +4,7 @@ use thiserror::Error;
 
 use super::selector::SelectorError;
 use crate::api::refs::ConfigMapKey;
-use crate::render::RenderError;
+use crate::render::{RenderError, told};
 use crate::trigger::TriggerError;
 
 /// Why a notification, or one half of it, cannot be used. The message names the field and the remedy.
@@ -89,6 +89,9 @@ pub enum Problem {
         /// What is wrong with it.
         problem: Box<Problem>,
     },
+    /// Several problems at once; none of them is several itself.
+    #[error("{}", told(&lines(.0)))]
+    Several(Vec<Problem>),
     /// `http` without permission.
     #[error("{field}: http sends in clear text; use https, a *.svc name, or start Pennant with --allow-http")]
     InsecureScheme {
@@ -124,6 +127,7 @@ impl Problem {
     pub fn reason(&self) -> &'static str {
         match self {
             Self::Layer { problem, .. } => problem.reason(),
+            Self::Several(all) => all.first().map_or("InvalidSpec", Self::reason),
             Self::Incomplete { .. } | Self::ParameterMissing(_) | Self::ParametersMissing(_) => "Incomplete",
             Self::ConfigMapUnknown(_) => "ConfigMapUnknown",
             Self::Compiling { .. } => "TemplatesCompiling",
@@ -155,6 +159,9 @@ impl Problem {
                 Self::of_template(format!("spec.template.parameters.{name}"), source, is_final)
             }
             RenderError::Changeable(inner) => Self::of_template(field, inner, is_final),
+            RenderError::Several(all) => {
+                Self::several(all.iter().map(|error| Self::of_template(field.clone(), error, is_final)))
+            }
             error => Self::Template { field, message: error.to_string(), is_final },
         }
     }
@@ -164,6 +171,7 @@ impl Problem {
     pub fn is_final(&self) -> bool {
         match self {
             Self::Layer { problem, .. } => problem.is_final(),
+            Self::Several(all) => all.iter().all(Self::is_final),
             Self::Template { is_final, .. } => *is_final,
             Self::Incomplete { .. }
             | Self::ParameterMissing(_)
@@ -186,6 +194,7 @@ impl Problem {
     pub fn is_unknown(&self) -> bool {
         match self {
             Self::Layer { problem, .. } => problem.is_unknown(),
+            Self::Several(all) => all.iter().any(Self::is_unknown),
             other => matches!(other, Self::ConfigMapUnknown(_) | Self::Compiling { waits: false }),
         }
     }
@@ -205,6 +214,54 @@ impl Problem {
         Some(path.replace(['.', '['], "/").replace(']', ""))
     }
 
+    /// These as one problem: of one it is that.
+    pub(super) fn several(problems: impl IntoIterator<Item = Self>) -> Self {
+        let mut all: Vec<_> = problems.into_iter().flat_map(Self::each).collect();
+        match all.pop() {
+            Some(only) if all.is_empty() => only,
+            last => {
+                all.extend(last);
+                Self::Several(all)
+            }
+        }
+    }
+
+    /// Each problem by itself.
+    #[must_use]
+    pub fn each(self) -> Vec<Self> {
+        match self {
+            Self::Several(all) => all,
+            one => vec![one],
+        }
+    }
+
+    /// The same with the layers that the fields are from: `author` says who wrote a field, by its JSON Pointer.
+    pub(super) fn of_layers(self, author: &impl Fn(&str) -> Option<String>) -> Self {
+        match self {
+            Self::Several(all) => Self::Several(all.into_iter().map(|one| one.of_layers(author)).collect()),
+            one => match one.pointer().and_then(|pointer| author(&pointer)) {
+                Some(author) => Self::Layer { author, problem: Box::new(one) },
+                None => one,
+            },
+        }
+    }
+
+    /// The parameter that is missing, if that is the problem.
+    pub(super) fn unset(&self) -> Option<&String> {
+        if let Self::ParameterMissing(name) = self { Some(name) } else { None }
+    }
+
+    /// Field and message, where there is a field.
+    fn parts(&self) -> Option<(&str, &str)> {
+        match self {
+            Self::InvalidSpec { field, message }
+            | Self::Template { field, message, .. }
+            | Self::ParameterHidden { field, message } => Some((field, message)),
+            Self::Layer { problem, .. } => problem.parts(),
+            _ => None,
+        }
+    }
+
     /// The same, with a word on what a template was tried with, which is nothing that was recorded.
     pub(super) fn tried(self, with: &str) -> Self {
         match self {
@@ -216,11 +273,58 @@ impl Problem {
     }
 }
 
+/// What several problems say. Several of one field of one layer name it once.
+fn lines(problems: &[Problem]) -> Vec<String> {
+    let place = |problem: &Problem| {
+        let author = if let Problem::Layer { author, .. } = problem { Some(author.clone()) } else { None };
+        problem.parts().map(|(field, _)| (author, field.to_owned()))
+    };
+    let mut before = None;
+    let line = |problem: &Problem| {
+        let here = place(problem);
+        let is_same = here.is_some() && here == before;
+        before = here;
+        match problem.parts() {
+            Some((_, message)) if is_same => message.to_owned(),
+            _ => problem.to_string(),
+        }
+    };
+    problems.iter().map(line).collect()
+}
+
 impl From<TriggerError> for Problem {
     fn from(error: TriggerError) -> Self {
         match error {
             TriggerError::When { .. } => Self::Expression(error.to_string()),
             _ => Self::Trigger(error.to_string()),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn several_problems_are_one_message_that_names_each_field_once() {
+        let template = |field: &str, message: &str| Problem::Template {
+            field: field.to_owned(),
+            message: message.to_owned(),
+            is_final: false,
+        };
+        let layer = |problem| Problem::Layer { author: "the Notification".to_owned(), problem: Box::new(problem) };
+        let one = Problem::several([template("spec.a", "x")]);
+        assert!(matches!(one, Problem::Template { .. }));
+        let two = Problem::several([template("spec.a", "x; there are b"), template("spec.a", "y; there are b")]);
+        let several =
+            Problem::several([two, layer(template("spec.b", "z")), layer(template("spec.b", "w")), template("spec.b", "v")]);
+        assert_eq!(several.to_string(), "spec.a: x; there are b; y; spec.b: z (from the Notification); w; spec.b: v");
+        assert_eq!((several.reason(), several.is_final(), several.is_unknown()), ("TemplateInvalid", false, false));
+        assert_eq!(several.clone().each().len(), 5);
+        let many = Problem::several((0..7).map(|n| template("spec.a", &n.to_string())));
+        assert_eq!(many.to_string(), "spec.a: 0; 1; 2; 3; 4; and 2 more");
+        let whose = |pointer: &str| (pointer == "/b").then(|| "the Pipeline".to_owned());
+        let authored = Problem::several([template("spec.a", "x"), template("spec.b", "y")]).of_layers(&whose);
+        assert_eq!(authored.to_string(), "spec.a: x; spec.b: y (from the Pipeline)");
     }
 }

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use super::effective::duration;
 use super::problem::Problem;
-use crate::api::NotificationSpec;
 use crate::api::notification::{DeliveryPolicy, Endpoint};
+use crate::api::{NotificationSpec, duration_text};
 
 /// Headers that Pennant or the connection sets.
 const RESERVED: [&str; 16] = [
@@ -93,7 +93,7 @@ fn within(field: &str, given: Option<&str>, least: Duration, most: Duration) -> 
     if (least..=most).contains(&found) {
         return Ok(());
     }
-    Err(Problem::invalid(field, format!("must be from {least:?} to {most:?}")))
+    Err(Problem::invalid(field, format!("must be from {} to {}", duration_text(least), duration_text(most))))
 }
 
 #[cfg(test)]

@@ -26,7 +26,7 @@ use crate::render::{Body, Data, HeaderTemplate, Parameters, RenderError, UrlTemp
 pub(super) const TIMEOUT: Duration = Duration::from_secs(15);
 /// For making a connection, where nobody says.
 pub(super) const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-const URL: &str = "spec.endpoint.url";
+pub(super) const URL: &str = "spec.endpoint.url";
 
 /// How a delivery becomes a request.
 #[derive(Clone, Debug)]
@@ -164,21 +164,32 @@ pub(super) fn sending(
 ) -> Result<Sending, Problem> {
     let endpoint = spec.endpoint.as_ref().ok_or(Problem::Incomplete { field: "spec.endpoint" })?;
     let chosen = choose(spec, places, given)?;
-    let mut missing = Vec::new();
-    // A parameter is missing only if something that is sent uses it; so each is found by its use, and all are told at once.
-    let mut sending = loop {
-        let parameters = chosen.parameters(&missing)?.hiding(places.hidden.clone());
-        match compile(endpoint, &chosen, parameters, places, given) {
-            Err(Problem::ParameterMissing(name)) if !missing.contains(&name) => missing.push(name),
-            compiled if missing.is_empty() => break compiled?,
-            _ => return Err(chosen.lacks(&missing)),
-        }
-    };
+    let mut sending = compiled(endpoint, &chosen, places, given)?;
     sending.literal_credentials = literal_credentials(spec, places);
     let wanted = chosen.reported(wanted(spec), spec.triggers.is_some())?;
     trusted?;
     try_samples(&sending, &wanted)?;
     Ok(sending)
+}
+
+/// Compiles all templates. A parameter is missing only if something that is sent uses it; so each is found by its use, and all are
+/// told at once, with what else is wrong.
+fn compiled(endpoint: &spec::Endpoint, chosen: &Chosen, places: &Places<'_>, given: &Given<'_>) -> Result<Sending, Problem> {
+    let mut missing: Vec<String> = Vec::new();
+    loop {
+        let parameters = chosen.parameters(&missing)?.hiding(places.hidden.clone());
+        let problems = match compile(endpoint, chosen, parameters, places, given) {
+            Ok(sending) if missing.is_empty() => return Ok(sending),
+            Ok(_) => Vec::new(),
+            Err(problem) => problem.each(),
+        };
+        let unset: BTreeSet<_> = problems.iter().filter_map(Problem::unset).filter(|name| !missing.contains(name)).collect();
+        if unset.is_empty() {
+            let lacks = Some(&missing).filter(|missing| !missing.is_empty()).map(|missing| chosen.lacks(missing));
+            return Err(Problem::several(lacks.into_iter().chain(problems)));
+        }
+        missing.extend(unset.into_iter().cloned());
+    }
 }
 
 fn literal_credentials(spec: &NotificationSpec, places: &Places<'_>) -> BTreeSet<String> {
@@ -198,10 +209,17 @@ fn compile(
     places: &Places<'_>,
     given: &Given<'_>,
 ) -> Result<Sending, Problem> {
-    let body = Body::compile(&chosen.content_type, &chosen.body, &places.seen_at(chosen.at, &parameters));
-    let (destination, url_field) = destination(endpoint, chosen, &parameters, places, given.allow_http)?;
-    let headers = headers(endpoint, chosen, &parameters, places)?;
-    let body = body.map_err(|e| Problem::template(&chosen.field, &e))?;
+    let body = Body::compile(&chosen.content_type, &chosen.body, &places.seen_at(chosen.at, &parameters))
+        .map_err(|e| Problem::template(&chosen.field, &e));
+    let destination = destination(endpoint, chosen, &parameters, places, given.allow_http);
+    let headers = headers(endpoint, chosen, &parameters, places);
+    let ((destination, url_field), headers, body) = match (destination, headers, body) {
+        (Ok(destination), Ok(headers), Ok(body)) => (destination, headers, body),
+        (destination, headers, body) => {
+            let problems = [destination.err(), headers.err(), body.err()];
+            return Err(Problem::several(problems.into_iter().flatten()));
+        }
+    };
     let in_url = matches!(&destination, Destination::Url(url) if url.needs_commit(&parameters));
     Ok(Sending {
         needs_commit: in_url
@@ -232,7 +250,7 @@ fn destination(
 ) -> Result<(Destination, String), Problem> {
     match (&endpoint.url, &endpoint.url_from) {
         (Some(url), None) => {
-            let (source, field) = with_path(url, chosen)?;
+            let (source, field) = chosen.with_path(url)?;
             // Only the path has templates.
             let author = if field == URL { "/endpoint/url" } else { chosen.at };
             let url = UrlTemplate::compile(&source, &places.seen_at(author, parameters))
@@ -247,23 +265,6 @@ fn destination(
         }
         (None, None) => Err(Problem::Incomplete { field: "spec.endpoint.url or spec.endpoint.urlFrom" }),
         (Some(_), Some(_)) => Err(Problem::invalid("spec.endpoint", "set url or urlFrom, not both")),
-    }
-}
-
-/// A URL with the path of the template if it has none of its own, and the field that its path is from.
-fn with_path(url: &str, chosen: &Chosen) -> Result<(String, String), Problem> {
-    let own = (url.to_owned(), URL.to_owned());
-    let authority = url.split_once("://").map_or("", |(_, rest)| rest);
-    let end = authority.find(['/', '?', '#']).unwrap_or(authority.len());
-    let Some(path) = chosen.path.as_deref().filter(|_| end > 0) else { return Ok(own) };
-    match &authority[end..] {
-        "" => Ok((format!("{url}{path}"), format!("{}, path", chosen.field))),
-        "/" => Ok((format!("{}{path}", &url[..url.len() - 1]), format!("{}, path", chosen.field))),
-        rest if rest.starts_with('/') && !matches!(rest.as_bytes().get(1), Some(b'?' | b'#')) => Ok(own),
-        _ => Err(Problem::invalid(
-            URL,
-            "has a query and no path; write the whole path, or leave the query out, so that the path of the built-in template is used",
-        )),
     }
 }
 
@@ -287,10 +288,14 @@ fn headers(
         let seen = places.seen_at(&format!("/endpoint/headers/{}", escape(name)), parameters);
         all.insert(name.to_ascii_lowercase(), (name, value, seen));
     }
-    let compile = |(name, value, parameters): &(&str, &str, Parameters)| {
-        HeaderTemplate::compile(name, value, parameters).map_err(|e| Problem::template(header_field(name), &e))
-    };
-    all.values().map(compile).collect()
+    let (mut headers, mut problems) = (Vec::with_capacity(all.len()), Vec::new());
+    for (name, value, parameters) in all.values() {
+        match HeaderTemplate::compile(name, value, parameters) {
+            Ok(header) => headers.push(header),
+            Err(error) => problems.push(Problem::template(header_field(name), &error)),
+        }
+    }
+    if problems.is_empty() { Ok(headers) } else { Err(Problem::several(problems)) }
 }
 
 fn header_field(name: &str) -> String {
@@ -376,9 +381,4 @@ fn try_samples(sending: &Sending, wanted: &[TransitionType]) -> Result<(), Probl
         sending.render(&data).map_err(|problem| problem.tried(&format!("tried with a sample of {type_}")))?;
     }
     Ok(())
-}
-
-/// What is wrong with a parameter's value.
-pub(super) fn parameter_problem(name: &str, error: &RenderError) -> Problem {
-    Problem::template(format!("spec.template.parameters.{name}"), error)
 }

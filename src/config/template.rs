@@ -9,7 +9,7 @@ use kube::ResourceExt as _;
 use super::Given;
 use super::effective::Places;
 use super::problem::{Missing, Problem};
-use super::sending::parameter_problem;
+use super::sending::URL;
 use crate::api::nearest::nearest;
 use crate::api::notification::{Builtin, Method, Template};
 use crate::api::refs::ConfigMapKey;
@@ -186,7 +186,27 @@ impl Chosen {
             let empty = missing.contains(name).then_some("");
             (name.as_str(), value.as_deref().or(empty))
         });
-        Parameters::compile(values).map_err(|(name, error)| parameter_problem(&name, &error))
+        Parameters::compile(values).map_err(|errors| {
+            let field = |name: &str| format!("spec.template.parameters.{name}");
+            Problem::several(errors.iter().map(|(name, error)| Problem::template(field(name), error)))
+        })
+    }
+
+    /// A URL with the path of the template if it has none of its own, and the field that its path is from.
+    pub(super) fn with_path(&self, url: &str) -> Result<(String, String), Problem> {
+        let own = (url.to_owned(), URL.to_owned());
+        let authority = url.split_once("://").map_or("", |(_, rest)| rest);
+        let end = authority.find(['/', '?', '#']).unwrap_or(authority.len());
+        let Some(path) = self.path.as_deref().filter(|_| end > 0) else { return Ok(own) };
+        match &authority[end..] {
+            "" => Ok((format!("{url}{path}"), format!("{}, path", self.field))),
+            "/" => Ok((format!("{}{path}", &url[..url.len() - 1]), format!("{}, path", self.field))),
+            rest if rest.starts_with('/') && !matches!(rest.as_bytes().get(1), Some(b'?' | b'#')) => Ok(own),
+            _ => Err(Problem::invalid(
+                URL,
+                "has a query and no path; write the whole path, or leave the query out, so that the path of the built-in template is used",
+            )),
+        }
     }
 
     /// What is said of parameters that must be given.

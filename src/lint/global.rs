@@ -1,7 +1,7 @@
 //! The global configuration among the files, and what the dispatcher would say of it.
 //!
 //! It is a ConfigMap with a name of its own, or a document that is nothing else: with its keys, or in a file that is called as the
-//! key of the ConfigMap.
+//! key of the ConfigMap. Such a file that was found in a folder may belong to another program; there only a misspelt key is forgiven.
 
 use std::path::Path;
 
@@ -11,6 +11,7 @@ use super::layers::{Laid, Stack};
 use super::sheet::{Lines, Sheet};
 use super::{Options, Report, Source, Written};
 use crate::api::global::KEY;
+use crate::api::nearest::nearest;
 use crate::config::Global;
 use crate::config::layers::{Layer, Source as Author};
 use crate::manifests::field::{below, entry};
@@ -137,11 +138,15 @@ fn told(found: &Found<'_>, wrongs: Vec<Wrong>, report: &mut Report) {
     report.findings.extend(wrongs.into_iter().map(finding));
 }
 
+const KEYS: [&str; 2] = ["defaults", "notifications"];
+
 /// Whether a document is the global configuration itself, and no object.
 fn is_bare(written: &Written<'_>) -> bool {
     let Value::Object(fields) = &written.document.value else { return false };
     let is_object = fields.contains_key("apiVersion") || fields.contains_key("kind");
     let is_named = Path::new(written.file).file_name().is_some_and(|name| name == KEY);
-    let is_told = !fields.is_empty() && fields.keys().all(|key| ["defaults", "notifications"].contains(&key.as_str()));
-    !is_object && (is_named || is_told)
+    let is_key = |key: &String| KEYS.contains(&key.as_str());
+    let is_told = !fields.is_empty() && fields.keys().all(is_key);
+    let is_meant = !written.is_found || fields.keys().all(|key| is_key(key) || nearest(key, KEYS).is_some());
+    !is_object && (is_told || is_named && is_meant)
 }

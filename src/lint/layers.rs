@@ -70,7 +70,8 @@ impl Stack<'_> {
                 gone.push(take_away(layers.iter_mut().map(|layer| &mut layer.value), AUTHORITIES));
                 continue;
             }
-            let mut fresh: Vec<_> = problems.into_iter().map(|problem| Blame::of(problem, &folded)).collect();
+            let each = problems.into_iter().flat_map(Problem::each);
+            let mut fresh: Vec<_> = each.map(|problem| Blame::of(problem, &folded)).collect();
             fresh.retain(|blame| !gone.iter().any(|gone| is_within(&blame.field, gone)));
             if fresh.is_empty() {
                 break;

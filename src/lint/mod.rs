@@ -23,9 +23,11 @@ mod tests;
 
 use std::collections::HashSet;
 use std::fmt;
+use std::path::Path;
 
 use serde::Serialize;
 
+use crate::api::global::KEY;
 use crate::api::refs::ObjectName;
 use crate::api::{GROUP, Notification, Pipeline, VERSION};
 use crate::config::nearest;
@@ -117,10 +119,41 @@ impl fmt::Display for Finding {
     }
 }
 
+/// A file to check.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct File {
+    /// As findings call it.
+    name: String,
+    /// What is in it.
+    text: String,
+    /// It was found in a folder, so it may be anything: only what is of Pennant is checked.
+    is_found: bool,
+}
+
+impl File {
+    /// One that was asked for by itself.
+    #[must_use]
+    pub fn named(name: &str, text: impl Into<String>) -> Self {
+        Self { name: name.to_owned(), text: text.into(), is_found: false }
+    }
+
+    /// One that was found in a folder; `None` if there can be nothing in it to check or to refer to. Every object of Pennant names
+    /// the group.
+    #[must_use]
+    pub fn found(name: &str, text: String) -> Option<Self> {
+        let is_global = Path::new(name).file_name().is_some_and(|name| name == KEY);
+        let words = [GROUP, "ConfigMap", "defaults", "notifications"];
+        let is_read = is_global || words.iter().any(|word| text.contains(word));
+        is_read.then(|| Self { name: name.to_owned(), text, is_found: true })
+    }
+}
+
 /// A document, and where it stands.
 #[derive(Debug)]
 struct Written<'a> {
     file: &'a str,
+    /// See [`File`].
+    is_found: bool,
     /// The whole file.
     text: &'a str,
     document: Document,
@@ -138,15 +171,23 @@ impl Report {
     }
 }
 
-/// Checks files: pairs of a name and what stands in it.
-pub fn lint(files: &[(String, String)], options: &Options) -> Result<Report, LintError> {
+/// Checks files.
+pub fn lint(files: &[File], options: &Options) -> Result<Report, LintError> {
     let mut report = Report::default();
     let mut all = Vec::new();
-    for (file, text) in files {
+    for File { name, text, is_found } in files {
         for document in read(text) {
             match document {
-                Ok(document) => all.push(Written { file, text, document }),
-                Err(broken) => report.findings.push(not_yaml(file, broken.place.line, &broken.problem)),
+                Ok(document) => all.push(Written { file: name, is_found: *is_found, text, document }),
+                // Templates of Helm, say.
+                Err(broken) if *is_found && !text.contains(GROUP) => {
+                    let (line, problem) = (broken.place.line, broken.problem);
+                    report
+                        .notes
+                        .push(format!("{name}:{line}: not YAML, and nothing of {GROUP} in it: passed over ({problem})"));
+                    break;
+                }
+                Err(broken) => report.findings.push(not_yaml(name, broken.place.line, &broken.problem)),
             }
         }
     }
@@ -159,7 +200,7 @@ pub fn lint(files: &[(String, String)], options: &Options) -> Result<Report, Lin
     let notifications = notifications(&all, options);
     let known = Files { notifications: &notifications, global: &global, found: found.as_ref(), texts: &texts, options };
     objects(&all, known, &mut report)?;
-    let place = |finding: &Finding| files.iter().position(|(file, _)| *file == finding.file);
+    let place = |finding: &Finding| files.iter().position(|file| file.name == finding.file);
     report.findings.sort_by_cached_key(|finding| (place(finding), finding.line));
     Ok(report)
 }

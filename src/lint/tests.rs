@@ -22,7 +22,7 @@ fn options() -> Options {
 }
 
 fn report(text: &str) -> Report {
-    lint(&[("a.yaml".to_owned(), text.to_owned())], &options()).unwrap()
+    lint(&[File::named("a.yaml", text)], &options()).unwrap()
 }
 
 fn lines(text: &str) -> Vec<String> {
@@ -123,6 +123,36 @@ fn what_is_well_is_passed() {
 }
 
 #[test]
+fn of_what_is_found_in_a_folder_only_what_is_of_pennant_is_checked() {
+    let helm = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: {{ .Release.Name }}}\n";
+    for (name, text, findings, objects, notes) in [
+        ("values.yaml", "replicas: 1\nimage: [", 0, 0, 0),
+        ("kustomization.yaml", "resources: [a.yaml]", 0, 0, 0),
+        (
+            "kustomization.yaml",
+            "apiVersion: kustomize.config.k8s.io/v1beta1\nkind: Kustomization\nconfigMapGenerator: 1",
+            0,
+            0,
+            0,
+        ),
+        ("templates/config.yaml", helm, 0, 0, 1),
+        ("broken.yaml", "apiVersion: pennant.dev/v1alpha1\nkind: [", 1, 0, 0),
+        ("config.yaml", "defaults: {}\n", 0, 1, 0),
+        ("config.yaml", "defualts: {}\n", 1, 1, 0),
+        ("config.yaml", "log: debug\nnotifications: true\n", 0, 0, 0),
+        ("config.yaml", "log: debug\n", 0, 0, 0),
+        ("text.yaml", "notifications are described elsewhere", 0, 0, 0),
+    ] {
+        let found: Vec<_> = File::found(name, text.to_owned()).into_iter().collect();
+        let report = lint(&found, &options()).unwrap();
+        let counts = (report.findings.len(), report.objects, report.notes.len());
+        assert_eq!(counts, (findings, objects, notes), "{name}: {text}: {report:?}");
+    }
+    let named = |name: &str, text: &str| lint(&[File::named(name, text)], &options()).unwrap().findings.len();
+    assert_eq!((named("values.yaml", "image: ["), named("config.yaml", "log: debug\n")), (1, 1));
+}
+
+#[test]
 fn all_is_told_at_once_with_its_line() {
     let text = "apiVersion: pennant.dev/v1alpha1
 kind: Notification
@@ -202,13 +232,19 @@ spec:
   template:
     inline:
       body: |
-        {\"a\": \"{{revison}}\"}
+        {\"a\": \"{{pipline.name}} {{revison}}\"}
 ";
     let found = lines(text);
-    for expected in ["a.yaml:7: Notification deploys: spec.endpoint.url: ", "a.yaml:9: ", "a.yaml:13: "] {
+    let body = "a.yaml:13: Notification deploys: spec.template.inline.body: line 1, column";
+    for expected in [
+        "a.yaml:7: Notification deploys: spec.endpoint.url: ",
+        "a.yaml:9: ",
+        &format!("{body} 8: there is no field `pipline.name`; did you mean `pipeline.name`?"),
+        &format!("{body} 25: there is no field `revison`; did you mean `revision`?"),
+    ] {
         assert!(found.iter().any(|line| line.contains(expected)), "{expected}\n{found:#?}");
     }
-    assert_eq!(found.len(), 3, "{found:#?}");
+    assert_eq!(found.len(), 4, "{found:#?}");
     assert!(report(text).findings.iter().all(|finding| finding.source == Source::Controller));
 }
 
@@ -282,7 +318,7 @@ fn config_maps_beside_them_are_read() {
 fn options_are_those_of_run() {
     let [pipeline, notification, _] = &full()[..] else { panic!("three") };
     let insecure = notification.to_string().replace("https://", "http://");
-    let with = |text: &str, options: &Options| lint(&[("a".to_owned(), text.to_owned())], options).unwrap().findings.len();
+    let with = |text: &str, options: &Options| lint(&[File::named("a", text)], options).unwrap().findings.len();
     assert_eq!((with(&insecure, &options()), with(&insecure, &Options { allow_http: true, ..options() })), (1, 0));
     let own = Options { cross_namespace_refs: false, ..options() };
     assert_eq!(

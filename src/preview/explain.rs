@@ -465,6 +465,8 @@ notifications:
         let read: Value = serde_saphyr::from_str(&text).unwrap();
         assert_eq!(read["spec"]["endpoint"]["url"], "https://a.example.com/in");
         assert_eq!(read["spec"]["endpoint"]["headers"]["X-Api-Key"], MASK);
+        assert_eq!(read["spec"]["delivery"]["retain"]["maxAge"], "168h", "in the largest units: {text}");
+        assert_eq!(read["spec"]["delivery"]["retry"]["max"], "10m", "{text}");
     }
 
     #[test]

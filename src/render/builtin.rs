@@ -238,7 +238,7 @@ mod tests {
                     Some(value.unwrap_or_else(|| panic!("{shown}: {} has neither default nor example", p.name))),
                 )
             });
-            let parameters = Parameters::compile(values).unwrap_or_else(|(p, e)| panic!("{shown}, parameter {p}: {e}"));
+            let parameters = Parameters::compile(values).unwrap_or_else(|wrong| panic!("{shown}: {wrong:?}"));
             Body::compile(&metadata.content_type, body, &parameters).unwrap_or_else(|e| panic!("{shown}.hbs: {e}"));
             for (header, value) in &metadata.headers {
                 HeaderTemplate::compile(header, value, &parameters).unwrap_or_else(|e| panic!("{shown}, {header}: {e}"));

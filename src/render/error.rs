@@ -195,9 +195,49 @@ pub enum RenderError {
     /// One of these, and a label or an annotation of the pipeline has a part in it: neither is recorded, both may change.
     #[error("{0}")]
     Changeable(Box<RenderError>),
+    /// Several problems of one template that does not compile, in its order.
+    #[error("{}", told(.0))]
+    Several(Vec<RenderError>),
+}
+
+/// So many problems are told in one message.
+const TOLD: usize = 5;
+
+/// Several problems in one message: the first of them, and each remedy once, which is what follows a semicolon.
+pub fn told(problems: &[impl fmt::Display]) -> String {
+    let mut remedies = Vec::new();
+    let mut told = Vec::new();
+    for problem in problems.iter().take(TOLD).map(ToString::to_string) {
+        match problem.split_once("; ") {
+            Some((first, remedy)) if remedies.iter().any(|known| known == remedy) => told.push(first.to_owned()),
+            Some((_, remedy)) => {
+                remedies.push(remedy.to_owned());
+                told.push(problem);
+            }
+            None => told.push(problem),
+        }
+    }
+    let more = problems.len().saturating_sub(TOLD);
+    if more > 0 {
+        told.push(format!("and {more} more"));
+    }
+    told.join("; ")
 }
 
 impl RenderError {
+    /// What is wrong, as one error; nothing if nothing is.
+    pub(super) fn all(mut problems: Vec<Self>) -> Option<Self> {
+        if problems.len() > 1 { Some(Self::Several(problems)) } else { problems.pop() }
+    }
+
+    /// Each problem by itself.
+    pub fn each(&self) -> impl Iterator<Item = &Self> {
+        match self {
+            Self::Several(all) => all.iter(),
+            one => std::slice::from_ref(one).iter(),
+        }
+    }
+
     /// One word for conditions, Events and metric labels.
     #[must_use]
     pub const fn reason(&self) -> &'static str {
@@ -223,7 +263,8 @@ impl RenderError {
             | Self::ContentType
             | Self::Url(_)
             | Self::HeaderName
-            | Self::Changeable(_) => false,
+            | Self::Changeable(_)
+            | Self::Several(_) => false,
             Self::HelperFailed { .. }
             | Self::Unfit { .. }
             | Self::UrlValue(_)
@@ -260,6 +301,24 @@ mod tests {
         assert_eq!(Position::of(source, 0), Position { line: 1, column: 1 });
         assert_eq!(Position::of(source, source.find("{{").unwrap()), Position { line: 2, column: 3 });
         assert_eq!(Position::of(source, 999), Position { line: 2, column: 8 });
+    }
+
+    #[test]
+    fn several_problems_are_one_short_message() {
+        let unknown = |field: &str, known: &str| RenderError::UnknownField {
+            at: Position::START,
+            field: field.to_owned(),
+            known: known.to_owned(),
+        };
+        assert!(RenderError::all(Vec::new()).is_none());
+        let one = RenderError::all(vec![unknown("a", "there are b, c")]).unwrap();
+        assert!(matches!(one, RenderError::UnknownField { .. }) && one.each().count() == 1);
+        let all =
+            ["x", "y"].map(|field| unknown(field, "there are b, c")).into_iter().chain([unknown("bb", "did you mean `b`?")]);
+        let several = RenderError::all(all.collect()).unwrap();
+        let at = "line 1, column 1: there is no field";
+        assert_eq!(several.to_string(), format!("{at} `x`; there are b, c; {at} `y`; {at} `bb`; did you mean `b`?"));
+        assert_eq!((several.each().count(), several.is_final()), (3, false));
     }
 
     #[test]

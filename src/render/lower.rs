@@ -1,6 +1,7 @@
 //! From what the parser gives to a [`Program`]: names become fields and helpers, and each value gets its escaping.
 //!
-//! Every branch is walked, so what is wrong in one that is never taken is found too. What is here and not in Handlebars: a
+//! Every branch is walked, so what is wrong in one that is never taken is found too, and the walk goes on behind a problem, so that
+//! all problems are reported at once. What is here and not in Handlebars: a
 //! label or annotation must stand in `default`, and an object in `json`. What is in Handlebars and not here is refused with
 //! a word on what to write instead: `with` and `each` go over fields only, and have no names for what they go over.
 
@@ -20,6 +21,9 @@ use super::scan::{Outline, scan};
 use super::scope::{Kind, Scopes, Unresolved};
 use crate::api::nearest::instead;
 
+/// So many problems of one template are reported.
+const MOST_PROBLEMS: usize = 50;
+
 /// Compiles a source whose output begins at `place`.
 pub(super) fn compile(source: &str, place: Place, parameters: &Parameters) -> Result<Program, RenderError> {
     let outline = scan(source)?;
@@ -31,12 +35,23 @@ pub(super) fn compile(source: &str, place: Place, parameters: &Parameters) -> Re
             problem: "this is not a tag of Handlebars; check names, quotes and parentheses".to_owned(),
         }
     })?;
-    let mut lowering =
-        Lowering { outline: &outline, condensed: &condensed, blocks: 0, scopes: Scopes::new(parameters), place };
-    let nodes = lowering.nodes(&template, Position::START)?;
-    let at = Position::of(source, source.len());
-    lowering.place.end().map_err(|problem| RenderError::Place { at, problem: problem.to_owned() })?;
-    Ok(Program { nodes })
+    let mut lowering = Lowering {
+        outline: &outline,
+        condensed: &condensed,
+        blocks: 0,
+        scopes: Scopes::new(parameters),
+        place,
+        is_lost: false,
+        problems: Vec::new(),
+    };
+    let nodes = lowering.nodes(&template, Position::START);
+    if let Err(problem) = lowering.place.end() {
+        lowering.misplaced(Position::of(source, source.len()), problem, true);
+    }
+    match RenderError::all(lowering.problems) {
+        Some(problems) => Err(problems),
+        None => Ok(Program { nodes }),
+    }
 }
 
 struct Lowering<'a> {
@@ -46,155 +61,209 @@ struct Lowering<'a> {
     blocks: usize,
     scopes: Scopes<'a>,
     place: Place,
+    /// The place is not known since a problem with it: what follows may be right.
+    is_lost: bool,
+    /// What is wrong, in the order of the source.
+    problems: Vec<RenderError>,
 }
 
+/// A problem was recorded, or is due to one that was.
+#[derive(Debug)]
+struct Refused;
+
 impl Lowering<'_> {
-    fn nodes(&mut self, template: &Template, outer: Position) -> Result<Vec<Node>, RenderError> {
+    /// Records a problem.
+    fn refuse(&mut self, problem: RenderError) -> Refused {
+        // The same twice in one tag says nothing more.
+        if self.problems.len() < MOST_PROBLEMS && !self.problems.iter().any(|known| known.to_string() == problem.to_string())
+        {
+            self.problems.push(problem);
+        }
+        Refused
+    }
+
+    /// Records that something stands where it may not. `loses`: where what follows stands is not known.
+    fn misplaced(&mut self, at: Position, problem: &str, loses: bool) {
+        if !self.is_lost {
+            self.refuse(RenderError::Place { at, problem: problem.to_owned() });
+        }
+        self.is_lost |= loses;
+    }
+
+    fn nodes(&mut self, template: &Template, outer: Position) -> Vec<Node> {
         let mut nodes = Vec::with_capacity(template.elements.len());
         for (index, element) in template.elements.iter().enumerate() {
             let at = template.mapping.get(index).map_or(outer, |m| self.condensed.position(m.0, m.1));
             match element {
                 TemplateElement::RawString(text) => {
                     let text = self.condensed.whole(text);
-                    self.place.text(&text).map_err(|problem| RenderError::Place { at, problem: problem.to_owned() })?;
+                    if let Err(problem) = self.place.text(&text) {
+                        self.misplaced(at, problem, true);
+                    }
                     nodes.push(Node::Text(text));
                 }
-                TemplateElement::Expression(tag) => nodes.push(self.tag(tag, at)?),
-                TemplateElement::HelperBlock(block) => self.block(block, at, &mut nodes)?,
+                TemplateElement::Expression(tag) => nodes.extend(self.tag(tag, at)),
+                TemplateElement::HelperBlock(block) => self.block(block, at, &mut nodes),
                 TemplateElement::Comment(_) => {}
                 // The scan has refused these.
-                _ => return syntax(at, "this kind of tag is not supported"),
+                _ => drop(self.refuse(syntax(at, "this kind of tag is not supported"))),
             }
         }
-        Ok(nodes)
+        nodes
     }
 
     /// `{{field}}` or `{{helper …}}`.
-    fn tag(&mut self, tag: &HelperTemplate, at: Position) -> Result<Node, RenderError> {
-        let (expr, kind) = self.call(tag, at)?;
-        let expr = textual(expr, kind, at)?;
-        let is_json = matches!(expr, Expr::Call(Function::Json, _));
-        let escape = self.place.value(is_json).map_err(|problem| RenderError::Place { at, problem: problem.to_owned() })?;
-        Ok(Node::Value { expr, escape, at })
+    fn tag(&mut self, tag: &HelperTemplate, at: Position) -> Option<Node> {
+        let (expr, kind) = self.call(tag, at).ok()?;
+        let expr = self.textual(expr, kind, at).ok()?;
+        match self.place.value(matches!(expr, Expr::Call(Function::Json, _))) {
+            Ok(escape) => Some(Node::Value { expr, escape, at }),
+            Err(problem) => {
+                self.misplaced(at, problem, false);
+                None
+            }
+        }
     }
 
-    fn block(&mut self, block: &HelperTemplate, at: Position, nodes: &mut Vec<Node>) -> Result<(), RenderError> {
+    fn block(&mut self, block: &HelperTemplate, at: Position, nodes: &mut Vec<Node>) {
         let number = self.blocks;
         self.blocks += 1;
         match block.name.as_name() {
-            Some("if" | "unless") => nodes.push(self.choice(block, number, at)?),
-            Some("each") => nodes.push(self.each(block, at)?),
-            Some("with") => nodes.extend(self.with(block, at)?),
+            Some("if" | "unless") => nodes.push(self.choice(block, number, at)),
+            Some("each") => nodes.extend(self.each(block, at)),
+            Some("with") => nodes.extend(self.with(block, at)),
             name => {
                 let name = shown(name.unwrap_or_default());
                 let known = "there are if, unless, each, with as blocks".to_owned();
-                return Err(RenderError::UnknownHelper { at, name, known });
+                self.refuse(RenderError::UnknownHelper { at, name, known });
+                self.scopes.enter_unknown();
+                self.inner(block.template.as_ref(), at);
+                self.scopes.leave();
+                self.inner(block.inverse.as_ref(), at);
             }
         }
-        Ok(())
     }
 
-    fn choice(&mut self, block: &HelperTemplate, number: usize, at: Position) -> Result<Node, RenderError> {
+    /// What is within a block, if anything is.
+    fn inner(&mut self, template: Option<&Template>, at: Position) -> Vec<Node> {
+        template.map_or_else(Vec::new, |template| self.nodes(template, at))
+    }
+
+    fn choice(&mut self, block: &HelperTemplate, number: usize, at: Position) -> Node {
         let chain = self.outline.chains.get(number).map_or(&[][..], Vec::as_slice);
         let start = self.place;
         let mut end = None;
         let mut arms = Vec::with_capacity(chain.len() + 1);
-        let (mut link, mut link_at) = (block, at);
+        let (mut link, mut link_at, mut following) = (block, at, chain.iter());
         loop {
-            arms.push(self.arm(link, link_at)?);
-            self.join(start, &mut end, link_at)?;
-            let Some(next_at) = chain.get(arms.len() - 1) else { break };
+            arms.extend(self.arm(link, link_at));
+            self.join(start, &mut end, link_at);
+            let Some(next_at) = following.next() else { break };
             let Some(TemplateElement::HelperBlock(next)) = link.inverse.as_ref().and_then(|t| t.elements.first()) else {
                 break;
             };
             (link, link_at) = (next, *next_at);
         }
-        let otherwise = link.inverse.as_ref().map_or(Ok(Vec::new()), |t| self.nodes(t, link_at))?;
-        self.join(start, &mut end, link_at)?;
+        let otherwise = self.inner(link.inverse.as_ref(), link_at);
+        self.join(start, &mut end, link_at);
         self.place = end.unwrap_or(start);
-        Ok(Node::Choice { arms, otherwise })
+        Node::Choice { arms, otherwise }
     }
 
-    fn arm(&mut self, link: &HelperTemplate, at: Position) -> Result<Arm, RenderError> {
-        let (name, wanted) = match link.name.as_name() {
-            Some("if") => ("if", true),
-            Some("unless") => ("unless", false),
-            _ => return syntax(at, "only `if` and `unless` may follow `else`"),
+    fn arm(&mut self, link: &HelperTemplate, at: Position) -> Option<Arm> {
+        let condition = match link.name.as_name() {
+            Some("if") => self.condition("if", link, at).map(|condition| (condition, true)),
+            Some("unless") => self.condition("unless", link, at).map(|condition| (condition, false)),
+            _ => Err(self.refuse(syntax(at, "only `if` and `unless` may follow `else`"))),
         };
+        let body = self.inner(link.template.as_ref(), at);
+        condition.ok().map(|(condition, wanted)| Arm { condition, wanted, body, at })
+    }
+
+    fn condition(&mut self, name: &'static str, link: &HelperTemplate, at: Position) -> Result<Expr, Refused> {
         let (condition, kind) = self.subject(name, link, at)?;
         if kind == Kind::MayBeMissing {
-            return Err(RenderError::MayBeMissing { at, field: shown(&condition.to_string()) });
+            return Err(self.refuse(RenderError::MayBeMissing { at, field: shown(&condition.to_string()) }));
         }
-        let body = link.template.as_ref().map_or(Ok(Vec::new()), |t| self.nodes(t, at))?;
-        Ok(Arm { condition, wanted, body, at })
+        Ok(condition)
     }
 
     /// Ends a branch: all of a block must end at the same place. The next one begins where the block began.
-    fn join(&mut self, start: Place, end: &mut Option<Place>, at: Position) -> Result<(), RenderError> {
+    fn join(&mut self, start: Place, end: &mut Option<Place>, at: Position) {
         let here = std::mem::replace(&mut self.place, start);
-        match end.replace(here) {
-            Some(other) if other != here => Err(RenderError::Place {
-                at,
-                problem: format!(
-                    "one branch of this block ends {} and another {}; close what a branch opens within it",
-                    other.name(),
-                    here.name()
-                ),
-            }),
-            _ => Ok(()),
+        if let Some(other) = end.replace(here).filter(|other| *other != here) {
+            let problem = format!(
+                "one branch of this block ends {} and another {}; close what a branch opens within it",
+                other.name(),
+                here.name()
+            );
+            self.misplaced(at, &problem, true);
         }
     }
 
-    fn each(&mut self, block: &HelperTemplate, at: Position) -> Result<Node, RenderError> {
-        let (map, kind) = self.subject("each", block, at)?;
-        if kind != Kind::Map {
-            return helper(at, "each", "goes over labels or annotations only, as in {{#each pipeline.labels}}");
-        }
+    fn each(&mut self, block: &HelperTemplate, at: Position) -> Option<Node> {
+        let map = self.subject("each", block, at).and_then(|(map, kind)| match kind {
+            Kind::Map => Ok(map),
+            _ => {
+                Err(self.refuse(helper(at, "each", "goes over labels or annotations only, as in {{#each pipeline.labels}}")))
+            }
+        });
         let start = self.place;
         let mut end = None;
-        self.scopes.enter_loop();
-        let body = block.template.as_ref().map_or(Ok(Vec::new()), |t| self.nodes(t, at))?;
+        if map.is_ok() {
+            self.scopes.enter_loop();
+        } else {
+            self.scopes.enter_unknown();
+        }
+        let body = self.inner(block.template.as_ref(), at);
         self.scopes.leave();
-        self.join(start, &mut end, at)?;
+        self.join(start, &mut end, at);
         // A loop may run any number of times, so it ends where it began.
-        self.join(start, &mut end, at)?;
-        let otherwise = block.inverse.as_ref().map_or(Ok(Vec::new()), |t| self.nodes(t, at))?;
-        self.join(start, &mut end, at)?;
-        Ok(Node::Each { map, body, otherwise, at })
+        self.join(start, &mut end, at);
+        let otherwise = self.inner(block.inverse.as_ref(), at);
+        self.join(start, &mut end, at);
+        map.ok().map(|map| Node::Each { map, body, otherwise, at })
     }
 
     /// `with` only shortens paths, and they are resolved here; so nothing is left of it.
-    fn with(&mut self, block: &HelperTemplate, at: Position) -> Result<Vec<Node>, RenderError> {
-        let (subject, kind) = self.subject("with", block, at)?;
-        let (Expr::Path(path), Kind::Object | Kind::Map) = (subject, kind) else {
-            return helper(at, "with", "goes into an object, as in {{#with target.app}}");
-        };
-        if block.inverse.is_some() {
-            return helper(at, "with", "has no else, for what it goes into is always there");
+    fn with(&mut self, block: &HelperTemplate, at: Position) -> Vec<Node> {
+        match self.subject("with", block, at) {
+            Ok((Expr::Path(path), Kind::Object | Kind::Map)) => self.scopes.enter(path),
+            refused => {
+                if refused.is_ok() {
+                    self.refuse(helper(at, "with", "goes into an object, as in {{#with target.app}}"));
+                }
+                self.scopes.enter_unknown();
+            }
         }
-        self.scopes.enter(path);
-        let nodes = block.template.as_ref().map_or(Ok(Vec::new()), |t| self.nodes(t, at))?;
+        let nodes = self.inner(block.template.as_ref(), at);
         self.scopes.leave();
-        Ok(nodes)
+        if block.inverse.is_some() {
+            self.refuse(helper(at, "with", "has no else, for what it goes into is always there"));
+            let end = self.place;
+            self.inner(block.inverse.as_ref(), at);
+            self.place = end;
+        }
+        nodes
     }
 
     /// The one argument of a block.
-    fn subject(&self, name: &'static str, block: &HelperTemplate, at: Position) -> Result<(Expr, Kind), RenderError> {
-        no_named(name, &block.hash, at)?;
+    fn subject(&mut self, name: &'static str, block: &HelperTemplate, at: Position) -> Result<(Expr, Kind), Refused> {
+        self.no_named(name, &block.hash, at)?;
         if block.block_param.is_some() {
-            return helper(at, name, "gives no names with `as`; write this, @key, @index, or a path");
+            return Err(self.refuse(helper(at, name, "gives no names with `as`; write this, @key, @index, or a path")));
         }
         match block.params.as_slice() {
             [only] => self.parameter(only, at),
-            _ => helper(at, name, "takes one argument; put parentheses around a helper with its own"),
+            _ => Err(self.refuse(helper(at, name, "takes one argument; put parentheses around a helper with its own"))),
         }
     }
 
     /// A tag or subexpression: a helper with its arguments, or a field.
-    fn call(&self, tag: &HelperTemplate, at: Position) -> Result<(Expr, Kind), RenderError> {
+    fn call(&mut self, tag: &HelperTemplate, at: Position) -> Result<(Expr, Kind), Refused> {
         let name = tag.name.as_name().unwrap_or_default();
         if let Some(function) = Function::named(name) {
-            no_named(function.name(), &tag.hash, at)?;
+            self.no_named(function.name(), &tag.hash, at)?;
             return self.function(function, &tag.params, at);
         }
         if tag.params.is_empty() && tag.hash.is_empty() {
@@ -204,38 +273,49 @@ impl Lowering<'_> {
             "if" | "unless" | "each" | "with" => format!("there is {{{{#{name} …}}}}…{{{{/{name}}}}} as a block"),
             _ => instead(name, Function::names(), ""),
         };
-        Err(RenderError::UnknownHelper { at, name: shown(name), known })
+        let refused = self.refuse(RenderError::UnknownHelper { at, name: shown(name), known });
+        for param in &tag.params {
+            // What is wrong with one is recorded.
+            let _ = self.parameter(param, at);
+        }
+        Err(refused)
     }
 
-    fn function(&self, function: Function, params: &[Parameter], at: Position) -> Result<(Expr, Kind), RenderError> {
+    fn function(&mut self, function: Function, params: &[Parameter], at: Position) -> Result<(Expr, Kind), Refused> {
         let arity = function.arity();
         if !arity.contains(&params.len()) {
             let (least, most) = arity.into_inner();
             let count = if least == most { least.to_string() } else { format!("{least} to {most}") };
-            return helper(at, function.name(), &format!("takes {count} argument(s), not {}", params.len()));
+            let problem = format!("takes {count} argument(s), not {}", params.len());
+            return Err(self.refuse(helper(at, function.name(), &problem)));
         }
-        let mut args = Vec::with_capacity(params.len());
-        for (index, param) in params.iter().enumerate() {
-            let (expr, kind) = self.parameter(param, at)?;
-            let takes_objects = matches!(function, Function::Json | Function::And | Function::Or | Function::Not);
-            args.push(match (function, index, kind) {
-                (Function::Lookup, 0, Kind::Map) | (Function::Default, 0, Kind::MayBeMissing) => expr,
-                (Function::Lookup, 0, _) => return helper(at, "lookup", "looks into labels or annotations only"),
-                (_, _, Kind::Map | Kind::Object) if takes_objects => expr,
-                _ => textual(expr, kind, at)?,
-            });
-        }
+        // All of them are looked at before it is given up.
+        let args: Vec<_> =
+            params.iter().enumerate().map(|(index, param)| self.argument(function, index, param, at)).collect();
+        let args = args.into_iter().collect::<Result<_, _>>()?;
         let kind = if function == Function::Lookup { Kind::MayBeMissing } else { Kind::Text };
         Ok((Expr::Call(function, args), kind))
     }
 
-    fn parameter(&self, parameter: &Parameter, at: Position) -> Result<(Expr, Kind), RenderError> {
+    fn argument(&mut self, of: Function, index: usize, param: &Parameter, at: Position) -> Result<Expr, Refused> {
+        let (expr, kind) = self.parameter(param, at)?;
+        let takes_objects = matches!(of, Function::Json | Function::And | Function::Or | Function::Not);
+        match (of, index, kind) {
+            (Function::Lookup, 0, Kind::Map) | (Function::Default, 0, Kind::MayBeMissing) => Ok(expr),
+            (Function::Lookup, 0, _) => Err(self.refuse(helper(at, "lookup", "looks into labels or annotations only"))),
+            (_, _, Kind::Map | Kind::Object) if takes_objects => Ok(expr),
+            _ => self.textual(expr, kind, at),
+        }
+    }
+
+    fn parameter(&mut self, parameter: &Parameter, at: Position) -> Result<(Expr, Kind), Refused> {
         match parameter {
             Parameter::Path(Path::Relative((_, raw)) | Path::Local((_, _, raw))) | Parameter::Name(raw) => {
                 self.scopes.resolve(raw).map_err(|unresolved| match unresolved {
-                    Unresolved::Unknown(known) => RenderError::UnknownField { at, field: shown(raw), known },
-                    Unresolved::Unset(name) => RenderError::ParameterMissing { at, name },
-                    Unresolved::Hidden { name, owner } => RenderError::ParameterHidden { at, name, owner },
+                    Unresolved::Unknown(known) => self.refuse(RenderError::UnknownField { at, field: shown(raw), known }),
+                    Unresolved::Unset(name) => self.refuse(RenderError::ParameterMissing { at, name }),
+                    Unresolved::Hidden { name, owner } => self.refuse(RenderError::ParameterHidden { at, name, owner }),
+                    Unresolved::Within => Refused,
                 })
             }
             Parameter::Literal(value @ (Value::String(_) | Value::Number(_) | Value::Bool(_))) => {
@@ -243,32 +323,35 @@ impl Lowering<'_> {
             }
             Parameter::Subexpression(sub) => match sub.as_element() {
                 TemplateElement::Expression(tag) => self.call(tag, at),
-                _ => syntax(at, "this kind of tag is not supported"),
+                _ => Err(self.refuse(syntax(at, "this kind of tag is not supported"))),
             },
-            _ => syntax(at, "only texts, numbers, true and false may be written in a tag"),
+            _ => Err(self.refuse(syntax(at, "only texts, numbers, true and false may be written in a tag"))),
         }
     }
-}
 
-/// An expression that can be written, or worked on as text.
-fn textual(expr: Expr, kind: Kind, at: Position) -> Result<Expr, RenderError> {
-    match kind {
-        Kind::Text => Ok(expr),
-        Kind::MayBeMissing => Err(RenderError::MayBeMissing { at, field: shown(&expr.to_string()) }),
-        Kind::Map | Kind::Object => Err(RenderError::NotText { at, field: shown(&expr.to_string()) }),
+    /// An expression that can be written, or worked on as text.
+    fn textual(&mut self, expr: Expr, kind: Kind, at: Position) -> Result<Expr, Refused> {
+        match kind {
+            Kind::Text => Ok(expr),
+            Kind::MayBeMissing => Err(self.refuse(RenderError::MayBeMissing { at, field: shown(&expr.to_string()) })),
+            Kind::Map | Kind::Object => Err(self.refuse(RenderError::NotText { at, field: shown(&expr.to_string()) })),
+        }
+    }
+
+    fn no_named(&mut self, name: &'static str, hash: &HashMap<String, Parameter>, at: Position) -> Result<(), Refused> {
+        if hash.is_empty() {
+            return Ok(());
+        }
+        Err(self.refuse(helper(at, name, "takes no arguments with names; write the values in order")))
     }
 }
 
-fn no_named(name: &'static str, hash: &HashMap<String, Parameter>, at: Position) -> Result<(), RenderError> {
-    if hash.is_empty() { Ok(()) } else { helper(at, name, "takes no arguments with names; write the values in order") }
+fn helper(at: Position, helper: &'static str, problem: &str) -> RenderError {
+    RenderError::Helper { at, helper, problem: problem.to_owned() }
 }
 
-fn helper<T>(at: Position, helper: &'static str, problem: &str) -> Result<T, RenderError> {
-    Err(RenderError::Helper { at, helper, problem: problem.to_owned() })
-}
-
-fn syntax<T>(at: Position, problem: &str) -> Result<T, RenderError> {
-    Err(RenderError::Syntax { at, problem: problem.to_owned() })
+fn syntax(at: Position, problem: &str) -> RenderError {
+    RenderError::Syntax { at, problem: problem.to_owned() }
 }
 
 #[cfg(test)]
@@ -399,7 +482,8 @@ mod tests {
             ("{{json null}}", "line 1, column 1", "numbers"),
             ("{{@index}}", "line 1, column 1", "`each`"),
             ("{{comit revision}}", "line 1, column 1", "did you mean `commit`?"),
-            ("{{pipline.name}}", "line 1, column 1", "did you mean `pipeline`?"),
+            ("{{pipline.name}}", "line 1, column 1", "`pipline.name`; did you mean `pipeline.name`?"),
+            ("{{pipline.nam}}", "line 1, column 1", "`pipline.nam`; did you mean `pipeline`?"),
             ("{{truncate message 0}}", "line 1, column 1", "`truncate`"),
             ("{{status status status", "line 1, column 1", "}}"),
             ("a {{sta tus!}}", "line 1, column", "Handlebars"),
@@ -411,6 +495,55 @@ mod tests {
             let fails = matches!(error, RenderError::HelperFailed { .. });
             assert!(!message.contains('\n') && error.is_final() == fails, "{source}: {message}");
         }
+    }
+
+    /// Each problem of a body of JSON.
+    fn problems(source: &str) -> Vec<String> {
+        let place = Place::of_content_type("application/json").unwrap();
+        let error = compile(source, place, &Parameters::default()).unwrap_err();
+        error.each().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn all_problems_are_reported_each_once() {
+        for (source, expected) in [
+            (
+                "\"{{pipline.name}} {{revison}}\"",
+                &[
+                    "line 1, column 2: there is no field `pipline.name`; did you mean `pipeline.name`?",
+                    "line 1, column 19: there is no field `revison`; did you mean `revision`?",
+                ][..],
+            ),
+            (
+                "\"{{eq revison (uper staus)}}{{eq revison revison}}\"",
+                &["column 2: there is no field `revison`", "`uper`", "`staus`; did", "column 29"],
+            ),
+            (
+                "\"{{#if drifed}}{{revison}}{{else if staus}}{{typ}}{{else}}{{tim}}{{/if}}\"",
+                &["drifed", "revison", "staus", "typ", "tim"],
+            ),
+            (
+                "\"{{#each pipline.labels}}{{@key}}{{this}}{{name}}{{uper this}}{{../revison}}{{/each}}{{revison}}\"",
+                &["pipline.labels", "`uper`", "column 63", "column 86"],
+            ),
+            ("\"{{#each target}}{{#if status}}{{else if typo}}{{/if}}{{/each}}{{revison}}\"", &["each", "revison"]),
+            (
+                "\"{{#with taget}}{{name}}{{@root.revison}}{{else}}{{staus}}{{/with}}{{#if status}}{{else if typo}}{{/if}}\"",
+                &["taget", "@root.revison", "no else", "staus", "line 1, column"],
+            ),
+            ("\"{{#list x}}{{name}}{{../revison}}{{else}}{{staus}}{{/list}}\"", &["`list`", "../revison", "staus"]),
+            ("{\"a\": {{revision}}, \"b\": {{json revison}}, \"c\": {{staus}} }", &["through `json`", "revison", "staus"]),
+            // What comes of a branch that ends elsewhere is not reported.
+            ("{\"a\": {{#if drifted}}\"{{else}}1{{/if}} , {{revison}}", &["one branch", "revison"]),
+        ] {
+            let found = problems(source);
+            let is = |(found, expected): (&String, &&str)| found.contains(expected);
+            assert!(found.len() == expected.len() && found.iter().zip(expected).all(is), "{source}: {found:#?}");
+        }
+        let many: Vec<_> = (0..MOST_PROBLEMS + 10).map(|n| format!("{{{{typo{n}}}}}")).collect();
+        let error = plain(&many.concat()).unwrap_err();
+        assert!(error.each().count() == MOST_PROBLEMS && error.to_string().chars().count() < 1000, "{error}");
+        assert!(error.to_string().ends_with("; and 45 more"), "{error}");
     }
 
     #[test]

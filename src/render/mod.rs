@@ -39,7 +39,7 @@ pub use body::Body;
 pub use builtin::{BuiltinTemplate, Credentials, CredentialsKind, Declared, Example, Limit, Metadata, Unreported, builtin};
 pub use commits::{COMMIT_REMEDY, names_commit};
 pub use data::{ClusterData, Data, NotificationData, PipelineData, Severity, SubjectData, TargetData, Texts};
-pub use error::{Position, RenderError};
+pub use error::{Position, RenderError, told};
 pub use header::HeaderTemplate;
 pub use parameters::{Hidden, Parameters};
 pub use sample::Scene;

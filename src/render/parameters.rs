@@ -54,16 +54,23 @@ pub(super) enum Parameter {
 }
 
 impl Parameters {
-    /// Compiles values by name. One that is declared and has no value may not be used. The error says which is wrong.
-    pub fn compile<'a>(values: impl IntoIterator<Item = (&'a str, Option<&'a str>)>) -> Result<Self, (String, RenderError)> {
-        let (mut set, mut unset) = (BTreeMap::new(), BTreeSet::new());
+    /// Compiles values by name. One that is declared and has no value may not be used. The error says which are wrong.
+    pub fn compile<'a>(
+        values: impl IntoIterator<Item = (&'a str, Option<&'a str>)>,
+    ) -> Result<Self, Vec<(String, RenderError)>> {
+        let (mut set, mut unset, mut wrong) = (BTreeMap::new(), BTreeSet::new(), Vec::new());
         for (name, source) in values {
             let Some(source) = source else {
                 unset.insert(name.to_owned());
                 continue;
             };
-            let program = lower::compile(source, Place::Plain, &Self::default()).map_err(|e| (name.to_owned(), e))?;
-            set.insert(name.to_owned(), program);
+            match lower::compile(source, Place::Plain, &Self::default()) {
+                Ok(program) => drop(set.insert(name.to_owned(), program)),
+                Err(error) => wrong.push((name.to_owned(), error)),
+            }
+        }
+        if !wrong.is_empty() {
+            return Err(wrong);
         }
         let all = Arc::new(Inner { set: set.into_iter().collect(), unset });
         Ok(Self { all, ..Self::default() })

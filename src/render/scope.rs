@@ -32,6 +32,18 @@ pub(super) enum Unresolved {
         /// Who wrote it.
         owner: String,
     },
+    /// Nobody knows: what the block around it goes over is refused already.
+    Within,
+}
+
+impl Unresolved {
+    /// The same, where what could be written instead begins as what was written.
+    fn behind(self, lead: &str) -> Self {
+        match self {
+            Self::Unknown(known) => Self::Unknown(known.replacen("did you mean `", &format!("did you mean `{lead}"), 1)),
+            other => other,
+        }
+    }
 }
 
 impl From<String> for Unresolved {
@@ -54,6 +66,8 @@ enum Scope {
     Fields(Vec<String>),
     /// An entry of the loop of this number, counted from the outermost.
     Entry(usize),
+    /// What a block goes over that is refused.
+    Unknown,
 }
 
 impl<'a> Scopes<'a> {
@@ -72,6 +86,11 @@ impl<'a> Scopes<'a> {
         self.blocks.push(Scope::Entry(self.loops()));
     }
 
+    /// Enters a block that is refused: what is within may still be looked at.
+    pub(super) fn enter_unknown(&mut self) {
+        self.blocks.push(Scope::Unknown);
+    }
+
     /// Leaves what was entered last.
     pub(super) fn leave(&mut self) {
         self.blocks.pop();
@@ -86,22 +105,24 @@ impl<'a> Scopes<'a> {
     pub(super) fn resolve(&self, raw: &str) -> Result<(Expr, Kind), Unresolved> {
         let (up, rest) = match raw.strip_prefix("@root") {
             Some(rest) => (self.blocks.len() - 1, after_separator(rest)),
-            None if raw.starts_with('@') => return Ok(self.entry_part(raw)?),
+            None if raw.starts_with('@') => return self.entry_part(raw),
             None => ascend(raw.strip_prefix("./").unwrap_or(raw)),
         };
         let names = names(rest);
         match self.blocks.iter().rev().nth(up) {
             None => Err("there are fewer levels above this one".to_owned().into()),
+            Some(Scope::Unknown) => Err(Unresolved::Within),
             Some(Scope::Entry(depth)) if names.is_empty() => Ok((Expr::Entry(*depth, EntryPart::Value), Kind::Text)),
             Some(Scope::Entry(_)) => Err("there are this, @key, and ../ before what is outside of `each`".to_owned().into()),
             Some(Scope::Fields(base)) => {
                 let path: Vec<String> = base.iter().cloned().chain(names).collect();
                 let kind = if path.first().is_some_and(|name| name == "parameters") {
-                    self.parameter(&path[1..])?
+                    self.parameter(&path[1..])
                 } else {
-                    kind(&path, base.len())?
+                    kind(&path, base.len()).map_err(Unresolved::from)
                 };
-                Ok((Expr::Path(path), kind))
+                let lead = if raw.starts_with('@') { "@root.".to_owned() } else { "../".repeat(up) };
+                kind.map(|kind| (Expr::Path(path), kind)).map_err(|unresolved| unresolved.behind(&lead))
             }
         }
     }
@@ -133,7 +154,7 @@ impl<'a> Scopes<'a> {
         }
     }
 
-    fn entry_part(&self, raw: &str) -> Result<(Expr, Kind), String> {
+    fn entry_part(&self, raw: &str) -> Result<(Expr, Kind), Unresolved> {
         let part = match raw {
             "@key" => Some(EntryPart::Key),
             "@index" => Some(EntryPart::Index),
@@ -143,7 +164,8 @@ impl<'a> Scopes<'a> {
         };
         match (part, self.loops().checked_sub(1)) {
             (Some(part), Some(innermost)) => Ok((Expr::Entry(innermost, part), Kind::Text)),
-            _ => Err("there are @key, @index, @first and @last within `each`, and @root".to_owned()),
+            (Some(_), None) if self.blocks.iter().any(|scope| matches!(scope, Scope::Unknown)) => Err(Unresolved::Within),
+            _ => Err("there are @key, @index, @first and @last within `each`, and @root".to_owned().into()),
         }
     }
 }
@@ -199,11 +221,21 @@ fn kind(path: &[String], above: usize) -> Result<Kind, String> {
     })
 }
 
-/// What to write instead of the name at `index`, which the object does not have.
+/// What to write instead of the name at `index`, which the object does not have: the whole path, if what follows is there.
 fn unknown(object: &Shape, path: &[String], above: usize, index: usize) -> String {
     let Some(names) = object.names() else { return "there are none, for this is a text".to_owned() };
     let before = path[above.min(index)..index].iter().fold(String::new(), |before, name| before + name + ".");
-    instead(&path[index], names, &before)
+    let names: Vec<_> = names.collect();
+    let whole = nearest(&path[index], names.iter().copied()).and_then(|meant| {
+        let mut whole = path.to_vec();
+        meant.clone_into(whole.get_mut(index)?);
+        let is_plain = whole[index..].iter().all(|name| !name.contains(['.', '/']));
+        (is_plain && kind(&whole, above).is_ok()).then(|| whole[index..].join("."))
+    });
+    match whole {
+        Some(whole) => format!("did you mean `{before}{whole}`?"),
+        None => instead(&path[index], names, &before),
+    }
 }
 
 #[cfg(test)]
@@ -247,10 +279,13 @@ mod tests {
             ("name.first", "none"),
             ("nome", "did you mean `name`?"),
             ("x", "there are apiVersion, kind, name"),
-            ("../nome", "did you mean `name`?"),
-            ("@root.pipline.name", "did you mean `pipeline`?"),
-            ("@root.pipeline.nam", "did you mean `pipeline.name`?"),
-            ("@root.target.cluster.kid", "did you mean `target.cluster.kind`?"),
+            ("../nome", "did you mean `../name`?"),
+            ("@root.pipline.name", "did you mean `@root.pipeline.name`?"),
+            ("@root.pipline.nam", "did you mean `@root.pipeline`?"),
+            ("@root.pipline.labels.team", "did you mean `@root.pipeline.labels.team`?"),
+            ("@root.pipline.labels.[a.b]", "did you mean `@root.pipeline`?"),
+            ("@root.pipeline.nam", "did you mean `@root.pipeline.name`?"),
+            ("@root.target.cluster.kid", "did you mean `@root.target.cluster.kind`?"),
             ("../y", "cluster"),
             ("../../../id", "levels"),
             ("../../pipeline.labels.app.kubernetes", "brackets"),

@@ -22,6 +22,7 @@ use super::sender::beginning;
 use super::timely::Timely;
 use super::tls::{self, Tls};
 use super::{SendError, failure};
+use crate::api::duration_text;
 use crate::telemetry::metrics::SpanResult;
 use crate::telemetry::{Metrics, Span};
 
@@ -55,7 +56,7 @@ enum NotTaken {
     #[error("it answers {0}")]
     Answer(u16),
     /// It does not answer in time.
-    #[error("no answer within {within:?}", within = TIMEOUT)]
+    #[error("no answer within {}", duration_text(TIMEOUT))]
     Late,
     /// There is no way to it.
     #[error("{0}")]

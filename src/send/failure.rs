@@ -16,6 +16,7 @@ use super::connect::{TooLate, Unresolved};
 use super::outgoing::{Destination, Outgoing};
 use super::proxy::Proxy;
 use super::resolver::AllForbidden;
+use crate::api::duration_text;
 
 /// What an error of the HTTP library means.
 pub fn explain(error: &legacy::Error, out: &Outgoing) -> AttemptResult {
@@ -40,7 +41,7 @@ pub fn words(error: &legacy::Error, place: Option<&str>, connect_timeout: Durati
     if let Some(tls) = find::<rustls::Error>(error) {
         (FailureKind::Tls, format!("TLS{}: {}", after("with"), tls_words(tls)))
     } else if is_timeout(error) && error.is_connect() {
-        (FailureKind::ConnectTimeout, format!("no connection{} within {connect_timeout:?}", after("to")))
+        (FailureKind::ConnectTimeout, format!("no connection{} within {}", after("to"), duration_text(connect_timeout)))
     } else if is_timeout(error) {
         (FailureKind::Timeout, format!("the connection{} timed out", after("to")))
     } else if is_dns(error) {
@@ -74,7 +75,7 @@ pub fn explain_by_proxy(error: &legacy::Error, out: &Outgoing, proxy: &Proxy, pl
     if is_timeout(error) {
         return failed(
             FailureKind::ConnectTimeout,
-            format!("no connection by the proxy {proxy} within {:?}", out.connect_timeout),
+            format!("no connection by the proxy {proxy} within {}", duration_text(out.connect_timeout)),
         );
     }
     let refusal = tunnel_error(error);
@@ -119,7 +120,7 @@ fn tunnel_error(error: &legacy::Error) -> Option<String> {
 /// Nothing came in the time that the whole attempt has.
 pub fn no_answer(out: &Outgoing) -> AttemptResult {
     let from = place(out).map_or_else(String::new, |place| format!(" from {place}"));
-    failed(FailureKind::Timeout, format!("no answer{from} within {:?}", out.timeout))
+    failed(FailureKind::Timeout, format!("no answer{from} within {}", duration_text(out.timeout)))
 }
 
 /// No HTTP client could be made, which is the fault of this machine.

@@ -37,6 +37,15 @@ impl Write for Escaped<'_> {
     }
 }
 
+/// A text for a terminal: on one line, and without anything that the terminal would act on.
+#[must_use]
+pub fn escaped(text: &str) -> String {
+    let mut safe = String::with_capacity(text.len());
+    // A String takes whatever is written into it.
+    let _ = Escaped(&mut safe).write_str(text);
+    safe
+}
+
 /// Fields of events and spans as text: the message, and `name=value`.
 pub(super) struct TextFields;
 

@@ -1,10 +1,11 @@
 //! `pennant audit`: what was sent, when, and what the receiver said.
 
+use std::collections::BTreeSet;
 use std::io::{BufRead as _, BufReader};
 use std::process::{Command, Stdio};
 
 use futures::{StreamExt as _, stream};
-use pennant::api::{Delivery, Notification};
+use pennant::api::{Delivery, Notification, Time};
 use serde_json::{Value, json};
 
 use crate::support::pennant::command;
@@ -14,7 +15,29 @@ use crate::support::{Oracle, Pennant, Receiver, Reply, World};
 async fn audit(world: &World, args: &[&str]) -> Vec<Value> {
     let output = command(world, &[&["audit", "-o", "json"], args].concat()).await;
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    String::from_utf8(output.stdout).unwrap().lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    serde_json::from_slice(&output.stdout).expect("a list")
+}
+
+/// When something last happened to a row.
+fn last(row: &Value) -> Time {
+    let times = ["recorded", "lastAttempt", "settled"].map(|field| row[field].as_str().map(|time| time.parse().unwrap()));
+    times.into_iter().flatten().max().expect("it was recorded")
+}
+
+/// The table that kubectl shows of the deliveries of a namespace: its columns, with those of `-o wide` marked, and its rows.
+async fn kubectl(world: &World) -> (Vec<String>, Vec<Vec<Value>>) {
+    let path = format!("/apis/pennant.dev/v1alpha1/namespaces/{}/deliveries", world.ns);
+    let request = http::Request::get(path).header("accept", "application/json;as=Table;v=v1;g=meta.k8s.io");
+    let table: Value = world.client.request(request.body(Vec::new()).unwrap()).await.unwrap();
+    let name = |column: &Value| {
+        let wide = if column["priority"] == 0 { "" } else { " (wide)" };
+        format!("{}{wide}", column["name"].as_str().unwrap())
+    };
+    let cells = |row: &Value| row["cells"].as_array().unwrap().clone();
+    (
+        table["columnDefinitions"].as_array().unwrap().iter().map(name).collect(),
+        table["rows"].as_array().unwrap().iter().map(cells).collect(),
+    )
 }
 
 #[tokio::test]
@@ -47,20 +70,24 @@ async fn deliveries_are_told_as_they_stand() {
 
     let (ns, own) = (world.ns.as_str(), ["-n", "told", "--pipeline", "shop"]);
     let row = |row: &Value| {
-        format!("{} {} {}", row["notification"].as_str().unwrap(), row["revision"].as_str().unwrap(), row["outcome"])
+        let cell = |field: &str| row[field].as_str().unwrap_or("nothing").to_owned();
+        format!("{} {} {}", cell("notification"), cell("revision"), cell("outcome"))
     };
     let rows = |all: Vec<Value>| all.iter().map(row).collect::<Vec<_>>();
-    let all = rows(audit(&world, &own).await);
-    let expected = ["held 2 null", "held 3 null", r#"hook 2 "Delivered""#, r#"hook 3 "Parked""#];
+    let all = audit(&world, &own).await;
+    let times: Vec<_> = all.iter().map(last).collect();
+    assert!(times.iter().rev().is_sorted(), "the newest comes first: {times:?}");
+    let all = rows(all);
+    let expected = ["held 3 Pending", "held 2 Pending", "hook 2 Delivered", "hook 3 Parked"];
     assert!(expected.iter().all(|one| all.contains(&(*one).to_owned())) && all.len() == 5, "{all:?}");
     let parked = audit(&world, &["-n", ns, "--outcome", "parked"]).await;
     assert_eq!(parked.len(), 1);
     assert_eq!(
-        (&parked[0]["code"], &parked[0]["response"], &parked[0]["attempts"]),
-        (&json!(400), &json!("nope"), &json!(1))
+        (&parked[0]["answer"], &parked[0]["code"], &parked[0]["response"], &parked[0]["attempts"]),
+        (&json!("400 Bad Request: nope"), &json!(400), &json!("nope"), &json!(1))
     );
     assert_eq!(
-        parked[0]["delivery"],
+        parked[0]["name"],
         world.delivery("Deployed 3", |d| d.spec.notification == "hook").await.metadata.name.unwrap()
     );
     assert_eq!(rows(audit(&world, &["-n", ns, "--outcome", "Pending"]).await), expected[..2]);
@@ -72,11 +99,20 @@ async fn deliveries_are_told_as_they_stand() {
     let table = String::from_utf8(table.stdout).unwrap();
     // How wide a column is depends on what other tests have in theirs.
     let head: Vec<_> = table.lines().next().unwrap_or_default().split_whitespace().collect();
-    assert_eq!(head[..2], ["NAMESPACE", "LAST"], "{table}");
-    assert!(
-        table.lines().any(|line| line.starts_with("told ") && line.contains("Parked") && line.contains("400 Bad Request")),
-        "{table}"
-    );
+    assert_eq!(head[..4], ["NAMESPACE", "NAME", "LAST", "ATTEMPT"], "{table}");
+    let name = parked[0]["name"].as_str().unwrap();
+    let words = [name, "hook", "Parked", "400 Bad Request: nope"];
+    assert!(table.lines().any(|line| line.starts_with("told ") && words.iter().all(|word| line.contains(word))), "{table}");
+    let pending = command(&world, &["audit", "-n", ns, "--outcome", "Pending"]).await;
+    let pending = String::from_utf8(pending.stdout).unwrap();
+    assert!(pending.lines().count() == 3 && pending.lines().skip(1).all(|line| line.contains("   Pending ")), "{pending}");
+
+    let (columns, shown) = kubectl(&world).await;
+    let at = |name: &str| columns.iter().position(|column| column == name).unwrap_or_else(|| panic!("{name}: {columns:?}"));
+    let row = shown.iter().find(|cells| cells[at("Name")] == name).expect("it is in the table");
+    let cell = |name: &str| row[at(name)].as_str().unwrap_or_default();
+    assert_eq!((cell("Notification"), cell("Outcome"), cell("Error (wide)")), ("hook", "Parked", "400 Bad Request"));
+    assert!(!cell("Last Attempt").is_empty(), "{row:?}");
 
     world.patch::<Notification>("held", json!({"spec": {"suspend": false}})).await;
     Oracle::new(&world, &receiver)
@@ -99,8 +135,11 @@ async fn more_than_a_page_is_told_whole() {
     };
     stream::iter(1..=1100).for_each_concurrent(16, async |n| drop(world.create::<Delivery>(delivery(n)).await)).await;
     let rows = audit(&world, &["-n", "pages"]).await;
-    let revisions: Vec<i64> = rows.iter().map(|row| row["revision"].as_str().unwrap().parse().unwrap()).collect();
-    assert_eq!(revisions, (1..=1100).collect::<Vec<_>>(), "in the order of their lane");
+    let place = |row: &Value| (last(row), row["revision"].as_str().unwrap().parse::<i64>().unwrap());
+    let places: Vec<_> = rows.iter().map(place).collect();
+    assert!(places.iter().rev().is_sorted(), "the newest comes first, and of one second the newest of the lane: {places:?}");
+    let revisions: BTreeSet<_> = places.iter().map(|(_, revision)| *revision).collect();
+    assert_eq!((rows.len(), revisions), (1100, (1..=1100).collect()));
     // Whoever has seen enough closes the pipe, and that is no failure.
     let mut child = Command::new(env!("CARGO_BIN_EXE_pennant"))
         .args(["audit", "-n", "pages"])
@@ -112,7 +151,7 @@ async fn more_than_a_page_is_told_whole() {
     let mut first = String::new();
     BufReader::new(child.stdout.take().unwrap()).read_line(&mut first).unwrap();
     let ended = tokio::task::spawn_blocking(move || child.wait_with_output().unwrap()).await.unwrap();
-    assert!(first.starts_with("LAST") && ended.status.success(), "{first} {}", String::from_utf8_lossy(&ended.stderr));
+    assert!(first.starts_with("NAME") && ended.status.success(), "{first} {}", String::from_utf8_lossy(&ended.stderr));
 }
 
 #[tokio::test]
@@ -141,5 +180,20 @@ async fn who_looks_on_is_told_as_it_happens() {
     child.kill().unwrap();
     child.wait().unwrap();
     assert_eq!(found.expect("it is told in time").unwrap().as_deref(), Some("3"));
+
+    // What there is comes first, the newest last, for it goes on behind it.
+    let mut child = Command::new(env!("CARGO_BIN_EXE_pennant"))
+        .args(["audit", "-n", "looks-on", "--watch"])
+        .env("KUBECONFIG", &world.kubeconfig)
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    let seen = tokio::task::spawn_blocking(move || lines.map_while(Result::ok).take(3).collect::<Vec<_>>());
+    let seen = tokio::time::timeout(crate::support::wait::DEADLINE, seen).await;
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let seen = seen.expect("it is printed in time").unwrap();
+    assert!(seen[0].starts_with("NAME ") && seen[1].contains("   2   ") && seen[2].contains("   3   "), "{seen:#?}");
     Oracle::new(&world, &receiver).lane("shop/hook/dev/web", &["Deployed 2", "Deployed 3"]).check().await;
 }

@@ -19,12 +19,12 @@ async fn each_field_is_told_with_its_layer() {
     world.patch::<Pipeline>("shop", layers).await;
     let ns = world.ns.as_str();
     let explain = |more: &'static [&'static str]| {
-        let args = [&["explain", "shop", "-n", ns, "--allow-http"][..], more].concat();
+        let args = [&["explain", "pipeline.pennant.dev/shop", "-n", ns, "--allow-http"][..], more].concat();
         let world = &world;
         async move { command(world, &args).await }
     };
 
-    let shown = explain(&["hook", "--target", "prod/in-cluster/explained/web"]).await;
+    let shown = explain(&["notification/hook", "--target", "prod/in-cluster/explained/web"]).await;
     let text = String::from_utf8(shown.stdout).unwrap();
     assert!(shown.status.success(), "{}", String::from_utf8_lossy(&shown.stderr));
     let line = |word: &str| text.lines().find(|line| line.trim_start().starts_with(word)).unwrap_or_default().to_owned();

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
 use pennant::api::refs::ObjectName;
-use pennant::lint::{Options, Source, lint};
+use pennant::lint::{File, Options, Source, lint};
 use serde_json::{Value, json};
 
 use crate::support::World;
@@ -214,7 +214,7 @@ fn options() -> Options {
 fn verdicts(cases: &[Case]) -> BTreeMap<&'static str, Vec<String>> {
     let (pipelines, others): (Vec<_>, Vec<_>) = cases.iter().partition(|(_, object)| object["kind"] == "Pipeline");
     let findings = [pipelines, others].map(|cases| {
-        let files: Vec<_> = cases.iter().map(|(what, object)| ((*what).to_owned(), object.to_string())).collect();
+        let files: Vec<_> = cases.iter().map(|(what, object)| File::named(what, object.to_string())).collect();
         lint(&files, &options()).unwrap().findings
     });
     let findings = findings.concat();
@@ -300,7 +300,7 @@ async fn they_agree_on_every_field() {
         let mut all = Vec::new();
         mutants(&object, "", &mut all);
         assert!(all.len() > 100, "{}", all.len());
-        let files: Vec<_> = all.iter().map(|(what, object)| (what.clone(), object.to_string())).collect();
+        let files: Vec<_> = all.iter().map(|(what, object)| File::named(what, object.to_string())).collect();
         let report = lint(&files, &options()).unwrap();
         for (what, object) in &all {
             let taken = post(&world, object, true).await;
@@ -391,6 +391,20 @@ fn the_command_is_fit_for_a_hook() {
     );
     assert_eq!(serde_json::to_value(Source::Controller).unwrap(), "controller");
 
+    let template = "{\"text\": \"{{pipline.name}} {{revison}}\"}";
+    let found = run(&["-"], &notification(json!({"template": {"inline": {"body": template}}})).to_string());
+    let body = "<stdin>:1: Notification n: spec.template.inline.body: line 1, column";
+    assert_eq!(
+        (found.status.code(), words(&found.stdout)),
+        (
+            Some(1),
+            format!(
+                "{body} 11: there is no field `pipline.name`; did you mean `pipeline.name`?\n{body} 28: there is no field `revison`; did \
+                 you mean `revision`?\n"
+            )
+        )
+    );
+
     for (args, code, said) in
         [(&["/does/not/exist.yaml"][..], 1, "cannot be read"), (&[], 2, "FILE"), (&["--nope", "-"], 2, "--nope")]
     {
@@ -417,4 +431,54 @@ fn the_global_configuration_is_checked_with_what_lies_over_it() {
     let without = run(&["-"], &all);
     let expected = "<stdin>:3: Notification n: spec.endpoint: is missing: set it\n";
     assert_eq!((without.status.code(), words(&without.stdout).as_str()), (Some(1), expected));
+}
+
+#[test]
+fn folders_are_read_to_their_depths_and_a_check_of_nothing_fails() {
+    let root = Path::new(env!("CARGO_TARGET_TMPDIR")).join("linted-tree");
+    let _ = std::fs::remove_dir_all(&root);
+    let write = |name: &str, text: &str| {
+        let file = root.join(name);
+        std::fs::create_dir_all(file.parent().unwrap()).unwrap();
+        std::fs::write(&file, text).unwrap();
+        file.to_str().unwrap().to_owned()
+    };
+    let lint = |at: &str| {
+        let output = run(&[root.join(at).to_str().unwrap()], "");
+        (output.status.code(), words(&output.stdout), words(&output.stderr))
+    };
+    let deep = write("nested/a/b/deep.yml", &notification(json!({"trigers": []})).to_string());
+    write("nested/a/good.json", &notification(json!({})).to_string());
+    write("nested/a/kustomization.yaml", "resources: [good.json]\n");
+    write("nested/a/config.yaml", "log: {level: debug}\nnotifications: off\n");
+    write("nested/chart/values.yaml", "image: web\n");
+    write("nested/chart/Chart.yaml", "name: web\n");
+    write("nested/chart/templates/notification.yaml", "apiVersion: pennant.dev/v1alpha1\n{{ if .Values.chat }}\n");
+    write("nested/templates/config-map.yaml", "kind: ConfigMap\nmetadata: {name: {{ .Release.Name }}}\n");
+    std::fs::write(root.join("nested/binary.json"), [0xff, 0xfe]).unwrap();
+    // Nothing of these is read: hidden ones, other extensions, links that lead in a circle or nowhere.
+    let broken = notification(json!({"hidden": true})).to_string();
+    write("nested/.git/hidden.yaml", &broken);
+    write("nested/.hidden.yaml", &broken);
+    write("nested/notes.txt", &broken);
+    std::os::unix::fs::symlink("..", root.join("nested/a/circle")).unwrap();
+    std::os::unix::fs::symlink("nowhere.yaml", root.join("nested/a/gone.yaml")).unwrap();
+    let (code, out, err) = lint("nested");
+    assert!(code == Some(1) && out.lines().count() == 1, "{out}{err}");
+    assert!(out.starts_with(&format!("{deep}:1: Notification n: spec.trigers: ")), "{out}");
+    assert!(err.ends_with("pennant: 1 problem, 2 objects checked\n"), "{err}");
+    assert!(err.contains("binary.json: not UTF-8: passed over") && err.contains("config-map.yaml:2: not YAML"), "{err}");
+    assert!(err.contains("nested/chart/templates: templates of a Helm chart: passed over; pipe "), "{err}");
+
+    std::fs::create_dir(root.join("empty")).unwrap();
+    for (at, said) in [
+        ("nested/chart/values.yaml", "there is no Pipeline, no Notification and no global configuration in "),
+        ("nested/chart", " (2 files read)\n"),
+        ("empty", "pennant: nothing was checked: there is no *.yaml, *.yml or *.json file in "),
+    ] {
+        let (code, out, err) = lint(at);
+        assert!(code == Some(1) && out.is_empty() && err.contains(said), "{at}: {out}{err}");
+    }
+    let stdin = run(&["-"], "");
+    assert!(stdin.status.code() == Some(1) && words(&stdin.stderr).contains("nothing was checked"), "{stdin:?}");
 }

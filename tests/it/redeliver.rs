@@ -142,8 +142,17 @@ async fn the_command_line_sends_again_what_is_named_and_all_that_is_parked() {
     assert_eq!(receiver.to("/hook/web").len(), 5);
     let (code, out, err) = run(&["--parked"]).await;
     assert_eq!((code, out.as_str()), (Some(0), ""), "{err}");
-    let (code, out, err) = run(&[&last.name_any(), "nobody"]).await;
+    let (code, out, err) = run(&[&format!("dlv/{}", last.name_any()), "nobody"]).await;
     assert!(code == Some(1) && out.contains(&last.name_any()) && err.contains("there is no delivery nobody"), "{out}{err}");
     receiver.wait("/hook/web", 6).await;
+    // What is printed can be given again.
+    let again =
+        |d: &Delivery| d.status.as_ref().is_some_and(|s| s.outcome == Some(Outcome::Delivered) && s.redelivered.is_some());
+    world.delivery("Deployed 4", again).await;
+    let printed = out.split_whitespace().next().unwrap();
+    let (code, out, err) = run(&[printed, "--dry-run"]).await;
+    assert!(code == Some(0) && out.starts_with(&format!("delivery.pennant.dev/{} ", last.name_any())), "{out}{err}");
+    let (code, _, err) = run(&["pipeline/shop"]).await;
+    assert!(code == Some(2) && err.contains("this names a Pipeline, not a Delivery; write NAME or delivery/NAME"), "{err}");
     assert_eq!(run(&[]).await.0, Some(2));
 }

@@ -29,7 +29,8 @@ async fn what_is_shown_of_a_live_pipeline_is_what_is_sent() {
     let sent = receiver.wait("/hook/web", 1).await;
 
     let ns = world.ns.as_str();
-    let live = ["render", "hook", "-n", ns, "--pipeline", "shop", "--target", "dev/in-cluster/shown/web", "--allow-http"];
+    let target = "dev/in-cluster/shown/web";
+    let live = ["render", "pnn/hook", "-n", ns, "--pipeline", "pnpl/shop", "--target", target, "--allow-http"];
     let shown = command(&world, &[&live[..], &["--trigger", "deployed", "-o", "json"]].concat()).await;
     let shown = stdout(&shown);
     assert_eq!((shown[0]["trigger"].as_str(), shown[0]["method"].as_str()), (Some("Deployed"), Some("POST")));

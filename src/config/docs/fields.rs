@@ -119,17 +119,8 @@ fn of_notification() -> Value {
 fn default(path: &str) -> String {
     let value = Value::Object(Layer::built_in().value);
     let found = value.pointer(&format!("/{}", path.replace('.', "/"))).filter(|value| !value.is_object());
-    let text = found.map(|value| value.as_str().map_or_else(|| value.to_string(), short));
+    let text = found.map(|value| value.as_str().map_or_else(|| value.to_string(), ToOwned::to_owned));
     text.map_or_else(String::new, |text| format!("`{text}`"))
-}
-
-/// Whole minutes and hours instead of seconds.
-fn short(value: &str) -> String {
-    match value.strip_suffix('s').and_then(|seconds| seconds.parse::<u64>().ok()) {
-        Some(seconds) if seconds % 3600 == 0 => format!("{}h", seconds / 3600),
-        Some(seconds) if seconds % 60 == 0 => format!("{}m", seconds / 60),
-        _ => value.to_owned(),
-    }
 }
 
 /// Only layers of the global configuration have it.

@@ -50,7 +50,7 @@ fn the_global_configuration_is_told_where_it_stands() {
 #[test]
 fn the_global_configuration_may_be_a_file_of_its_own() {
     let at = |file: &str, text: &str| {
-        let report = lint(&[(file.to_owned(), text.to_owned())], &options()).unwrap();
+        let report = lint(&[File::named(file, text)], &options()).unwrap();
         (report.objects, report.findings.iter().map(ToString::to_string).collect::<Vec<_>>())
     };
     let bare = "\nnotifications:\n- name: audit\n  trigers: []\n";
@@ -145,7 +145,7 @@ fn what_a_pipeline_lays_over_others_is_checked() {
 
     let wrong = said(&with("endpoint: {timeout: 7h}", "template: {inline: {body: '{{revison}}'}}"));
     assert_eq!(wrong.len(), 2, "{wrong:?}");
-    let timeout = "a.yaml:9: Pipeline shop: spec.notifications[0].endpoint.timeout: must be from 100ms to 60s";
+    let timeout = "a.yaml:9: Pipeline shop: spec.notifications[0].endpoint.timeout: must be from 100ms to 1m";
     assert!(wrong[0].starts_with(timeout) && wrong[0].ends_with("(for dev/in-cluster/a)"), "{wrong:?}");
     let body = "a.yaml:16: Pipeline shop: spec.environments[0].targets[1].notifications[0].template.inline.body: ";
     assert!(wrong[1].starts_with(body) && wrong[1].ends_with("(for dev/in-cluster/b)"), "{wrong:?}");
