@@ -33,7 +33,7 @@ help: ## List the targets
 	@printf 'make TARGET\n\n'
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-13s %s\n", $$1, $$2 }' Makefile
 	@printf '\nThe first demo, test or cluster builds a Kubernetes control plane from source, once: about 5 minutes on two cores,\n'
-	@printf '2 more for the demo. KUBEBUILDER_ASSETS names a folder with etcd, kube-apiserver and kubectl to use instead.\n'
+	@printf '3 more for the demo. KUBEBUILDER_ASSETS names a folder with etcd, kube-apiserver and kubectl to use instead.\n'
 
 .PHONY: demo
 demo: ## See it work: real rollouts, a receiver that is down, a killed controller; DEMO=keep leaves it running
@@ -156,8 +156,8 @@ receivers: ## Generate docs/receivers/ from the built-in templates
 	@bash hack/receivers.sh docs/receivers
 
 .PHONY: reference
-reference: ## Write the tables of fields into docs/configuration.md, of the schema; a test says whether they are right
-	PENNANT_REFERENCE=write $(CARGO) test $(LOCKED) --lib -- config::docs::fields::the_tables
+reference: ## Write the tables of docs/configuration.md and docs/api.md, from the types; a test says whether they are right
+	PENNANT_REFERENCE=write $(CARGO) test $(LOCKED) --lib -- config::docs::fields::the_tables config::docs::api::the_tables
 
 .PHONY: recorded
 recorded: assets ## Record what `make rules` evaluates the queries of the dashboard with

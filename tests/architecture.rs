@@ -309,3 +309,25 @@ mod the_checker {
         assert_eq!(of("src/delivery/attic.rs", ""), "src/delivery/attic.rs: no module declares it");
     }
 }
+
+/// The names in the first cells of the README's table, without what stands in brackets; those of `fuzz/` apart.
+fn crates_of_the_readme(page: &str) -> BTreeSet<String> {
+    let (_, section) = page.split_once("\n## Dependencies\n").unwrap();
+    let rows = section.lines().take_while(|line| line.starts_with('|')).skip(2);
+    let cells = rows.filter_map(|row| row.split('|').nth(1)).filter(|cell| !cell.contains("`fuzz/` only"));
+    let names = cells.flat_map(|cell| cell.split('(').next().unwrap_or_default().split(','));
+    names.map(|name| name.trim().to_owned()).collect()
+}
+
+/// The names in the sections of dependencies.
+fn crates_of_the_manifest(manifest: &str) -> BTreeSet<String> {
+    let sections = manifest.split("\n[").filter(|section| section.contains("dependencies]"));
+    let lines = sections.flat_map(|section| section.lines().skip(1));
+    lines.filter_map(|line| line.split_once(" = ")).map(|(name, _)| name.to_owned()).collect()
+}
+
+#[test]
+fn the_readme_lists_the_dependencies_that_there_are() {
+    let text = |file: &str| std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(file)).unwrap();
+    assert_eq!(crates_of_the_readme(&text("README.md")), crates_of_the_manifest(&text("Cargo.toml")));
+}

@@ -217,7 +217,7 @@ func compile(ctx context.Context, opts options, dir string, programs []program) 
 
 	began := time.Now()
 	opts.say("control-plane: building %s from their Go modules.", strings.Join(names, ", "))
-	opts.say("control-plane: this happens once; on two cores it takes about 4 minutes, 1 more with --aggregation, 2.5 more with --rollouts.")
+	opts.say("control-plane: this happens once; on two cores it needs about 4 minutes, 1 more with --aggregation, 4 more with --rollouts.")
 	cmd := exec.Command("go", args...)
 	cmd.Dir = work
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOWORK=off")

@@ -13,14 +13,14 @@ use super::refs::ClusterRef;
 /// What a change means. Which change yields which type is [`crate::trigger`]'s to say.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 pub enum TransitionType {
-    /// The target runs a revision that it did not run before.
+    /// The target runs another revision than the one that it last ran.
     #[default]
     Deployed,
     /// The target has begun to move to a revision.
     Progressing,
-    /// The target has failed.
+    /// The target has tried to run a revision, and has failed.
     Failed,
-    /// The target runs again what it last ran, after a failure.
+    /// The target runs again what it last ran, after a failure; a rollback after a failure is this, too.
     Recovered,
     /// The application object is gone.
     Removed,
@@ -28,7 +28,7 @@ pub enum TransitionType {
     Drifted,
     /// The target runs again what was declared.
     DriftCorrected,
-    /// A cluster has not answered for the grace period.
+    /// A cluster has not answered for the grace period (`--cluster-grace`).
     ClusterOffline,
     /// A cluster answers again.
     ClusterOnline,

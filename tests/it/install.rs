@@ -20,6 +20,7 @@ mod people;
 mod policy;
 mod rights;
 mod same;
+mod try_it;
 mod values;
 
 /// The value sets of the chart, `charts/pennant/ci/*-values.yaml`.

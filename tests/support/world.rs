@@ -65,10 +65,15 @@ impl World {
             ..Default::default()
         };
         Api::all(client.clone()).create(&PostParams::default(), &namespace).await.expect("a new namespace");
-        let world =
-            Self { ns: ns.to_owned(), client, kubeconfig: kubeconfig.to_owned(), fences: AtomicU32::new(0), beside: None };
+        let world = Self::of_others(kubeconfig, ns).await;
         world.deploy("fence", "0").await;
         world
+    }
+
+    /// A namespace that the test creates in another way, without a fence.
+    pub async fn of_others(kubeconfig: &Path, ns: &str) -> Self {
+        let client = control_plane::client(kubeconfig).await;
+        Self { ns: ns.to_owned(), client, kubeconfig: kubeconfig.to_owned(), fences: AtomicU32::new(0), beside: None }
     }
 
     /// The same, if some of its deliveries are kept in the namespace of another.

@@ -101,7 +101,7 @@ async fn what_people_may_do_is_aggregated_to_view_edit_and_admin() {
     let people = People::bound(&team).await;
     people.may_what_their_role_says().await;
 
-    // One that is parked is sent again by whoever may edit, and by nobody who may only look.
+    // One that is parked is sent again by an account with `edit`, and not by one with `view`.
     let receiver = Receiver::start();
     receiver.script("/hook/web", [Reply::status(400)]);
     team.deploy("web", "1").await;

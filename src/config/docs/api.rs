@@ -1,0 +1,125 @@
+//! The tables of `docs/api.md`: transition types, other named values, and every field of the three kinds, made of the types in
+//! `src/api`.
+//!
+//! `make reference` writes them into the page; without it, a test compares.
+
+use std::fmt::Write as _;
+
+use schemars::{JsonSchema, schema_for};
+use serde_json::{Value, json};
+
+use super::compare;
+use super::fields::{Row, within};
+use crate::api::delivery::{Outcome, SubjectKind};
+use crate::api::notification::Ordering;
+use crate::api::pipeline::Status;
+use crate::api::{TransitionType, crds};
+
+const PAGE: &str = include_str!("../../../docs/api.md");
+/// The fields of a layer that a Notification does not have.
+const OWN: [&str; 2] = ["name", "remove"];
+
+/// The values of an enum, each with the comment beside it in the source.
+fn values<T: JsonSchema>() -> Vec<(String, String)> {
+    let schema = schema_for!(T).to_value();
+    let variant = |of: &Value| {
+        let text = |key: &str| of[key].as_str().unwrap_or_else(|| panic!("no {key}: {of}")).replace('\n', " ");
+        (text("const"), text("description"))
+    };
+    schema["oneOf"].as_array().expect("an enum whose variants are described").iter().map(variant).collect()
+}
+
+fn transitions() -> String {
+    let meanings = values::<TransitionType>();
+    assert_eq!(meanings.len(), TransitionType::ALL.len());
+    let mut text = String::from("| type | about | when |\n|---|---|---|\n");
+    for type_ in TransitionType::ALL {
+        let (_, meaning) = meanings.iter().find(|(name, _)| name == type_.as_str()).unwrap();
+        writeln!(text, "| `{}` | {:?} | {meaning} |", type_.as_str(), type_.subject()).unwrap();
+    }
+    text
+}
+
+/// The schema of a kind; `part` is `spec` or `status`.
+fn schema(kind: &str, part: &str) -> Value {
+    let all = crds();
+    let crd = all.iter().find(|crd| crd.spec.names.kind == kind).unwrap();
+    let schema = json!(crd.spec.versions[0].schema.as_ref().unwrap().open_api_v3_schema);
+    schema["properties"][part].clone()
+}
+
+/// Whether a path is within a layer, and of a field that is described with the Notification.
+fn is_of_notification(path: &str) -> bool {
+    path.rsplit_once("notifications[].").is_some_and(|(_, field)| !OWN.contains(&field))
+}
+
+/// The fields that must be given where the object around them is given.
+fn required(schema: &Value, path: &str) -> bool {
+    let (object, name) = path.rsplit_once('.').unwrap_or(("", path));
+    let steps = object.split('.').filter(|step| !step.is_empty());
+    let object = steps.fold(schema, |at, step| {
+        let field = &at["properties"][step.trim_end_matches("[]")];
+        if step.ends_with("[]") { &field["items"] } else { field }
+    });
+    object["required"].as_array().is_some_and(|names| names.iter().any(|required| required == name))
+}
+
+fn fields(kind: &str) -> String {
+    let mut text = format!("### {kind}\n");
+    for part in ["spec", "status"] {
+        let schema = schema(kind, part);
+        let mut rows = Vec::new();
+        within(&schema, &schema, "", &mut rows);
+        if part == "spec" {
+            rows.retain(|row| !is_of_notification(&row.path));
+        }
+        text.push_str("| field | what may stand there | what it means |\n|---|---|---|\n");
+        for Row { path, what, meaning } in rows {
+            let required = if part == "spec" && required(&schema, &path) { "required; " } else { "" };
+            writeln!(text, "| `{part}.{path}` | {required}{what} | {meaning} |").unwrap();
+        }
+        text.push('\n');
+    }
+    text
+}
+
+fn named_values() -> String {
+    let mut text = String::from("### Values\n| value | what it means |\n|---|---|\n");
+    let all = [
+        ("status", values::<Status>()),
+        ("outcome", values::<Outcome>()),
+        ("subject.kind", values::<SubjectKind>()),
+        ("ordering", values::<Ordering>()),
+    ];
+    for (field, values) in all {
+        for (value, meaning) in values {
+            writeln!(text, "| `{field}: {value}` | {meaning} |").unwrap();
+        }
+    }
+    text
+}
+
+fn all_fields() -> String {
+    let kinds = ["Pipeline", "Notification", "Delivery"].map(fields).concat();
+    format!("{kinds}{}", named_values())
+}
+
+#[test]
+fn the_tables_of_the_api_are_those_of_the_types() {
+    compare("docs/api.md", PAGE, &[transitions(), all_fields()]);
+}
+
+#[test]
+fn every_field_is_listed_with_a_meaning() {
+    let text = all_fields();
+    let rows: Vec<_> = text.lines().filter(|line| line.starts_with("| `")).collect();
+    assert!(rows.len() > 200, "{}", rows.len());
+    for row in rows {
+        let meaning = row.trim_end_matches('|').rsplit(" | ").next().unwrap_or_default().trim();
+        assert!(!meaning.is_empty(), "no meaning: {row}");
+    }
+    for field in ["spec.environments[].targets[].clusterRef.name", "spec.triggers[].for", "status.redelivered.time"] {
+        assert!(text.contains(&format!("| `{field}` |")), "{field}");
+    }
+    assert!(text.contains("| `spec.appRef.kind` | required; "), "{text}");
+}
