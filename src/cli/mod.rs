@@ -9,6 +9,7 @@ mod files;
 mod lint;
 mod redeliver;
 mod render;
+mod running;
 mod shared;
 mod templates;
 mod traced;
