@@ -48,6 +48,7 @@ pub(super) async fn explain(args: ExplainArgs) -> anyhow::Result<()> {
         config_map: &judgement.config_map(),
         cluster: &judgement.cluster_name,
         allow_http: judgement.allow_http,
+        egress: judgement.egress.as_ref(),
     };
     let asked = Asked { notification: args.notification.as_deref(), target: args.target.as_deref() };
     let all = explain_all(&pipeline, &known, asked)?;

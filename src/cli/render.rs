@@ -89,6 +89,12 @@ pub(super) async fn render(args: RenderArgs) -> anyhow::Result<()> {
     }
     anyhow::ensure!(!shown.is_empty(), "nothing is reported: the Notification has no triggers; name one with --trigger");
     print(&shown, &judgement, args.output)?;
+    for preview in &shown {
+        if let Some(why) = judgement.egress.as_ref().and_then(|egress| egress.refuses(&preview.url)) {
+            let (notification, trigger) = (&preview.notification, preview.trigger.as_str());
+            writeln!(std::io::stderr(), "pennant: {notification} {trigger}: the controller does not send it: {why}")?;
+        }
+    }
     match &args.send_to {
         Some(url) => send(&shown, url).await,
         None => Ok(()),

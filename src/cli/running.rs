@@ -9,6 +9,7 @@ use serde::Serialize;
 use super::shared::global;
 use crate::api::refs::ObjectName;
 use crate::config::Global;
+use crate::preview::Egress;
 use crate::published::{Installation, NAME, Unknown, find};
 
 /// The defaults of `pennant run`, assumed while nothing else is known.
@@ -58,6 +59,9 @@ pub(super) struct Judgement {
     pub(super) allow_http: bool,
     /// The name of the ConfigMap with the global configuration.
     config_map: String,
+    /// Where the controller sends nothing, if it publishes that.
+    #[serde(skip)]
+    pub(super) egress: Option<Egress>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -133,6 +137,7 @@ impl Running {
             cluster_name: or(&self.cluster_name, published(|i| &i.dispatch.cluster_name), CLUSTER_NAME),
             allow_http: self.allow_http.or(known.map(|i| i.dispatch.allow_http)).unwrap_or_default(),
             config_map: or(&self.config_map, published(|i| &i.dispatch.config_map), CONFIG_MAP),
+            egress: known.and_then(|i| Egress::new(&i.dispatch.allow_destinations, &i.dispatch.deny_destinations)),
         };
         if configuration == Source::Unknown {
             judgement.assumed = self.assumptions(&judgement);
