@@ -2,6 +2,7 @@
 
 mod connect;
 mod exporting;
+mod publishing;
 mod signals;
 
 use std::net::SocketAddr;
@@ -285,6 +286,7 @@ fn start_pipeline(
     stop: &CancellationToken,
 ) {
     let observing = gates.add("pipelines");
+    publishing::pipeline(options, (client, &lease), tasks, stop);
     let follow = clusters::Options {
         cluster_name: options.cluster_name.clone(),
         scope: clusters::Scope::new(&options.watch_namespaces),
@@ -327,6 +329,7 @@ fn start_dispatch(
     stop: &CancellationToken,
 ) -> Result<(), AppError> {
     let (recorded, dispatching) = (gates.add("deliveries"), gates.add("dispatcher"));
+    publishing::dispatch(options, (client, &lease), tasks, stop);
     let secrets = SecretWatches::new(client.clone(), lease.turns(), metrics.clone());
     let policy = Policy {
         allow: options.allow_destinations.clone(),

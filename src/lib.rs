@@ -38,6 +38,7 @@
 //! | [`observe`] | pure: what an application object's status says |
 //! | [`pipeline`] | the pipeline controller: from observations to a status and a change log |
 //! | [`preview`] | what would be sent, without a delivery: for people who write notifications |
+//! | [`published`] | the configuration of the running controllers, in a ConfigMap for the command line |
 //! | [`render`] | pure: URL, headers and body out of templates and the data of one transition |
 //! | [`report`] | what people see: Kubernetes Events and the status of notifications |
 //! | [`send`] | one request to a receiver, and spans to a collector; the only room that knows HTTP clients and credentials |
@@ -71,6 +72,7 @@ pub mod manifests;
 pub mod observe;
 pub mod pipeline;
 pub mod preview;
+pub mod published;
 pub mod render;
 pub mod report;
 pub mod send;

@@ -42,14 +42,24 @@ pub fn rows(
         params = params.fields(&fields);
     }
     let pages = stream::try_unfold((api(client, namespace), Some(params)), |(api, params)| async move {
-        let Some(params) = params else { return Ok(None) };
-        let page = api.list(&params).await.map_err(|e| AuditError::List(Box::new(e)))?;
+        let Some(mut params) = params else { return Ok(None) };
+        let mut page = api.list(&params).await;
+        if page.as_ref().is_err_and(cannot_select) && params.field_selector.take().is_some() {
+            page = api.list(&params).await;
+        }
+        let page = page.map_err(|e| AuditError::List(Box::new(e)))?;
         let more = page.metadata.continue_.filter(|token| !token.is_empty());
         let next = more.map(|token| params.continue_token(&token));
         Ok(Some((stream::iter(page.items.into_iter().map(Ok)), (api, next))))
     });
     let rows = pages.try_flatten().map_ok(Row::from);
     rows.try_filter(move |row| std::future::ready(filter.takes(row)))
+}
+
+/// Before Kubernetes 1.31 an API server selects custom resources by no fields but name and namespace. Then all are listed, page by
+/// page, and the filter selects the same.
+fn cannot_select(error: &kube::Error) -> bool {
+    matches!(error, kube::Error::Api(status) if status.code == 400 && status.message.contains("field label not supported"))
 }
 
 /// The rows that there are, together and the newest last, and then each again as it changes; ends never.

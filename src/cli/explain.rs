@@ -5,7 +5,8 @@ use std::io::Write as _;
 use clap::{Args, ValueEnum};
 
 use super::named;
-use super::shared::{Installation, Place};
+use super::running::{Judged, Running};
+use super::shared::Place;
 use crate::preview::{Asked, Known, explain as explain_all, live};
 
 #[derive(Debug, Args)]
@@ -25,38 +26,44 @@ pub(super) struct ExplainArgs {
     #[command(flatten)]
     pub(super) place: Place,
     #[command(flatten)]
-    installation: Installation,
+    running: Running,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Output {
     /// The effective notification, with the layer beside each field.
     Yaml,
-    /// A list of `{notification, targets, subjects, spec, fields, lastSentTime, lastSent, unobserved, problem}`.
+    /// A list of `{notification, targets, subjects, spec, fields, lastSentTime, lastSent, unobserved, problem, judgedBy}`.
     Json,
 }
 
-/// Reads the pipeline, the Notifications of its namespace and the global configuration, and nothing else: no Secrets.
+/// Reads the pipeline, the Notifications of its namespace, what the controller publishes and the global configuration, and nothing
+/// else: no Secrets.
 pub(super) async fn explain(args: ExplainArgs) -> anyhow::Result<()> {
-    let ExplainArgs { place, installation, .. } = &args;
+    let ExplainArgs { place, running, .. } = &args;
     let client = place.client().await?;
     let namespace = place.namespace(&client);
     let pipeline = live::pipeline(&client, &namespace, &args.pipeline).await?;
+    let judgement = running.judge(Some(&client), &namespace).await?;
     let known = Known {
         notifications: &live::notifications(&client, &namespace).await?,
-        global: &installation.global(&client).await?,
-        config_map: &installation.config_map(),
-        cluster: &installation.cluster_name,
-        allow_http: installation.allow_http,
+        global: &judgement.global(&client).await?,
+        config_map: &judgement.config_map(),
+        cluster: &judgement.cluster_name,
+        allow_http: judgement.allow_http,
+        egress: judgement.egress.as_ref(),
     };
     let asked = Asked { notification: args.notification.as_deref(), target: args.target.as_deref() };
     let all = explain_all(&pipeline, &known, asked)?;
     let mut out = std::io::stdout().lock();
     match args.output {
-        Output::Json => writeln!(out, "{}", serde_json::to_string_pretty(&all)?)?,
+        Output::Json => {
+            let judged: Vec<_> = all.iter().map(|one| Judged { one, judged_by: &judgement }).collect();
+            writeln!(out, "{}", serde_json::to_string_pretty(&judged)?)?;
+        }
         Output::Yaml => {
             let texts: Vec<_> = all.iter().map(crate::preview::Explained::text).collect();
-            write!(out, "{}", texts.join("---\n"))?;
+            write!(out, "{}{}", judgement.line(), texts.join("---\n"))?;
         }
     }
     Ok(out.flush()?)

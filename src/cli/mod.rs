@@ -12,6 +12,7 @@ mod lint;
 mod named;
 mod redeliver;
 mod render;
+mod running;
 mod shared;
 mod templates;
 mod traced;

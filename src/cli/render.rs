@@ -10,7 +10,8 @@ use url::Url;
 
 use super::files::read;
 use super::named;
-use super::shared::{Installation, Place};
+use super::running::{Judged, Judgement, Running};
+use super::shared::Place;
 use crate::api::refs::{ConfigMapKey, ObjectName};
 use crate::api::{Notification, Pipeline, TransitionType};
 use crate::config::{Given, Global, Text};
@@ -45,14 +46,14 @@ pub(super) struct RenderArgs {
     #[command(flatten)]
     pub(super) place: Place,
     #[command(flatten)]
-    installation: Installation,
+    running: Running,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Output {
     /// Request line, headers, and the body with JSON pretty-printed.
     Text,
-    /// A list of `{notification, trigger, method, url, headers, body}`.
+    /// A list of `{notification, trigger, method, url, headers, body, judgedBy}`.
     Json,
 }
 
@@ -75,22 +76,27 @@ pub(super) async fn render(args: RenderArgs) -> anyhow::Result<()> {
         None => args.place.namespace.clone().unwrap_or_else(|| "default".to_owned()),
     };
     let files = manifests(&args, &namespace)?;
-    let (all, pipeline) = laid(&args, &files, client.as_ref(), &namespace).await?;
+    let judgement = args.running.judge(client.as_ref(), &of_pipeline(&args, &files, &namespace)?).await?;
+    let (all, pipeline) = laid(&args, &files, (client.as_ref(), &judgement), &namespace).await?;
     let texts = texts(&files, client.as_ref(), &all).await?;
     let text = |key: &ConfigMapKey| texts.get(key).cloned().unwrap_or(Text::NoConfigMap);
-    let given = Given { allow_http: args.installation.allow_http, text: &text };
+    let given = Given { allow_http: judgement.allow_http, text: &text };
     let mut shown = Vec::new();
     for notification in &all {
         let scene = match &pipeline {
-            Some(pipeline) => {
-                live::scene(pipeline, args.target.as_deref(), &args.installation.cluster_name, &notification.name)?
-            }
+            Some(pipeline) => live::scene(pipeline, args.target.as_deref(), &judgement.cluster_name, &notification.name)?,
             None => Scene::sample((notification.name.clone(), notification.namespace.clone())),
         };
         shown.extend(previews(notification, &args.triggers, &given, &scene)?);
     }
     anyhow::ensure!(!shown.is_empty(), "nothing is reported: the Notification has no triggers; name one with --trigger");
-    print(&shown, args.output)?;
+    print(&shown, &judgement, args.output)?;
+    for preview in &shown {
+        if let Some(why) = judgement.egress.as_ref().and_then(|egress| egress.refuses(&preview.url)) {
+            let (notification, trigger) = (&preview.notification, preview.trigger.as_str());
+            writeln!(std::io::stderr(), "pennant: {notification} {trigger}: the controller does not send it: {why}")?;
+        }
+    }
     match &args.send_to {
         Some(url) => send(&shown, url).await,
         None => Ok(()),
@@ -109,14 +115,14 @@ fn manifests(args: &RenderArgs, namespace: &str) -> anyhow::Result<Manifests> {
 async fn laid(
     args: &RenderArgs,
     files: &Manifests,
-    client: Option<&Client>,
+    (client, judgement): (Option<&Client>, &Judgement),
     namespace: &str,
 ) -> anyhow::Result<(Vec<Laid>, Option<Pipeline>)> {
     let Some(client) = client else {
         let all = files.named(args.name.as_deref())?;
         return Ok((all.into_iter().map(|n| Laid::alone(&Global::default(), n)).collect(), None));
     };
-    let global = args.installation.global(client).await?;
+    let global = judgement.global(client).await?;
     let notifications: Vec<Notification> = match &args.name {
         Some(name) if args.files.is_empty() => live::notification(client, namespace, name).await?.into_iter().collect(),
         name => files.named(name.as_deref())?.into_iter().cloned().collect(),
@@ -129,20 +135,27 @@ async fn laid(
             None => Err(PreviewError::NotFound(ObjectName { namespace: namespace.to_owned(), name }).into()),
         };
     };
-    // It is in the namespace of the Notification.
-    let of = notifications.first().and_then(ResourceExt::namespace).filter(|_| args.place.namespace.is_none());
-    let pipeline = live::pipeline(client, of.as_deref().unwrap_or(namespace), pipeline).await?;
-    Ok((on_pipeline(args, &global, &notifications, &pipeline)?, Some(pipeline)))
+    let pipeline = live::pipeline(client, &of_pipeline(args, files, namespace)?, pipeline).await?;
+    Ok((on_pipeline(args, (&global, &judgement.cluster_name), &notifications, &pipeline)?, Some(pipeline)))
+}
+
+/// The namespace of the pipeline: that of the Notification.
+fn of_pipeline(args: &RenderArgs, files: &Manifests, namespace: &str) -> anyhow::Result<String> {
+    if args.files.is_empty() || args.place.namespace.is_some() {
+        return Ok(namespace.to_owned());
+    }
+    let of = files.named(args.name.as_deref())?.first().and_then(|notification| notification.namespace());
+    Ok(of.unwrap_or_else(|| namespace.to_owned()))
 }
 
 /// The one that is named, or all that apply to the pipeline.
 fn on_pipeline(
     args: &RenderArgs,
-    global: &Global,
+    (global, cluster): (&Global, &str),
     notifications: &[Notification],
     pipeline: &Pipeline,
 ) -> anyhow::Result<Vec<Laid>> {
-    let (target, cluster) = (args.target.as_deref(), args.installation.cluster_name.as_str());
+    let target = args.target.as_deref();
     let on = |name: &str, notification| Laid::on(global, (name, notification), pipeline, target, cluster);
     if let Some(name) = &args.name {
         return Ok(vec![on(name, notifications.first())?]);
@@ -174,10 +187,13 @@ async fn texts(files: &Manifests, client: Option<&Client>, all: &[Laid]) -> anyh
     Ok(texts)
 }
 
-fn print(all: &[Preview], output: Output) -> anyhow::Result<()> {
+fn print(all: &[Preview], judgement: &Judgement, output: Output) -> anyhow::Result<()> {
     let mut out = std::io::stdout().lock();
     match output {
-        Output::Json => writeln!(out, "{}", serde_json::to_string_pretty(all)?)?,
+        Output::Json => {
+            let judged: Vec<_> = all.iter().map(|one| Judged { one, judged_by: judgement }).collect();
+            writeln!(out, "{}", serde_json::to_string_pretty(&judged)?)?;
+        }
         Output::Text => {
             for (index, preview) in all.iter().enumerate() {
                 let gap = if index == 0 { "" } else { "\n" };

@@ -69,7 +69,7 @@ impl Connection {
     }
 }
 
-/// How Pennant is installed where a command looks.
+/// How Pennant is installed, for a command that asks no cluster.
 #[derive(Debug, Args)]
 pub(super) struct Installation {
     /// What the local cluster is called in the names of targets.
@@ -91,16 +91,15 @@ impl Installation {
     pub(super) fn config_map(&self) -> ObjectName {
         ObjectName { namespace: self.controller_namespace.clone(), name: self.config_map.clone() }
     }
+}
 
-    /// The global configuration. Where it cannot be taken, that is said, and the command goes on without it.
-    pub(super) async fn global(&self, client: &Client) -> anyhow::Result<Global> {
-        let of = self.config_map();
-        match live::global(client, &of).await? {
-            Ok(global) => Ok(global),
-            Err(why) => {
-                writeln!(std::io::stderr(), "pennant: ConfigMap {of}: {why}; what follows is without it")?;
-                Ok(Global::default())
-            }
+/// The global configuration in this ConfigMap. Where it cannot be taken, that is said, and the command goes on without it.
+pub(super) async fn global(client: &Client, of: &ObjectName) -> anyhow::Result<Global> {
+    match live::global(client, of).await? {
+        Ok(global) => Ok(global),
+        Err(why) => {
+            writeln!(std::io::stderr(), "pennant: ConfigMap {of}: {why}; what follows is without it")?;
+            Ok(Global::default())
         }
     }
 }

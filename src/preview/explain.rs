@@ -9,7 +9,7 @@ use kube::ResourceExt as _;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-use super::PreviewError;
+use super::{Egress, PreviewError};
 use crate::api::delivery::SubjectKind;
 use crate::api::pipeline::TargetStatus;
 use crate::api::refs::ObjectName;
@@ -81,6 +81,8 @@ pub struct Known<'a> {
     pub cluster: &'a str,
     /// `http` is allowed to any host.
     pub allow_http: bool,
+    /// Where the controller sends nothing, if that is known.
+    pub egress: Option<&'a Egress>,
 }
 
 /// What is to be explained of a pipeline; `None`: all.
@@ -170,6 +172,7 @@ impl Whole<'_> {
         let whole: Vec<_> = std::iter::once(Layer::built_in()).chain(layers.iter().cloned()).collect();
         // What cannot be folded is told as the problem.
         let folded = fold(&whole, |_| {}).unwrap_or_default();
+        let problem = problem.or_else(|| self.refused(&folded.value));
         let fields = self.authors(&folded, &namespace);
         let mut spec = folded.value;
         mask(&mut spec);
@@ -177,6 +180,13 @@ impl Whole<'_> {
         let (last_sent_time, last_sent) = (None, BTreeMap::new());
         let notification = self.name.to_owned();
         Some(Explained { notification, targets, subjects, spec, fields, last_sent_time, last_sent, unobserved, problem })
+    }
+
+    /// An address that the controller sends nothing to.
+    fn refused(&self, spec: &Map<String, Value>) -> Option<Wrong> {
+        let url = spec.get("endpoint")?.get("url")?.as_str()?;
+        let message = self.known.egress?.refuses(url)?;
+        Some(Wrong { reason: "DestinationForbidden".to_owned(), message })
     }
 
     fn authors(&self, folded: &Folded, namespace: &str) -> BTreeMap<String, String> {
@@ -376,6 +386,7 @@ mod tests {
             notifications: &notifications,
             cluster: "c",
             allow_http: false,
+            egress: None,
         };
         explain(&pipeline(), &known, Asked { notification: name, target })
     }
@@ -489,6 +500,7 @@ notifications:
             notifications: &notifications,
             cluster: "c",
             allow_http: false,
+            egress: None,
         };
         let all = explain(&pipeline, &known, Asked { notification: Some("deploys"), target: None }).unwrap();
         let told: Vec<_> = all.iter().flat_map(|e| &e.unobserved).map(|(t, why)| format!("{t} {}", why.reason)).collect();

@@ -6,6 +6,7 @@
 //! ([`starter()`]) or as a page of the documentation ([`page()`]); the effective notifications of a pipeline, with who wrote each
 //! field ([`explain()`]).
 
+mod egress;
 mod explain;
 mod laid;
 pub mod live;
@@ -15,6 +16,7 @@ mod post;
 mod request;
 mod starter;
 
+pub use egress::Egress;
 pub use explain::{Asked, Explained, Known, explain};
 pub use laid::Laid;
 pub use manifests::Manifests;

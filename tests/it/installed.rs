@@ -6,11 +6,11 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomRe
 use kube::ResourceExt;
 use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams};
 use pennant::api::{Delivery, Pipeline};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::support::control_plane::ControlPlane;
 use crate::support::pennant::{Options, command};
-use crate::support::{Pennant, Receiver, World, eventually};
+use crate::support::{Pennant, Receiver, Reply, World, eventually};
 
 fn definition(kind: &str) -> CustomResourceDefinition {
     pennant::api::crds().into_iter().find(|crd| crd.spec.names.kind == kind).expect("one of ours")
@@ -124,4 +124,44 @@ async fn when_it_is_taken_away_nothing_stays_behind() {
     assert_eq!(world.api::<Pipeline>().list(&ListParams::default()).await.expect("listed").items.len(), 0);
     assert_eq!(world.api::<Delivery>().list(&ListParams::default()).await.expect("listed").items.len(), 0);
     pennant.stop().await;
+}
+
+/// Definitions as an API server has them that selects custom resources by no fields, such as one before Kubernetes 1.31: it
+/// refuses such a selector with the same words.
+fn without_selectable_fields() -> Vec<CustomResourceDefinition> {
+    let mut all = pennant::api::crds();
+    let mut taken = all.iter_mut().flat_map(|crd| &mut crd.spec.versions).map(|version| version.selectable_fields.take());
+    assert!(taken.by_ref().filter_map(|fields| fields).count() > 0, "there are fields to select by");
+    all
+}
+
+#[tokio::test]
+async fn without_field_selectors_all_goes_on_and_the_command_line_filters_by_itself() {
+    let plane = ControlPlane::with(without_selectable_fields()).expect("a control plane");
+    let world = World::on(&plane.kubeconfig, "installed-unselectable").await;
+    let selected = world.api::<Delivery>().list(&ListParams::default().fields("status.outcome=Parked")).await;
+    assert!(selected.is_err_and(|e| e.to_string().contains("field label not supported")), "it cannot select");
+
+    let receiver = Receiver::start();
+    receiver.script("/hook/web", [Reply::status(400)]);
+    world.deploy("web", "1").await;
+    world.notification("hook", &receiver, json!({})).await;
+    world.pipeline("shop", &["dev/web"]).await;
+    let _pennant = Pennant::start(&world).await;
+    world.settled().await;
+    for revision in ["2", "3"] {
+        world.ship("web", revision).await;
+        world.fence("shop", &["hook"]).await;
+    }
+    for (outcome, revision) in [("parked", Some("2")), ("canceled", None), ("pending", None)] {
+        let told = command(&world, &["audit", "-n", &world.ns, "-o", "json", "--outcome", outcome]).await;
+        assert!(told.status.success(), "{}", String::from_utf8_lossy(&told.stderr));
+        let rows = String::from_utf8(told.stdout).unwrap();
+        let revisions: Vec<_> =
+            rows.lines().map(|row| serde_json::from_str::<Value>(row).unwrap()["revision"].clone()).collect();
+        assert_eq!(revisions, revision.map(Value::from).into_iter().collect::<Vec<_>>(), "{outcome}");
+    }
+    let marked = command(&world, &["redeliver", "-n", &world.ns, "--parked"]).await;
+    assert!(marked.status.success(), "{}", String::from_utf8_lossy(&marked.stderr));
+    receiver.wait("/hook/web", 3).await;
 }

@@ -44,6 +44,7 @@ mod linted;
 mod missing;
 mod order;
 mod outage;
+mod published;
 mod quiet;
 mod recordings;
 mod recover;

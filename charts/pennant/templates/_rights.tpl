@@ -114,6 +114,11 @@ listed and watched by its name, so that resourceNames hold for these verbs, too.
   resources: [leases]
   resourceNames: {{ toJson $leases }}
   verbs: [get, list, watch, update]
+# The configuration that pennant explain and pennant render judge by.
+- apiGroups: [""]
+  resources: [configmaps]
+  resourceNames: [pennant-info]
+  verbs: [get, create, patch]
 {{- if has "dispatch" .Values.controllers }}
 # The global configuration, and the last one that could be read. An apply of what is not there is a create with a name.
 - apiGroups: [""]

@@ -88,6 +88,8 @@ impl Stage {
         for (home, lease) in [(own, "pennant-dispatch"), (&beside, "pennant-pipeline")] {
             let all = home.api::<Lease>().list(&ListParams::default()).await.expect("listed");
             assert_eq!(all.iter().map(ResourceExt::name_any).collect::<Vec<_>>(), [lease]);
+            let key = format!("{}.yaml", lease.trim_start_matches("pennant-"));
+            assert_eq!(published(home).await, [key]);
         }
         observer.stop().await;
         sender.stop().await;
@@ -115,12 +117,19 @@ impl Stage {
             copy.map(drop).ok_or_else(|| "there is none".to_owned())
         })
         .await;
+        assert_eq!(published(own).await, ["dispatch.yaml", "pipeline.yaml"]);
         for lease in ["pennant-pipeline", "pennant-dispatch"] {
             own.api::<Lease>().get(lease).await.expect("the Lease");
         }
         pennant.stop().await;
         assert_eq!(proxy.forbidden(), [""; 0]);
     }
+}
+
+/// Which controllers have published their configuration.
+async fn published(home: &World) -> Vec<String> {
+    let info = home.api::<ConfigMap>().get("pennant-info").await.expect("published");
+    info.data.unwrap_or_default().into_keys().collect()
 }
 
 #[tokio::test]

@@ -124,6 +124,9 @@ async fn in_the_whole_cluster() {
         &format!("get configmaps {own} pennant-config"),
         &format!("create configmaps {own} pennant-config-last-good"),
         &format!("patch configmaps {own} pennant-config-last-good"),
+        &format!("get configmaps {own} pennant-info"),
+        &format!("create configmaps {own} pennant-info"),
+        &format!("patch configmaps {own} pennant-info"),
     ];
     let refused = [
         &format!("update leases.coordination.k8s.io {own} somebody-else") as &str,
@@ -236,6 +239,7 @@ async fn to_observe_and_not_to_send() {
         "list secrets team-a",
         "create events.events.k8s.io team-a",
         &format!("update leases.coordination.k8s.io {own} pennant-pipeline"),
+        &format!("patch configmaps {own} pennant-info"),
     ];
     let refused = [
         "list notifications.pennant.dev team-a",

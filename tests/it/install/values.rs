@@ -35,6 +35,7 @@ fn a_value_that_cannot_be_right_is_refused() {
         (json!({"rbac": {"secrets": {"access": "listed", "listed": [{"namespace": "a"}]}}}), "listed"),
         (json!({"observe": {"extra": [{"apiGroups": ["*"], "resources": ["*"]}]}}), "apiGroups"),
         (json!({"observe": {"extra": [{"apiGroups": [""], "resources": ["secrets"]}]}}), "resources"),
+        (json!({"rbac": {"infoReaders": "system:authenticated"}}), "infoReaders"),
         (json!({"serviceAccount": {"create": false}}), "serviceAccount.name"),
         (json!({"metrics": {"serviceMonitor": {"enabled": true}, "service": {"enabled": false}}}), "metrics.service"),
         (json!({"metrics": {"serviceMonitor": {"enabled": true}, "podMonitor": {"enabled": true}}}), "scraped twice"),
@@ -67,6 +68,17 @@ fn a_value_that_cannot_be_right_is_refused() {
     }
     assert!(Release::render("1st", "own", &json!({})).is_err_and(|why| why.contains("fullnameOverride")));
     assert!(Release::as_given("bare", "own", &json!({})).is_err_and(|why| why.contains("image.repository is not set")));
+}
+
+/// Below Kubernetes 1.31 custom resources cannot be selected by fields.
+#[test]
+fn an_older_kubernetes_is_refused() {
+    for (version, fits) in [("v1.30.14", false), ("v1.31.0", true), ("v1.31.4-eks-1234567", true)] {
+        let args = ["template", "pennant", "charts/pennant", "--kube-version", version];
+        let rendered = chart::answer(chart::run(chart::helm(), &args, ""));
+        assert_eq!(rendered.is_ok(), fits, "{version}");
+        assert!(rendered.err().is_none_or(|why| why.contains("kubeVersion: >=1.31.0-0")), "{version}");
+    }
 }
 
 /// YAML would take these words for something else, and these texts for other texts.

@@ -1,0 +1,63 @@
+//! What the controllers publish of how they were started.
+
+use kube::Client;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+use super::Options;
+use crate::lease::Lease;
+use crate::published::{Dispatch, Entry, Pipeline, keep};
+
+/// Has the dispatcher's part published while this Lease is held.
+pub(super) fn dispatch(
+    options: &Options,
+    (client, lease): (&Client, &Lease),
+    tasks: &mut JoinSet<&'static str>,
+    stop: &CancellationToken,
+) {
+    let texts = |all: &[ipnet::IpNet]| all.iter().map(ToString::to_string).collect();
+    let of = Dispatch {
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        watch_namespaces: watched(options),
+        cluster_name: options.cluster_name.clone(),
+        config_map: options.config_map.clone(),
+        allow_http: options.allow_http,
+        allow_destinations: texts(&options.allow_destinations),
+        deny_destinations: texts(&options.deny_destinations),
+    };
+    start(Entry::of_dispatch(&options.namespace, &of), (client, lease), tasks, stop);
+}
+
+/// Has the pipeline controller's part published while this Lease is held.
+pub(super) fn pipeline(
+    options: &Options,
+    (client, lease): (&Client, &Lease),
+    tasks: &mut JoinSet<&'static str>,
+    stop: &CancellationToken,
+) {
+    let of = Pipeline {
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        watch_namespaces: watched(options),
+        cluster_name: options.cluster_name.clone(),
+        no_cross_namespace_refs: options.no_cross_namespace_refs,
+        allow_insecure_clusters: options.allow_insecure_clusters,
+    };
+    start(Entry::of_pipeline(&options.namespace, &of), (client, lease), tasks, stop);
+}
+
+/// In one order, so that the same flags give the same text.
+fn watched(options: &Options) -> Vec<String> {
+    super::scopes(options).into_iter().flatten().collect()
+}
+
+fn start(
+    entry: Result<Entry, impl std::fmt::Display>,
+    (client, lease): (&Client, &Lease),
+    tasks: &mut JoinSet<&'static str>,
+    stop: &CancellationToken,
+) {
+    match entry {
+        Ok(entry) => drop(tasks.spawn(keep(client.clone(), lease.clone(), entry, stop.clone()))),
+        Err(error) => tracing::warn!(%error, "the configuration cannot be written as YAML, so it is not published"),
+    }
+}

@@ -1,0 +1,248 @@
+//! How the controllers are configured by which a command judges: by flags, else as they publish it, else assumed.
+
+use std::io::Write as _;
+
+use clap::Args;
+use kube::Client;
+use serde::Serialize;
+
+use super::shared::global;
+use crate::api::refs::ObjectName;
+use crate::config::Global;
+use crate::preview::Egress;
+use crate::published::{Installation, NAME, Unknown, find};
+
+/// The defaults of `pennant run`, assumed while nothing else is known.
+const CLUSTER_NAME: &str = "in-cluster";
+const CONFIG_MAP: &str = "pennant-config";
+const NAMESPACE: &str = "pennant-system";
+
+/// Flags of `pennant run` that count for a verdict; without them that of the running controller counts.
+#[derive(Debug, Args)]
+pub(super) struct Running {
+    /// What the local cluster is called in the names of targets [default: as the controller publishes, else in-cluster].
+    #[arg(long, env = "PENNANT_CLUSTER_NAME", value_name = "NAME")]
+    cluster_name: Option<String>,
+    /// Allow http to any host, or not [default: as the controller publishes, else false].
+    #[arg(long, env = "PENNANT_ALLOW_HTTP", value_name = "BOOL", num_args = 0..=1, require_equals = true)]
+    #[arg(default_missing_value = "true", value_parser = clap::builder::BoolishValueParser::new())]
+    allow_http: Option<bool>,
+    /// The ConfigMap of the global configuration [default: as the controller publishes, else pennant-config].
+    #[arg(long, env = "PENNANT_CONFIG_MAP", value_name = "NAME")]
+    config_map: Option<String>,
+    /// The namespace of the controller, where its ConfigMaps are [default: pennant-system if the controller there watches the
+    /// pipeline's namespace, else the namespace of the one that does].
+    #[arg(long, env = "PENNANT_CONTROLLER_NAMESPACE", value_name = "NAMESPACE")]
+    controller_namespace: Option<String>,
+}
+
+/// What a command judges by.
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Judgement {
+    /// How the controller's configuration is known.
+    configuration: Source,
+    /// The namespace of the controller.
+    controller_namespace: String,
+    /// The version of the controller.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    version: Option<String>,
+    /// Why its configuration is unknown.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    why: Option<String>,
+    /// What is assumed for that reason.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    assumed: Vec<String>,
+    /// The name of the local cluster in the names of targets.
+    pub(super) cluster_name: String,
+    /// Whether `http` is allowed to any host.
+    pub(super) allow_http: bool,
+    /// The name of the ConfigMap with the global configuration.
+    config_map: String,
+    /// Where the controller sends nothing, if it publishes that.
+    #[serde(skip)]
+    pub(super) egress: Option<Egress>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+enum Source {
+    /// All that counts was given by flags.
+    Flags,
+    /// The controller publishes it; flags count before it.
+    Published,
+    /// Nobody says; flags count, and the rest is assumed.
+    Unknown,
+}
+
+/// One object of a command's output, with what it was judged by.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Judged<'a, T> {
+    #[serde(flatten)]
+    pub(super) one: &'a T,
+    pub(super) judged_by: &'a Judgement,
+}
+
+impl Running {
+    /// What holds for the pipelines of a namespace. Where the controller's configuration is unknown, that is said on stderr.
+    pub(super) async fn judge(&self, client: Option<&Client>, namespace: &str) -> anyhow::Result<Judgement> {
+        let Some(client) = client else { return Ok(self.with(Err(Unknown::Offline))) };
+        if self.is_complete() {
+            return Ok(self.with(Err(Unknown::Offline)));
+        }
+        let found = find(client, self.controller_namespace.as_deref(), namespace).await;
+        let elsewhere = found.as_ref().is_ok_and(|found| !found.watches(namespace));
+        let judgement = self.with(found);
+        let mut err = std::io::stderr();
+        if elsewhere {
+            let controller = &judgement.controller_namespace;
+            writeln!(err, "pennant: the controller in namespace {controller} does not watch namespace {namespace}")?;
+        }
+        if let Some(why) = &judgement.why {
+            let assumed = judgement.assumed.join(", ");
+            writeln!(err, "pennant: the configuration of the controller is unknown: {why}; assumed: {assumed}")?;
+        }
+        Ok(judgement)
+    }
+
+    /// Whether the flags say all that counts.
+    fn is_complete(&self) -> bool {
+        self.cluster_name.is_some()
+            && self.allow_http.is_some()
+            && self.config_map.is_some()
+            && self.controller_namespace.is_some()
+    }
+
+    fn with(&self, found: Result<Installation, Unknown>) -> Judgement {
+        let (found, why) = match found {
+            Ok(found) => (Some(found), None),
+            Err(unknown) => (None, Some(unknown.to_string())),
+        };
+        let configuration = match &found {
+            _ if self.is_complete() => Source::Flags,
+            Some(_) => Source::Published,
+            None => Source::Unknown,
+        };
+        let known = found.as_ref();
+        let published = |value: fn(&Installation) -> &String| known.map(value).cloned();
+        let or = |given: &Option<String>, published: Option<String>, assumed: &str| {
+            given.clone().or(published).unwrap_or_else(|| assumed.to_owned())
+        };
+        let mut judgement = Judgement {
+            configuration,
+            controller_namespace: or(&self.controller_namespace, published(|i| &i.namespace), NAMESPACE),
+            version: published(|i| &i.dispatch.version),
+            why: why.filter(|_| configuration == Source::Unknown),
+            assumed: Vec::new(),
+            cluster_name: or(&self.cluster_name, published(|i| &i.dispatch.cluster_name), CLUSTER_NAME),
+            allow_http: self.allow_http.or(known.map(|i| i.dispatch.allow_http)).unwrap_or_default(),
+            config_map: or(&self.config_map, published(|i| &i.dispatch.config_map), CONFIG_MAP),
+            egress: known.and_then(|i| Egress::new(&i.dispatch.allow_destinations, &i.dispatch.deny_destinations)),
+        };
+        if configuration == Source::Unknown {
+            judgement.assumed = self.assumptions(&judgement);
+        }
+        judgement
+    }
+
+    /// What no flag says, as the flags that would say the same.
+    fn assumptions(&self, judgement: &Judgement) -> Vec<String> {
+        let Judgement { cluster_name, config_map, controller_namespace, .. } = judgement;
+        let all = [
+            self.cluster_name.is_none().then(|| format!("--cluster-name={cluster_name}")),
+            self.allow_http.is_none().then(|| "--allow-http=false".to_owned()),
+            self.config_map.is_none().then(|| format!("--config-map={config_map}")),
+            self.controller_namespace.is_none().then(|| format!("--controller-namespace={controller_namespace}")),
+        ];
+        all.into_iter().flatten().collect()
+    }
+}
+
+impl Judgement {
+    /// The ConfigMap of the global configuration.
+    pub(super) fn config_map(&self) -> ObjectName {
+        ObjectName { namespace: self.controller_namespace.clone(), name: self.config_map.clone() }
+    }
+
+    /// The global configuration. Where it cannot be taken, that is said, and the command goes on without it.
+    pub(super) async fn global(&self, client: &Client) -> anyhow::Result<Global> {
+        global(client, &self.config_map()).await
+    }
+
+    /// One line for people; empty where flags or assumptions count, which they gave or were told on stderr.
+    pub(super) fn line(&self) -> String {
+        match &self.version {
+            Some(version) if self.configuration == Source::Published => {
+                let namespace = &self.controller_namespace;
+                format!("# judged by ConfigMap {namespace}/{NAME} of the running controller, version {version}\n")
+            }
+            _ => String::new(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+    use crate::published::Dispatch;
+
+    #[derive(Debug, Parser)]
+    struct Command {
+        #[command(flatten)]
+        running: Running,
+    }
+
+    fn running(args: &[&str]) -> Running {
+        Command::try_parse_from(std::iter::once(&"pennant").chain(args)).unwrap().running
+    }
+
+    fn installation() -> Installation {
+        let dispatch = Dispatch {
+            version: "0.1.0".to_owned(),
+            watch_namespaces: Vec::new(),
+            cluster_name: "eu-1".to_owned(),
+            config_map: "own-config".to_owned(),
+            allow_http: true,
+            allow_destinations: Vec::new(),
+            deny_destinations: Vec::new(),
+        };
+        Installation { namespace: "tools".to_owned(), dispatch }
+    }
+
+    #[test]
+    fn flags_count_before_what_is_published() {
+        let complete = ["--cluster-name", "a", "--allow-http", "--config-map", "b", "--controller-namespace", "c"];
+        for (args, published, expected) in [
+            (&[][..], true, (Source::Published, "eu-1", true, "tools/own-config")),
+            (&["--allow-http=false", "--cluster-name=x"], true, (Source::Published, "x", false, "tools/own-config")),
+            (&["--config-map", "mine"], true, (Source::Published, "eu-1", true, "tools/mine")),
+            (&[], false, (Source::Unknown, "in-cluster", false, "pennant-system/pennant-config")),
+            (&["--allow-http"], false, (Source::Unknown, "in-cluster", true, "pennant-system/pennant-config")),
+            (&complete, false, (Source::Flags, "a", true, "c/b")),
+        ] {
+            let found = if published { Ok(installation()) } else { Err(Unknown::Nowhere) };
+            let judged = running(args).with(found);
+            let config_map = judged.config_map().to_string();
+            let Judgement { configuration, cluster_name, allow_http, .. } = &judged;
+            assert_eq!((*configuration, cluster_name.as_str(), *allow_http, config_map.as_str()), expected, "{args:?}");
+            assert_eq!(judged.why.is_some(), expected.0 == Source::Unknown, "{args:?}");
+            assert_eq!(judged.line().is_empty(), expected.0 != Source::Published, "{args:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_assumed_is_named() {
+        let unknown = |args: &[&str]| running(args).with(Err(Unknown::Nowhere)).assumed.join(" ");
+        assert_eq!(
+            unknown(&[]),
+            "--cluster-name=in-cluster --allow-http=false --config-map=pennant-config --controller-namespace=pennant-system"
+        );
+        assert_eq!(
+            unknown(&["--allow-http", "--controller-namespace=a"]),
+            "--cluster-name=in-cluster --config-map=pennant-config"
+        );
+        assert!(running(&[]).with(Ok(installation())).assumed.is_empty());
+    }
+}

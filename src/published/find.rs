@@ -1,0 +1,63 @@
+//! Reads what the controllers published.
+
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::api::ListParams;
+use kube::{Api, Client, ResourceExt as _};
+
+use super::choose::choose;
+use super::{Dispatch, Installation, LABEL, NAME, Unknown};
+use crate::telemetry::chain;
+
+/// Where Pennant is installed unless somebody says otherwise.
+const USUAL: &str = "pennant-system";
+/// So many are read at a time.
+const PAGE: u32 = 100;
+
+/// The configuration that holds for the pipelines of a namespace: that of the `controller` namespace if one is named, else that of
+/// `pennant-system` if it watches the namespace, else the only one in the cluster that does.
+pub async fn find(client: &Client, controller: Option<&str>, namespace: &str) -> Result<Installation, Unknown> {
+    if let Some(controller) = controller {
+        return get(client, controller).await;
+    }
+    let usual = get(client, USUAL).await;
+    if let Ok(found) = &usual
+        && found.watches(namespace)
+    {
+        return usual;
+    }
+    match all(client).await {
+        Ok(all) => choose(all, namespace),
+        // A person of one namespace may not list those of all.
+        Err(_) => usual.and_then(|found| choose(vec![Ok(found)], namespace)),
+    }
+}
+
+/// What all dispatchers in the cluster published.
+async fn all(client: &Client) -> Result<Vec<Result<Installation, Unknown>>, kube::Error> {
+    let api: Api<ConfigMap> = Api::all(client.clone());
+    let mut params = ListParams::default().labels(&format!("{LABEL}=true")).limit(PAGE);
+    let mut all = Vec::new();
+    loop {
+        let page = api.list(&params).await?;
+        let named = page.items.iter().filter(|object| object.name_any() == NAME);
+        // That of a pipeline controller alone has no such key.
+        let of_dispatchers =
+            named.filter(|object| object.data.as_ref().is_some_and(|data| data.contains_key(Dispatch::KEY)));
+        all.extend(of_dispatchers.map(|o| Installation::read(&o.namespace().unwrap_or_default(), o.data.as_ref())));
+        match page.metadata.continue_.filter(|token| !token.is_empty()) {
+            Some(token) => params = params.continue_token(&token),
+            None => return Ok(all),
+        }
+    }
+}
+
+async fn get(client: &Client, namespace: &str) -> Result<Installation, Unknown> {
+    let api: Api<ConfigMap> = Api::namespaced(client.clone(), namespace);
+    let owned = || namespace.to_owned();
+    match api.get_opt(NAME).await {
+        Ok(Some(object)) => Installation::read(namespace, object.data.as_ref()),
+        Ok(None) => Err(Unknown::NotThere(owned())),
+        Err(kube::Error::Api(status)) if status.code == 403 => Err(Unknown::Forbidden(owned())),
+        Err(error) => Err(Unknown::Unread { namespace: owned(), problem: chain(&error) }),
+    }
+}

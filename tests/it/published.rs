@@ -1,0 +1,185 @@
+//! The configuration that the controllers publish, and the commands that judge by it.
+
+use std::path::{Path, PathBuf};
+
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::ResourceExt as _;
+use kube::config::Kubeconfig;
+use serde_json::{Value, json};
+
+use crate::support::chart::Release;
+use crate::support::control_plane::ControlPlane;
+use crate::support::pennant::{Options, command};
+use crate::support::{Fault, Pennant, Proxy, Receiver, World, eventually};
+
+const NAME: &str = "pennant-info";
+
+/// A namespace of a team, with a notification that needs `--allow-http`.
+async fn team(plane: &ControlPlane, ns: &str) -> World {
+    let world = World::on(&plane.kubeconfig, ns).await;
+    world.pipeline("shop", &["dev/web"]).await;
+    world.notification("hook", &Receiver::start(), json!({})).await;
+    world
+}
+
+/// What a command prints as JSON, and what it says on stderr.
+async fn run(world: &World, args: &[&str]) -> (Value, String) {
+    let output = command(world, &[args, &["-n", &world.ns, "-o", "json"]].concat()).await;
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(output.status.success(), "{args:?}: {said}");
+    (serde_json::from_slice::<Value>(&output.stdout).expect("JSON")[0].clone(), said)
+}
+
+/// Waits until the ConfigMap has this in a key.
+async fn published(world: &World, key: &str, words: &str) -> ConfigMap {
+    eventually(&format!("{key} with {words}"), async || {
+        let found = world.api::<ConfigMap>().get_opt(NAME).await.map_err(|e| e.to_string())?.ok_or("none")?;
+        let text = found.data.as_ref().and_then(|data| data.get(key)).cloned().unwrap_or_default();
+        if text.contains(words) { Ok(found) } else { Err(text) }
+    })
+    .await
+}
+
+/// A kubeconfig of a person who has an account, and no permissions but those that others give.
+fn person(plane: &ControlPlane, name: &str) -> PathBuf {
+    let mut file = Kubeconfig::read_from(&plane.kubeconfig).expect("a kubeconfig");
+    for user in file.auth_infos.iter_mut().filter_map(|named| named.auth_info.as_mut()) {
+        user.impersonate = Some(name.to_owned());
+    }
+    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("published-{name}"));
+    // JSON is YAML.
+    std::fs::write(&path, serde_json::to_vec(&file).expect("JSON")).expect("written");
+    path
+}
+
+fn options(world: &World, watch: &World, args: &[&str]) -> Options {
+    Options { watch: vec![watch.ns.clone()], args: args.iter().map(ToString::to_string).collect(), ..Options::of(world) }
+}
+
+#[tokio::test]
+async fn explain_and_render_judge_by_the_running_controller() {
+    let plane = ControlPlane::start().expect("a control plane");
+    let (a, b) = (team(&plane, "team-a").await, team(&plane, "team-b").await);
+    let (tools, system) =
+        (World::on(&plane.kubeconfig, "tools").await, World::on(&plane.kubeconfig, "pennant-system").await);
+
+    // While nobody has published anything, that is said, and what is assumed.
+    let (one, said) = run(&a, &["explain", "shop"]).await;
+    assert_eq!(
+        (&one["judgedBy"]["configuration"], &one["problem"]["reason"]),
+        (&json!("Unknown"), &json!("InsecureScheme"))
+    );
+    assert!(
+        said.contains("is unknown: there is no ConfigMap pennant-info in any namespace; assumed: --cluster-name=in-cluster")
+    );
+    assert_eq!((said.lines().count(), &one["judgedBy"]["assumed"][1]), (1, &json!("--allow-http=false")), "{said}");
+
+    let mut first = options(&tools, &a, &["--cluster-name", "eu-1"]);
+    first.env.push(("PENNANT_PROXY", "http://someone:sesame@127.0.0.1:9".to_owned()));
+    let mut pennant = Pennant::with(&tools, first).await;
+    // This one does not send to loopback.
+    let second = Options { loopback: false, ..options(&system, &b, &["--cluster-name", "us-1"]) };
+    let _other = Pennant::with(&system, second).await;
+    for (world, cluster) in [(&tools, "eu-1"), (&system, "us-1")] {
+        for key in ["dispatch.yaml", "pipeline.yaml"] {
+            let object = published(world, key, &format!("clusterName: {cluster}")).await;
+            assert!(!serde_json::to_string(&object).unwrap().contains("sesame"), "{object:?}");
+        }
+    }
+    for (world, controller, cluster) in [(&a, "tools", "eu-1"), (&b, "pennant-system", "us-1")] {
+        for args in [&["explain", "shop"][..], &["render", "hook", "--pipeline", "shop"]] {
+            let (one, said) = run(world, args).await;
+            let by = &one["judgedBy"];
+            assert_eq!((&by["configuration"], &by["allowHttp"]), (&json!("Published"), &json!(true)), "{said}");
+            assert_eq!((&by["controllerNamespace"], &by["clusterName"]), (&json!(controller), &json!(cluster)));
+            assert_eq!(by["version"], env!("CARGO_PKG_VERSION"));
+            let told = said.contains("the controller does not send it: destination forbidden: a loopback address");
+            let forbidden = told || one["problem"]["reason"] == "DestinationForbidden";
+            assert_eq!((forbidden, said.lines().any(|_| !told)), (controller == "pennant-system", false), "{one} {said}");
+            assert!(forbidden || one.get("problem").is_none(), "{one}");
+        }
+        let (one, _) = run(world, &["explain", "shop"]).await;
+        assert_eq!(one["targets"][0], format!("dev/{cluster}/{}/web", world.ns));
+        // A flag counts before what is published.
+        let (one, said) = run(world, &["explain", "shop", "--allow-http=false"]).await;
+        assert_eq!((said.as_str(), &one["problem"]["reason"]), ("", &json!("InsecureScheme")));
+        let text = command(world, &["explain", "shop", "-n", &world.ns]).await.stdout;
+        let line = format!("# judged by ConfigMap {controller}/pennant-info of the running controller, version ");
+        assert!(String::from_utf8_lossy(&text).starts_with(&line), "{}", String::from_utf8_lossy(&text));
+    }
+    // That of a namespace which is named counts, and it is said that it does not watch the pipeline.
+    let (one, said) = run(&a, &["explain", "shop", "--controller-namespace", "pennant-system"]).await;
+    assert_eq!(one["judgedBy"]["clusterName"], "us-1");
+    assert!(said.contains("the controller in namespace pennant-system does not watch namespace team-a"), "{said}");
+
+    few_permissions(&plane, &a, &tools).await;
+    pennant.stop().await;
+    written_only_when_it_changes(&tools, &a).await;
+}
+
+/// A person who may not list ConfigMaps is told so, or may read this one.
+async fn few_permissions(plane: &ControlPlane, team: &World, controller: &World) {
+    let mut jane = World::on(&plane.kubeconfig, "of-jane").await;
+    jane.ns.clone_from(&team.ns);
+    let view = json!({"metadata": {"name": "jane"}, "rules": [
+        {"apiGroups": ["pennant.dev"], "resources": ["pipelines", "notifications"], "verbs": ["get", "list"]}]});
+    team.create::<k8s_openapi::api::rbac::v1::Role>(view).await;
+    let binding = json!({"metadata": {"name": "jane"},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "jane"},
+        "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "jane"}]});
+    team.create::<k8s_openapi::api::rbac::v1::RoleBinding>(binding).await;
+    jane.kubeconfig = person(plane, "jane");
+    let explain = ["explain", "shop", "--controller-namespace", "tools"];
+    eventually("jane may read pipelines", async || {
+        let output = command(&jane, &["explain", "shop", "-n", "team-a"]).await;
+        if output.status.success() { Ok(()) } else { Err(String::from_utf8_lossy(&output.stderr).into_owned()) }
+    })
+    .await;
+    for (args, namespace) in [(&["explain", "shop"][..], "pennant-system"), (&explain, "tools")] {
+        let (one, said) = run(&jane, args).await;
+        let words = format!("reading ConfigMap pennant-info in namespace {namespace} is forbidden; value rbac.infoReaders");
+        assert!(said.contains(&words), "{said}");
+        assert_eq!(
+            (&one["judgedBy"]["configuration"], &one["problem"]["reason"]),
+            (&json!("Unknown"), &json!("InsecureScheme"))
+        );
+    }
+
+    let values = json!({"rbac": {"infoReaders": ["system:authenticated"]}});
+    let release = Release::render("pennant", &controller.ns, &values).expect("the chart renders");
+    let of_readers = |object: &Value| object["metadata"]["name"] == "pennant-info";
+    release.apply(&plane.kubeconfig, false, of_readers).expect("applied");
+    eventually("jane reads what is published", async || {
+        let (one, said) = run(&jane, &explain).await;
+        let judged = (&one["judgedBy"]["configuration"], one.get("problem").is_none());
+        if judged == (&json!("Published"), true) { Ok(()) } else { Err(said) }
+    })
+    .await;
+}
+
+/// A restart with the same flags writes nothing, one with others does, and what somebody took away comes back.
+async fn written_only_when_it_changes(world: &World, watch: &World) {
+    let proxy = Proxy::start(&world.kubeconfig, "published").await;
+    let start = async |args: &[&str]| {
+        let options = Options { kubeconfig: Some(proxy.kubeconfig.clone()), ..options(world, watch, args) };
+        Pennant::with(world, options).await
+    };
+    let reads = proxy.rule(|call| call.method == "GET" && call.path.ends_with(NAME), Fault::Late(std::time::Duration::ZERO));
+    let writes =
+        proxy.rule(|call| call.method == "PATCH" && call.path.ends_with(NAME), Fault::Late(std::time::Duration::ZERO));
+    let before = world.api::<ConfigMap>().get(NAME).await.unwrap();
+    let mut same = start(&["--cluster-name", "eu-1"]).await;
+    proxy.hit(reads, 2).await;
+    same.stop().await;
+    assert_eq!(proxy.hits(writes), 0);
+    assert_eq!(world.api::<ConfigMap>().get(NAME).await.unwrap().resource_version(), before.resource_version());
+
+    let mut changed = start(&["--cluster-name", "eu-2"]).await;
+    published(world, "dispatch.yaml", "clusterName: eu-2").await;
+    published(world, "pipeline.yaml", "clusterName: eu-2").await;
+    changed.stop().await;
+    world.delete::<ConfigMap>(NAME).await;
+    let _again = start(&["--cluster-name", "eu-2"]).await;
+    published(world, "dispatch.yaml", "clusterName: eu-2").await;
+    published(world, "pipeline.yaml", "clusterName: eu-2").await;
+}
