@@ -29,7 +29,8 @@ struct Options {
     /// Answer the first N requests with 503, to see them come again.
     #[arg(long, default_value_t = 0, value_name = "N")]
     fail_first: u64,
-    /// Also append one line a request to this file: number, Unix milliseconds, answer, webhook-id, path, body; tabs between.
+    /// Also append one line a request to this file: number, Unix milliseconds, answer, webhook-id, path, body, and what people read
+    /// in the body's field `text`; tabs between.
     #[arg(long, value_name = "FILE")]
     record: Option<PathBuf>,
 }
@@ -77,9 +78,11 @@ async fn receive(
     });
     let shown = Shown { number, now, method: &method, uri: &uri, headers: &headers, status, repeats };
     let compact = json.as_ref().map_or_else(|| text.replace(['\t', '\n', '\r'], " "), Value::to_string);
+    let read = json.as_ref().and_then(|json| json.get("text")).and_then(Value::as_str).unwrap_or_default();
+    let read = read.replace(char::is_control, " ");
     let pretty = json.and_then(|json| serde_json::to_string_pretty(&json).ok()).unwrap_or_else(|| text.into_owned());
     let line = format!(
-        "{number}\t{}\t{}\t{}\t{}\t{compact}\n",
+        "{number}\t{}\t{}\t{}\t{}\t{compact}\t{read}\n",
         now.as_millisecond(),
         status.as_u16(),
         id.as_deref().unwrap_or("-"),

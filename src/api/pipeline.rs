@@ -214,7 +214,7 @@ pub struct State {
     #[serde(default, skip_serializing_if = "String::is_empty")]
     #[schemars(length(max = 1024))]
     pub reason: String,
-    /// A sentence on why. Only in the newer state of a change.
+    /// A sentence on why; of a workload that is `Current`, how many replicas run. Only in the newer state of a change.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     #[schemars(length(max = 4096))]
     pub message: String,

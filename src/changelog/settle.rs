@@ -43,20 +43,25 @@ pub fn settle(settled: Option<&Settled>, obs: &Observation, reader: &str, since:
         return Verdict::Baseline(Settled { based, ..baseline(obs, reader, first) });
     };
     let drifted = drifted(old, obs);
+    let moved = counts(old, obs);
     let new = if obs.suspended {
         return Verdict::Ignored;
-    } else if counts(old, obs) {
+    } else if moved {
         successor(old, obs)
     } else if drifted != old.drifted && !is_rollout(old, obs) {
         Settled { drifted, ..old.clone() }
     } else {
         return Verdict::Ignored;
     };
-    Verdict::Changed {
-        from: state(old, "", ""),
-        to: state(&new, &obs.reason, cut(&obs.message, MAX_MESSAGE).as_ref()),
-        settled: new,
-    }
+    let (reason, message) = words(obs, moved);
+    Verdict::Changed { from: state(old, "", ""), to: state(&new, reason, cut(message, MAX_MESSAGE).as_ref()), settled: new }
+}
+
+/// Reason and message of a change. That its controller has not looked at an object yet is no news, and how many replicas run is none
+/// where only drift has come or gone.
+fn words(obs: &Observation, moved: bool) -> (&str, &str) {
+    let is_news = if obs.status == Status::Current { moved } else { !obs.is_unobserved() };
+    if is_news { (&obs.reason, &obs.message) } else { ("", "") }
 }
 
 /// Whether the observation differs from the settled state in something that matters.
@@ -256,6 +261,35 @@ mod tests {
                 }
                 (got, want) => panic!("{before:?} and {obs:?}: got {got:?}, want {want:?}"),
             }
+        }
+    }
+
+    #[test]
+    fn a_change_says_what_people_can_use() {
+        use Status::{Current, InProgress};
+        let ran = old(Current, "v1", Some("v1"), false);
+        let gone = old(Status::NotFound, "", None, false);
+        let said = |status, reason: &str, message: &str| Observation {
+            reason: reason.to_owned(),
+            message: message.to_owned(),
+            ..obs(status, "v2", "v2")
+        };
+        let counts = ("LessUpdated", "2 of 3 replicas updated");
+        for (before, obs, want) in [
+            (&ran, said(InProgress, counts.0, counts.1), counts),
+            (&ran, said(InProgress, "LatestGenerationNotObserved", "its controller has yet to look"), ("", "")),
+            (&gone, said(InProgress, "NoStatus", "its controller has yet to look"), ("", "")),
+            (&ran, said(Status::Failed, "NoStatus", "no disk"), ("NoStatus", "no disk")),
+            (&ran, said(Current, "", "3 replicas"), ("", "3 replicas")),
+            (&ran, Observation { drifted: true, ..said(Current, "", "3 replicas") }, ("", "3 replicas")),
+            (&ran, Observation { drifted: true, message: "3 replicas".into(), ..obs(Current, "v1", "v1") }, ("", "")),
+        ] {
+            let Verdict::Changed { to, .. } = settle(Some(before), &obs, "r", 0) else { panic!("{obs:?}") };
+            assert_eq!((to.reason.as_str(), to.message.as_str()), want, "{obs:?}");
+        }
+        for message in ["", "3 replicas", "5 replicas"] {
+            let scaled = Observation { message: message.to_owned(), ..obs(Current, "v1", "v1") };
+            assert_eq!(settle(Some(&ran), &scaled, "r", 0), Verdict::Ignored, "however many there are");
         }
     }
 

@@ -7,7 +7,13 @@
 use super::view::{Condition, View};
 use crate::api::Status;
 
-/// A status with its reason; both texts are empty when it is `Current`.
+/// The reason of what its controller has not looked at since its spec was edited.
+const UNOBSERVED: &str = "LatestGenerationNotObserved";
+/// The reason of what its controller has not looked at at all.
+const NO_STATUS: &str = "NoStatus";
+
+/// A status with its reason; both texts are empty when it is `Current`, but for the message of a workload, which says how many
+/// replicas run.
 #[derive(Debug)]
 pub(super) struct Verdict {
     pub(super) status: Status,
@@ -51,16 +57,19 @@ pub(super) fn terminating(view: &View<'_>) -> Option<Verdict> {
 /// `InProgress` while the status speaks of another generation than the spec has. A status that names none is taken at its word.
 pub(super) fn unobserved(view: &View<'_>) -> Option<Verdict> {
     let (generation, observed) = (view.generation()?, view.observed_generation()?);
-    (generation != observed).then(|| {
-        let message = format!("the status is of generation {observed}, the spec of generation {generation}");
-        Verdict::in_progress("LatestGenerationNotObserved", message)
-    })
+    (generation != observed)
+        .then(|| Verdict::in_progress(UNOBSERVED, "its controller has not looked at the present spec yet"))
+}
+
+/// Whether these are the words of an object that its controller has not looked at yet.
+pub(super) fn is_unobserved(status: Status, reason: &str) -> bool {
+    status == Status::InProgress && [UNOBSERVED, NO_STATUS].contains(&reason)
 }
 
 /// The rules for a kind that has none of its own.
 pub(super) fn general(view: &View<'_>) -> Verdict {
     if !view.has_status() {
-        return Verdict::in_progress("NoStatus", "no controller has written a status yet");
+        return Verdict::in_progress(NO_STATUS, "no controller has written a status yet");
     }
     if let Some(verdict) = unobserved(view) {
         return verdict;

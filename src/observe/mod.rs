@@ -44,7 +44,8 @@ pub struct Observation {
     pub attempted_revision: String,
     /// One word on why, for machines; empty when `Current`, cut at 128 bytes.
     pub reason: String,
-    /// A sentence on why, for people; empty when `Current`, cut at 1 KiB on a character's boundary.
+    /// A sentence on why, for people, cut at 1 KiB on a character's boundary. When `Current` it is empty, or says how many replicas
+    /// of a workload run.
     pub message: String,
     /// Whether it runs something else than was declared.
     pub drifted: bool,
@@ -53,6 +54,14 @@ pub struct Observation {
     /// Suspended or paused: the previous state stands until it goes on. The other fields say what they would if it were not, so
     /// that a first sight has a baseline.
     pub suspended: bool,
+}
+
+impl Observation {
+    /// Whether its controller has not looked at the present spec yet. Then reason and message say only that.
+    #[must_use]
+    pub fn is_unobserved(&self) -> bool {
+        kstatus::is_unobserved(self.status, &self.reason)
+    }
 }
 
 /// What an object says, and what of it counts where it is read together with others.

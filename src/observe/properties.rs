@@ -305,7 +305,8 @@ proptest! {
         prop_assert!(seen.message.len() <= MAX_MESSAGE && seen.reason.len() <= MAX_REASON);
         prop_assert!(seen.revision.len() <= 256 && seen.attempted_revision.len() <= 256);
         if seen.status == Current {
-            prop_assert!(seen.message.is_empty() && seen.reason.is_empty());
+            let counts = [DEPLOYMENT, STATEFUL_SET, DAEMON_SET].contains(&kind);
+            prop_assert!(seen.reason.is_empty() && seen.message.is_empty() != counts, "{}", seen.message);
             prop_assert_eq!(&seen.revision, &seen.attempted_revision, "what is Current runs what was tried");
         }
         prop_assert_eq!(observe(Some(&object), path.as_ref()), seen, "the same object says the same");

@@ -25,8 +25,19 @@ fn deletion_goes_before_every_rule() {
 fn without_status_everything_is_in_progress() {
     for kind in ALL {
         for status in [Value::Null, json!({})] {
-            assert_eq!(look(kind, json!({"replicas": 0}), status).status, InProgress, "{kind:?}");
+            let seen = look(kind, json!({"replicas": 0}), status);
+            assert_eq!(seen.status, InProgress, "{kind:?}");
+            assert!(seen.is_unobserved() || kind == JOB, "{kind:?}: {}", seen.reason);
         }
+    }
+}
+
+#[test]
+fn no_message_speaks_of_generations() {
+    for kind in ALL {
+        let status = json!({"observedGeneration": 1, "conditions": [condition("Ready", "True", "Done", 1)]});
+        let seen = look(kind, json!({}), status);
+        assert!(!seen.message.contains("generation") && !seen.message.contains(['1', '2']), "{kind:?}: {}", seen.message);
     }
 }
 

@@ -1,6 +1,6 @@
 //! Pure: what people read of a change in `kubectl describe`: one Event for each that means something.
 
-use crate::api::{Change, TransitionType};
+use crate::api::{Change, Status, TransitionType};
 use crate::report::events::Told;
 use crate::trigger::transitions;
 
@@ -38,7 +38,9 @@ fn note(change: &Change, type_: TransitionType) -> String {
     };
     let why = [to.reason.as_str(), to.message.as_str()].map(str::trim).into_iter().filter(|s| !s.is_empty());
     let why = why.collect::<Vec<_>>().join(": ");
-    if why.is_empty() { format!("{subject} {what}") } else { format!("{subject} {what}: {why}") }
+    // Of what runs it says how many replicas, and no reason.
+    let separator = if to.status == Status::Current { "," } else { ":" };
+    if why.is_empty() { format!("{subject} {what}") } else { format!("{subject} {what}{separator} {why}") }
 }
 
 fn named(revision: &str) -> &str {
@@ -48,7 +50,7 @@ fn named(revision: &str) -> &str {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::api::{State, Status};
+    use crate::api::State;
 
     fn state(status: Status, revision: &str, current: &str) -> State {
         State { status, revision: revision.into(), current: Some(current.into()), ..State::default() }
@@ -63,6 +65,8 @@ mod tests {
             notes(&change(ran.clone(), state(Status::Current, "2", "2"))),
             ["Deployed target dev/c/web runs 2, before it 1"]
         );
+        let counted = State { message: "3 replicas".into(), ..state(Status::Current, "2", "2") };
+        assert_eq!(notes(&change(ran.clone(), counted)), ["Deployed target dev/c/web runs 2, before it 1, 3 replicas"]);
         let failed = State {
             reason: "HealthCheckFailed".into(),
             message: "no pods".into(),

@@ -9,6 +9,9 @@ use crate::api::delivery::{AppObject, Subject, SubjectKind};
 use crate::api::refs::ClusterRef;
 use crate::api::{DeliverySpec, Status, Time, TransitionType};
 
+/// So many digits of an image's digest are shown in a message, as container tools do.
+const DIGITS: usize = 12;
+
 /// The data of one transition. All fields are always there, empty where something is unknown, so that a template that
 /// compiles finds what it names; only labels and annotations need not have an entry. `docs/templates.md` lists them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -45,7 +48,8 @@ pub struct Data {
     pub previous_status: Status,
     /// One word on why; often empty.
     pub reason: String,
-    /// A sentence on why, from the cluster, with any characters in it; often empty.
+    /// A sentence for people, often empty: why, from the cluster, with any characters in it; of a workload that was deployed, from
+    /// what to what and how many replicas.
     pub message: String,
     /// Whether the target runs something else than was declared.
     pub drifted: bool,
@@ -177,13 +181,34 @@ impl Data {
             status: spec.to.status,
             previous_status: spec.from.status,
             reason: spec.to.reason.clone(),
-            message: spec.to.message.clone(),
+            message: message(spec),
             drifted: spec.to.drifted,
             coalesced: spec.coalesced,
             superseded: 0,
             notification: NotificationData { name: spec.notification.clone(), namespace: notification_namespace.to_owned() },
         }
     }
+}
+
+/// What is recorded for people. Of a deployed workload that is how many replicas run, and goes after the revisions: they are in
+/// the record already, and those of a coalesced change may be other ones than when it was observed.
+fn message(spec: &DeliverySpec) -> String {
+    let (before, now, recorded) = (spec.from.current.as_deref().unwrap_or_default(), &spec.to.revision, &spec.to.message);
+    let is_known = ![before, now, recorded].iter().any(|text| text.is_empty());
+    if spec.type_ == TransitionType::Deployed && is_known && before != now {
+        format!("{} → {}, {recorded}", legible(before), legible(now))
+    } else {
+        recorded.clone()
+    }
+}
+
+/// A revision in which no digest of an image is longer than people read it.
+fn legible(revision: &str) -> String {
+    let short = |image: &str| match image.strip_prefix("sha256:") {
+        Some(digest) => format!("sha256:{}", digest.chars().take(DIGITS).collect::<String>()),
+        None => image.to_owned(),
+    };
+    revision.split(',').map(short).collect::<Vec<_>>().join(",")
 }
 
 /// The environment that a subject belongs to, or is.
@@ -293,9 +318,8 @@ mod tests {
         }
     }
 
-    #[test]
-    fn a_subject_without_a_target_has_empty_fields() {
-        let spec = DeliverySpec {
+    fn spec(type_: TransitionType, before: Option<&str>, now: &str, message: &str) -> DeliverySpec {
+        DeliverySpec {
             notification: "n".to_owned(),
             notification_uid: String::new(),
             pipeline_ref: PipelineRef::default(),
@@ -303,17 +327,52 @@ mod tests {
             lane: "l".to_owned(),
             order: 1,
             serial: 1,
-            type_: TransitionType::Deployed,
+            type_,
             time: Time::UNIX_EPOCH,
-            from: State::default(),
-            to: State::default(),
+            from: State { current: before.map(str::to_owned), ..State::default() },
+            to: State { revision: now.to_owned(), message: message.to_owned(), ..State::default() },
             coalesced: true,
             due: None,
             error: None,
-        };
+        }
+    }
+
+    #[test]
+    fn a_subject_without_a_target_has_empty_fields() {
+        let spec = spec(TransitionType::Deployed, None, "", "");
         let labels = Arc::new(BTreeMap::from([("team".to_owned(), "a".to_owned())]));
         let data = Data::new("i", &spec, &labels, &Texts::default(), "ns");
         assert_eq!((data.target.app.kind.as_str(), data.pipeline.labels["team"].as_str()), ("", "a"));
         assert!(data.coalesced && data.notification.namespace == "ns");
+    }
+
+    #[test]
+    fn a_deployed_workload_says_from_what_to_what_and_how_many() {
+        use TransitionType::{Deployed, DriftCorrected, Recovered};
+        let digest = |c: &str| format!("sha256:{}", c.repeat(64));
+        let (a, b) = (digest("a"), digest("b"));
+        let both = format!("1.0,{a}");
+        for (type_, before, now, recorded, want) in [
+            (Deployed, Some("1.0"), "1.1", "3 replicas", "1.0 → 1.1, 3 replicas"),
+            (Deployed, Some("1.0"), "1.1", "1 of 3 replicas updated", "1.0 → 1.1, 1 of 3 replicas updated"),
+            (Deployed, Some(a.as_str()), b.as_str(), "1 pod", "sha256:aaaaaaaaaaaa → sha256:bbbbbbbbbbbb, 1 pod"),
+            (Deployed, Some(both.as_str()), "1.1,2", "1 replica", "1.0,sha256:aaaaaaaaaaaa → 1.1,2, 1 replica"),
+            (Deployed, None, "1.1", "3 replicas", "3 replicas"),
+            (Deployed, Some(""), "1.1", "3 replicas", "3 replicas"),
+            (Deployed, Some("1.1"), "1.1", "3 replicas", "3 replicas"),
+            (Deployed, Some("1.0"), "", "3 replicas", "3 replicas"),
+            // A kind that counts nothing; the revisions are fields of their own.
+            (Deployed, Some("1.0"), "1.1", "", ""),
+            (Recovered, Some("1.0"), "1.0", "3 replicas", "3 replicas"),
+            (DriftCorrected, Some("1.0"), "1.1", "", ""),
+            (TransitionType::Failed, Some("1.0"), "1.1", "a \"quoted\" word", "a \"quoted\" word"),
+            (TransitionType::Progressing, Some("1.0"), "1.1", "2 of 3 replicas updated", "2 of 3 replicas updated"),
+        ] {
+            let spec = spec(type_, before, now, recorded);
+            assert_eq!(Data::new("i", &spec, &Texts::default(), &Texts::default(), "ns").message, want, "{type_:?}");
+        }
+        let longest = "x".repeat(256);
+        let spec = spec(Deployed, Some(&"y".repeat(256)), &longest, "3 replicas");
+        assert!(Data::new("i", &spec, &Texts::default(), &Texts::default(), "ns").message.len() <= 1024);
     }
 }

@@ -51,11 +51,16 @@ impl Scene {
     }
 
     /// A transition of this type. Where real transitions are awkward it is too: the message of a failure has quotes, a line
-    /// break and a letter beyond ASCII, and neither what was removed nor a cluster has a revision.
+    /// break and a letter beyond ASCII, and neither what was removed nor a cluster has a revision. A workload that runs says how
+    /// many replicas.
     #[must_use]
     pub fn transition(&self, type_: TransitionType) -> Data {
-        let (from, to) = states(type_, &self.old, &self.new);
+        let (from, mut to) = states(type_, &self.old, &self.new);
         let subject = self.about(type_.subject());
+        let is_workload = subject.target.as_ref().is_some_and(|target| target.app.api_version.starts_with("apps/"));
+        if is_workload && matches!(type_, TransitionType::Deployed | TransitionType::Recovered) {
+            "3 replicas".clone_into(&mut to.message);
+        }
         let spec = DeliverySpec {
             notification: self.notification.0.clone(),
             notification_uid: String::new(),
@@ -172,6 +177,19 @@ fn states(type_: TransitionType, old: &str, new: &str) -> (State, State) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_workload_says_what_was_deployed() {
+        let mut scene = Scene { old: "1.0".to_owned(), new: "1.1".to_owned(), ..Scene::sample(Default::default()) };
+        let messages = |scene: &Scene| {
+            [TransitionType::Progressing, TransitionType::Deployed, TransitionType::Recovered]
+                .map(|type_| scene.transition(type_).message)
+        };
+        assert_eq!(messages(&scene), ["", "", ""]);
+        let target = scene.subject.target.as_mut().unwrap();
+        (target.app.api_version, target.app.kind) = ("apps/v1".to_owned(), "Deployment".to_owned());
+        assert_eq!(messages(&scene), ["", "1.0 → 1.1, 3 replicas", "3 replicas"]);
+    }
 
     #[test]
     fn revisions_come_from_the_states_that_they_belong_to() {

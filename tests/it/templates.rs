@@ -1,10 +1,113 @@
 //! Templates: what they make of awkward values, and what is wrong with them told before anything is sent.
 
+use k8s_openapi::api::apps::v1::Deployment;
 use pennant::api::conditions::ConditionStatus;
 use percent_encoding::percent_decode_str;
-use serde_json::json;
+use serde_json::{Value, json};
 
+use crate::support::receiver::Request;
+use crate::support::world::WITNESS;
+use crate::support::world::apps::condition;
 use crate::support::{Oracle, Pennant, Receiver, World};
+
+/// The built-in templates with a message as text, and the parameters without which they are not complete.
+const TEXTS: [(&str, &[(&str, &str)]); 16] = [
+    ("slack", &[]),
+    ("teams", &[]),
+    ("mattermost", &[]),
+    ("discord", &[]),
+    ("google-chat", &[]),
+    ("webex", &[("roomId", "Y2lz")]),
+    ("rocketchat", &[]),
+    ("telegram", &[("chatId", "-1001")]),
+    ("matrix", &[("roomId", "!r:example.com")]),
+    ("ntfy", &[("topic", "deploys")]),
+    ("github-issue-comment", &[("owner", "acme"), ("repository", "web"), ("issue", "42")]),
+    ("pagerduty", &[]),
+    ("opsgenie", &[]),
+    ("datadog-event", &[]),
+    ("grafana-annotation", &[]),
+    ("generic", &[]),
+];
+
+/// Type, revision and texts of each request of a notification, as a reader of its JSON and, in some, its HTML has them.
+fn texts_of(log: &[Request], notification: &str) -> Vec<(String, Vec<String>)> {
+    fn all(value: &Value, texts: &mut Vec<String>) {
+        match value {
+            Value::String(text) => texts.push(text.replace("&quot;", "\"").replace("&#39;", "'")),
+            Value::Array(items) => items.iter().for_each(|item| all(item, texts)),
+            Value::Object(fields) => fields.values().for_each(|field| all(field, texts)),
+            Value::Null | Value::Bool(_) | Value::Number(_) => {}
+        }
+    }
+    let read = |request: &Request| {
+        let said: Value = serde_json::from_str(request.header(WITNESS)).unwrap();
+        let ours = said["notification"] == notification && said["target"] == "dev/web";
+        let mut texts = Vec::new();
+        all(&request.json(), &mut texts);
+        let of = |field: &str| said[field].as_str().unwrap().to_owned();
+        ours.then(|| (format!("{} {}", of("type"), of("revision")), texts))
+    };
+    log.iter().filter(|request| request.header(WITNESS) != "").filter_map(read).collect()
+}
+
+#[tokio::test]
+async fn messages_are_for_people() {
+    let world = World::new("for-people").await;
+    let receiver = Receiver::start();
+    world.deploy("web", "1.0").await;
+    world.pipeline("shop", &["dev/web"]).await;
+    let and_progress = json!({"triggers": [{"type": "Progressing"}, {"type": "Deployed"}, {"type": "Failed"}]});
+    world.notification("hook", &receiver, and_progress.clone()).await;
+    for (name, parameters) in TEXTS {
+        let parameters: Value =
+            parameters.iter().map(|(k, v)| ((*k).to_owned(), json!(v))).collect::<serde_json::Map<_, _>>().into();
+        let over = if name == "slack" { and_progress.clone() } else { json!({}) };
+        world.builtin(name, &receiver, json!({"builtin": name, "parameters": parameters}), over).await;
+    }
+    let mut pennant = Pennant::start(&world).await;
+    world.settled().await;
+
+    let failed = r#"ReplicaSet "web-85f5969b7c" has timed out progressing."#;
+    world.ship("web", "1.1").await;
+    world.break_("web", "1.2", failed).await;
+    let names: Vec<&str> = TEXTS.iter().map(|(name, _)| *name).chain(["hook"]).collect();
+    world.fence("shop", &names).await;
+    // What is first seen when the rollout is under way has counts.
+    pennant.stop().await;
+    world.patch::<Deployment>("web", json!({"spec": {"replicas": 3}})).await;
+    world.roll_out("web", "1.3").await;
+    let counts = json!({"replicas": 3, "updatedReplicas": 2, "readyReplicas": 3, "availableReplicas": 3,
+        "unavailableReplicas": null});
+    world
+        .report("web", condition("Progressing", "True", "ReplicaSetUpdated", "\"web\" is progressing."), counts)
+        .await
+        .unwrap();
+    let _pennant = Pennant::start(&world).await;
+    world.fence("shop", &["hook", "slack"]).await;
+
+    let steps = ["Progressing 1.1", "Deployed 1.1", "Progressing 1.2", "Failed 1.2", "Progressing 1.3"];
+    let oracle = Oracle::new(&world, &receiver).lane("shop/hook/dev/web", &steps).lane("shop/slack/dev/web", &steps);
+    let plain = TEXTS.iter().filter(|(name, _)| *name != "slack");
+    let few = ["Deployed 1.1", "Failed 1.2"];
+    plain.fold(oracle, |o, (name, _)| o.lane(&format!("shop/{name}/dev/web"), &few)).check().await;
+
+    let messages = ["", "1.0 → 1.1, 1 replica", "", failed, "2 of 3 replicas updated"];
+    let said = receiver.to("/hook/web").into_iter().map(|r| (r.json()["reason"].clone(), r.json()["message"].clone()));
+    let reasons = ["", "", "", "ProgressDeadlineExceeded", "LessUpdated"];
+    let want: Vec<_> = reasons.into_iter().zip(messages).map(|(reason, message)| (json!(reason), json!(message))).collect();
+    assert_eq!(said.collect::<Vec<_>>(), want);
+    for (name, _) in TEXTS {
+        let told = texts_of(&receiver.log(), name);
+        assert_eq!(told.len(), if name == "slack" { steps.len() } else { few.len() }, "{name}");
+        for (what, texts) in told {
+            let message = messages[steps.iter().position(|step| *step == what).unwrap()];
+            assert!(texts.iter().any(|text| text.contains(message)), "{name}, {what}: no {message} in {texts:#?}");
+            let awkward = |text: &&String| text.contains("\\\"") || text.to_lowercase().contains("generation");
+            assert_eq!(texts.iter().find(awkward), None, "{name}, {what}");
+        }
+    }
+}
 
 #[tokio::test]
 async fn quotes_and_line_breaks_in_a_message_arrive_as_they_are() {

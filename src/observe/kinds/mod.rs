@@ -46,7 +46,8 @@ pub(super) struct Rules {
     group: &'static str,
     /// The kind; empty: any of the group.
     kind: &'static str,
-    /// The rules' name and edition. An edit that gives the same object another status, revision or drift raises the number.
+    /// The rules' name and edition. An edit that gives the same object another status, revision or drift raises the number; one that
+    /// gives it another reason or message does not, for words never count.
     pub(super) reader: &'static str,
     /// What they make of an object, deletion aside.
     pub(super) read: fn(&View<'_>) -> Reading,

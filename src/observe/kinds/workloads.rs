@@ -34,7 +34,7 @@ fn deployment(view: &View<'_>) -> Verdict {
     if let Some(verdict) = untouched(view) {
         return verdict;
     }
-    let wanted = view.int("/spec/replicas").unwrap_or(1);
+    let wanted = Wanted::replicas(view.int("/spec/replicas").unwrap_or(1));
     let replicas = count(view, "/status/replicas");
     let updated = count(view, "/status/updatedReplicas");
     let progressing = view.condition("Progressing");
@@ -42,11 +42,12 @@ fn deployment(view: &View<'_>) -> Verdict {
     if let Some(c) = progressing.filter(|c| c.reason == "ProgressDeadlineExceeded" && borne_out(view, replicas, updated)) {
         return Verdict::failed_as(&c);
     }
-    let short = fewer("LessReplicas", replicas, wanted)
-        .or_else(|| fewer("LessUpdated", updated, wanted))
-        .or_else(|| extra(replicas, wanted))
-        .or_else(|| fewer("LessAvailable", count(view, "/status/availableReplicas"), updated))
-        .or_else(|| fewer("LessReady", count(view, "/status/readyReplicas"), wanted));
+    let short = wanted
+        .fewer("LessReplicas", replicas, "created")
+        .or_else(|| wanted.fewer("LessUpdated", updated, "updated"))
+        .or_else(|| wanted.extra(replicas))
+        .or_else(|| Wanted::replicas(updated).fewer("LessAvailable", count(view, "/status/availableReplicas"), "available"))
+        .or_else(|| wanted.fewer("LessReady", count(view, "/status/readyReplicas"), "ready"));
     if let Some(verdict) = short {
         return verdict;
     }
@@ -56,12 +57,12 @@ fn deployment(view: &View<'_>) -> Verdict {
         None => view.int("/spec/progressDeadlineSeconds").unwrap_or(NO_DEADLINE) >= NO_DEADLINE,
     };
     if !rolled_out {
-        return Verdict::in_progress("ReplicaSetNotAvailable", "the rollout has not been declared complete");
+        return Verdict::in_progress("ReplicaSetNotAvailable", wanted.of(updated, "updated"));
     }
     if view.condition_true("Available").is_none() {
         return Verdict::in_progress("DeploymentNotAvailable", "fewer replicas are available than must be");
     }
-    Verdict::current()
+    wanted.reached(updated)
 }
 
 /// Whether the pods bear out that it is this rollout which has failed. When a spec goes back to an earlier revision, the controller observes
@@ -84,20 +85,23 @@ fn stateful_set(view: &View<'_>) -> Verdict {
     let partition = view.int("/spec/updateStrategy/rollingUpdate/partition").unwrap_or(0).clamp(0, wanted);
     // A partition may hold pods back for good, but at least one must run the revision that is called Current.
     let moved = (wanted - partition).max(wanted.min(1));
+    let (wanted, moved) = (Wanted::replicas(wanted), Wanted::replicas(moved));
     let replicas = count(view, "/status/replicas");
-    let short = fewer("LessReplicas", replicas, wanted)
-        .or_else(|| fewer("LessReady", count(view, "/status/readyReplicas"), wanted))
-        .or_else(|| extra(replicas, wanted))
-        .or_else(|| fewer("LessUpdated", count(view, "/status/updatedReplicas"), moved));
+    let updated = count(view, "/status/updatedReplicas");
+    let short = wanted
+        .fewer("LessReplicas", replicas, "created")
+        .or_else(|| wanted.fewer("LessReady", count(view, "/status/readyReplicas"), "ready"))
+        .or_else(|| wanted.extra(replicas))
+        .or_else(|| moved.fewer("LessUpdated", updated, "updated"));
     if let Some(verdict) = short {
         return verdict;
     }
     // With OnDelete the controller never moves currentRevision on.
     let rolls_all = partition == 0 && view.text("/spec/updateStrategy/type") != "OnDelete";
     if rolls_all && view.text("/status/currentRevision") != view.text("/status/updateRevision") {
-        return Verdict::in_progress("RevisionMismatch", "the rollout has not been declared complete");
+        return Verdict::in_progress("RevisionMismatch", wanted.of(updated, "updated"));
     }
-    Verdict::current()
+    wanted.reached(updated)
 }
 
 fn daemon_set(view: &View<'_>) -> Verdict {
@@ -107,11 +111,14 @@ fn daemon_set(view: &View<'_>) -> Verdict {
     let Some(wanted) = view.int("/status/desiredNumberScheduled") else {
         return Verdict::in_progress("NoDesiredNumber", "the number of nodes is not known yet");
     };
-    fewer("LessCurrent", count(view, "/status/currentNumberScheduled"), wanted)
-        .or_else(|| fewer("LessUpdated", count(view, "/status/updatedNumberScheduled"), wanted))
-        .or_else(|| fewer("LessAvailable", count(view, "/status/numberAvailable"), wanted))
-        .or_else(|| fewer("LessReady", count(view, "/status/numberReady"), wanted))
-        .unwrap_or_else(Verdict::current)
+    let wanted = Wanted { count: wanted, noun: "pod" };
+    let updated = count(view, "/status/updatedNumberScheduled");
+    wanted
+        .fewer("LessCurrent", count(view, "/status/currentNumberScheduled"), "created")
+        .or_else(|| wanted.fewer("LessUpdated", updated, "updated"))
+        .or_else(|| wanted.fewer("LessAvailable", count(view, "/status/numberAvailable"), "available"))
+        .or_else(|| wanted.fewer("LessReady", count(view, "/status/numberReady"), "ready"))
+        .unwrap_or_else(|| wanted.reached(updated))
 }
 
 /// `InProgress` until the controller has counted for this generation: before, a count that is missing is not zero.
@@ -127,12 +134,41 @@ fn count(view: &View<'_>, pointer: &str) -> i64 {
     view.int(pointer).unwrap_or(0)
 }
 
-fn fewer(reason: &str, have: i64, want: i64) -> Option<Verdict> {
-    (have < want).then(|| Verdict::in_progress(reason, format!("{have} of {want}")))
+/// How many pods a workload should have, and what one of them is called.
+struct Wanted {
+    count: i64,
+    noun: &'static str,
 }
 
-fn extra(have: i64, want: i64) -> Option<Verdict> {
-    (have > want).then(|| Verdict::in_progress("ExtraPods", format!("{have} of {want}, the others have yet to go")))
+impl Wanted {
+    fn replicas(count: i64) -> Self {
+        Self { count, noun: "replica" }
+    }
+
+    /// Such as `2 of 3 replicas updated`.
+    fn of(&self, have: i64, what: &str) -> String {
+        format!("{have} of {} {what}", self.counted(self.count))
+    }
+
+    fn counted(&self, count: i64) -> String {
+        format!("{count} {}{}", self.noun, if count == 1 { "" } else { "s" })
+    }
+
+    fn fewer(&self, reason: &str, have: i64, what: &str) -> Option<Verdict> {
+        (have < self.count).then(|| Verdict::in_progress(reason, self.of(have, what)))
+    }
+
+    fn extra(&self, have: i64) -> Option<Verdict> {
+        let more = have.saturating_sub(self.count);
+        let verb = if more == 1 { "has" } else { "have" };
+        (more > 0).then(|| Verdict::in_progress("ExtraPods", format!("{} {verb} yet to stop", self.counted(more))))
+    }
+
+    /// `Current`, with how many pods run. A partition may keep some of them at the revision before.
+    fn reached(&self, updated: i64) -> Verdict {
+        let message = if updated < self.count { self.of(updated, "updated") } else { self.counted(self.count) };
+        Verdict { message, ..Verdict::current() }
+    }
 }
 
 #[cfg(test)]
@@ -216,6 +252,64 @@ mod tests {
     }
 
     #[test]
+    fn words_are_counts() {
+        let conditions = |reason: &str, available: &str| {
+            json!([condition("Available", available, "A", 0), condition("Progressing", "True", reason, 0)])
+        };
+        let deployment = json!({"observedGeneration": 2, "replicas": 3, "updatedReplicas": 3, "readyReplicas": 3,
+            "availableReplicas": 3, "conditions": conditions("NewReplicaSetAvailable", "True")});
+        let set = json!({"observedGeneration": 2, "replicas": 3, "readyReplicas": 3, "updatedReplicas": 3,
+            "currentRevision": "web-2", "updateRevision": "web-2"});
+        let daemons = json!({"observedGeneration": 2, "desiredNumberScheduled": 3, "currentNumberScheduled": 3,
+            "updatedNumberScheduled": 3, "numberAvailable": 3, "numberReady": 3});
+        let partition = json!({"updateStrategy": {"rollingUpdate": {"partition": 2}}});
+        let one = || json!({"replicas": 1});
+        let kinds = [(DEPLOYMENT, &deployment), (STATEFUL_SET, &set), (DAEMON_SET, &daemons)];
+        for (kind, spec, more, want) in [
+            (0, json!({}), json!({}), "3 replicas"),
+            (0, one(), json!({"replicas": 1, "updatedReplicas": 1}), "1 replica"),
+            (0, json!({"replicas": 0}), json!({"replicas": 0, "updatedReplicas": 0}), "0 replicas"),
+            (0, json!({}), json!({"replicas": 1, "updatedReplicas": null}), "1 of 3 replicas created"),
+            (0, json!({}), json!({"replicas": 4, "updatedReplicas": 2}), "2 of 3 replicas updated"),
+            (0, one(), json!({"updatedReplicas": null}), "0 of 1 replica updated"),
+            (0, json!({}), json!({"replicas": 4}), "1 replica has yet to stop"),
+            (0, json!({}), json!({"replicas": 5}), "2 replicas have yet to stop"),
+            (0, json!({}), json!({"availableReplicas": 1}), "1 of 3 replicas available"),
+            (0, json!({}), json!({"readyReplicas": 2}), "2 of 3 replicas ready"),
+            (0, json!({}), json!({"conditions": conditions("ReplicaSetUpdated", "True")}), "3 of 3 replicas updated"),
+            (
+                0,
+                json!({}),
+                json!({"conditions": conditions("NewReplicaSetAvailable", "False")}),
+                "fewer replicas are available than must be",
+            ),
+            (1, json!({}), json!({}), "3 replicas"),
+            (1, json!({}), json!({"replicas": 2}), "2 of 3 replicas created"),
+            (1, json!({}), json!({"readyReplicas": null}), "0 of 3 replicas ready"),
+            (1, json!({}), json!({"updatedReplicas": 2}), "2 of 3 replicas updated"),
+            (1, json!({}), json!({"currentRevision": "web-1"}), "3 of 3 replicas updated"),
+            (1, partition.clone(), json!({"updatedReplicas": 1, "currentRevision": "web-1"}), "1 of 3 replicas updated"),
+            (1, partition, json!({"updatedReplicas": 0, "currentRevision": "web-1"}), "0 of 1 replica updated"),
+            (2, json!({}), json!({}), "3 pods"),
+            (2, json!({}), json!({"currentNumberScheduled": 2}), "2 of 3 pods created"),
+            (2, json!({}), json!({"updatedNumberScheduled": 2}), "2 of 3 pods updated"),
+            (2, json!({}), json!({"numberAvailable": 2}), "2 of 3 pods available"),
+            (2, json!({}), json!({"numberReady": 2}), "2 of 3 pods ready"),
+        ] {
+            let (kind, done) = kinds[kind];
+            let seen = look(kind, workload(spec), with(done, more));
+            assert_eq!(seen.message, want, "{kind:?}");
+            assert_eq!(seen.reason.is_empty(), seen.status == Current, "{want}");
+            assert!(!seen.is_unobserved());
+        }
+        for (kind, done) in kinds {
+            let behind = look(kind, workload(json!({})), with(done, json!({"observedGeneration": 1})));
+            assert!(behind.is_unobserved() && !behind.message.contains(char::is_numeric), "{behind:?}");
+            assert!(look(kind, workload(json!({})), Value::Null).is_unobserved());
+        }
+    }
+
+    #[test]
     fn a_stateful_set_is_current_when_its_pods_are_of_the_new_revision() {
         let done = json!({"observedGeneration": 2, "replicas": 3, "readyReplicas": 3, "updatedReplicas": 3,
             "currentRevision": "web-2", "updateRevision": "web-2"});
@@ -251,7 +345,7 @@ mod tests {
         assert_eq!(summary(&look(DAEMON_SET, workload(json!({})), done.clone())), (Current, "2,sha256:ab", "2,sha256:ab"));
         for field in ["currentNumberScheduled", "updatedNumberScheduled", "numberAvailable", "numberReady"] {
             let seen = look(DAEMON_SET, workload(json!({})), with(&done, json!({field: 2})));
-            assert_eq!((seen.status, seen.message.as_str()), (InProgress, "2 of 3"), "{field}");
+            assert_eq!(seen.status, InProgress, "{field}");
         }
         let behind = look(DAEMON_SET, workload(json!({})), with(&done, json!({"observedGeneration": 1})));
         assert_eq!(behind.status, InProgress, "its counts are of the spec before");

@@ -99,7 +99,7 @@ impl World {
     }
 
     /// What the deployment controller writes of the present generation.
-    async fn report(&self, app: &str, progressing: Value, counts: Value) -> kube::Result<()> {
+    pub async fn report(&self, app: &str, progressing: Value, counts: Value) -> kube::Result<()> {
         let api = self.api::<Deployment>();
         let generation = api.get(app).await?.metadata.generation;
         let available = condition("Available", "True", "MinimumReplicasAvailable", "Deployment has minimum availability.");

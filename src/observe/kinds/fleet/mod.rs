@@ -72,7 +72,7 @@ fn summary(view: &View<'_>) -> Verdict {
     let (ready, modified) = (count(view, "ready"), count(view, "modified"));
     let desired = count(view, "desiredReady");
     if ready.saturating_add(modified) < desired {
-        let message = if words.is_empty() { format!("{ready} of {desired}") } else { words.to_owned() };
+        let message = if words.is_empty() { format!("{ready} of {desired} ready") } else { words.to_owned() };
         return Verdict::in_progress("NotReady", message);
     }
     match condition {
