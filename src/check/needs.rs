@@ -5,6 +5,8 @@
 
 use std::fmt;
 
+use crate::published;
+
 /// How the controllers are installed.
 #[derive(Clone, Debug, Default)]
 pub struct Installation {
@@ -125,6 +127,7 @@ fn own(installation: &Installation) -> Vec<Need> {
     {
         all.push(Need::of(LEASES, "leases", &["get", "list", "watch", "update"]).named(name.to_owned()));
     }
+    all.push(Need::of("", "configmaps", &["get", "create", "patch"]).named(published::NAME.to_owned()));
     if *dispatch {
         let last_good = format!("{config_map}-last-good");
         all.push(Need::of("", "configmaps", &["get", "list", "watch"]).named(config_map.clone()));
@@ -163,6 +166,7 @@ mod tests {
                 "create leases.coordination.k8s.io in own",
                 "get, list, watch, update leases.coordination.k8s.io pennant-pipeline in own",
                 "get, list, watch, update leases.coordination.k8s.io pennant-dispatch in own",
+                "get, create, patch configmaps pennant-info in own",
                 "get, list, watch configmaps global in own",
                 "get, create, patch configmaps global-last-good in own",
             ]
@@ -179,6 +183,7 @@ mod tests {
                 "create, patch events.events.k8s.io in a",
                 "create leases.coordination.k8s.io in own",
                 "get, list, watch, update leases.coordination.k8s.io pennant-pipeline in own",
+                "get, create, patch configmaps pennant-info in own",
             ]
         );
     }
