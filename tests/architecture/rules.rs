@@ -8,6 +8,7 @@ pub const ARROWS: &[(&str, &str, &str)] = &[
     ("cli", "check", "checks an installation"),
     ("check", "installed", "asks whether the CRDs are those of this version"),
     ("check", "http", "asks whether the controller is ready"),
+    ("check", "published", "asks for the permission to write it"),
     ("cli", "lint", "checks manifests"),
     ("cli", "preview", "shows what would be sent"),
     ("cli", "render", "knows the built-in templates by name"),

@@ -48,7 +48,7 @@ fn texts_of(log: &[Request], notification: &str) -> Vec<(String, Vec<String>)> {
         let of = |field: &str| said[field].as_str().unwrap().to_owned();
         ours.then(|| (format!("{} {}", of("type"), of("revision")), texts))
     };
-    log.iter().filter(|request| request.header(WITNESS) != "").filter_map(read).collect()
+    log.iter().filter(|request| !request.header(WITNESS).is_empty()).filter_map(read).collect()
 }
 
 #[tokio::test]
