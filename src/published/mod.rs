@@ -1,7 +1,7 @@
 //! The configuration by which the running controllers judge, published for people and their tools.
 //!
 //! In: how a controller was started, and its Lease. Out: one ConfigMap in its own namespace ([`NAME`], labelled [`LABEL`]), written
-//! by the leader when it says something else ([`keep`]), and read by the command line ([`find`]). It holds nothing secret: no
+//! by the leader when it says something else ([`keep()`]), and read by the command line ([`find()`]). It holds nothing secret: no
 //! proxy, no header, no credential.
 //!
 //! Each controller publishes what it acts by itself, under a key and with a field manager of its own: [`Dispatch`] and
