@@ -6,8 +6,8 @@ use std::pin::pin;
 use clap::{Args, ValueEnum};
 use futures::{Stream, StreamExt as _, TryStreamExt as _};
 
-use super::named;
 use super::shared::Place;
+use super::shared::named;
 use crate::api::{Time, now};
 use crate::audit::{AuditError, Filter, Row, Wanted, changes, newest_first, rows};
 use crate::telemetry::{chain, escaped};

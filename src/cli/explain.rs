@@ -4,9 +4,9 @@ use std::io::Write as _;
 
 use clap::{Args, ValueEnum};
 
-use super::named;
-use super::running::{Judged, Running};
 use super::shared::Place;
+use super::shared::named;
+use super::shared::running::{Judged, Running};
 use crate::preview::{Asked, Known, explain as explain_all, live};
 
 #[derive(Debug, Args)]

@@ -6,13 +6,10 @@
 mod audit;
 mod check;
 mod explain;
-mod failure;
 mod files;
 mod lint;
-mod named;
 mod redeliver;
 mod render;
-mod running;
 mod shared;
 mod templates;
 mod traced;
@@ -26,6 +23,7 @@ use std::time::Duration;
 use clap::{Args, CommandFactory as _, Parser, Subcommand};
 use ipnet::IpNet;
 
+use shared::failure;
 use unseen::Unseen;
 
 use crate::app::{self, Controller, Options, Proxy};

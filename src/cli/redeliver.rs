@@ -6,8 +6,8 @@ use clap::Args;
 use futures::{StreamExt as _, TryStreamExt as _, stream};
 
 use super::audit::span;
-use super::named::{self, of_delivery};
 use super::shared::Place;
+use super::shared::named::{self, of_delivery};
 use crate::api::{Outcome, now};
 use crate::audit::{Filter, Wanted, redeliver as mark, rows};
 use crate::telemetry::chain;

@@ -9,9 +9,9 @@ use kube::{Client, ResourceExt};
 use url::Url;
 
 use super::files::read;
-use super::named;
-use super::running::{Judged, Judgement, Running};
 use super::shared::Place;
+use super::shared::named;
+use super::shared::running::{Judged, Judgement, Running};
 use crate::api::refs::{ConfigMapKey, ObjectName};
 use crate::api::{Notification, Pipeline, TransitionType};
 use crate::config::{Given, Global, Text};

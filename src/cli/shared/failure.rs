@@ -12,12 +12,12 @@ use crate::app::Server;
 use crate::telemetry::{api_error, chain};
 
 /// Whether an error comes from asking an API server.
-pub(super) fn is_of_server(error: &(dyn Error + 'static)) -> bool {
+pub(in crate::cli) fn is_of_server(error: &(dyn Error + 'static)) -> bool {
     cause(error).is_some()
 }
 
 /// Whether what is printed is not read any more.
-pub(super) fn is_closed_pipe(error: &(dyn Error + 'static)) -> bool {
+pub(in crate::cli) fn is_closed_pipe(error: &(dyn Error + 'static)) -> bool {
     let is_pipe = |cause: &(dyn Error + 'static)| {
         cause.downcast_ref::<std::io::Error>().is_some_and(|e| e.kind() == std::io::ErrorKind::BrokenPipe)
     };
@@ -25,7 +25,7 @@ pub(super) fn is_closed_pipe(error: &(dyn Error + 'static)) -> bool {
 }
 
 /// The sentence.
-pub(super) fn sentence(error: &(dyn Error + 'static), server: &Server) -> String {
+pub(in crate::cli) fn sentence(error: &(dyn Error + 'static), server: &Server) -> String {
     let place = match (server.url.as_str(), &server.context) {
         ("", _) => String::new(),
         (url, Some(context)) => format!(" (server {url}, context {context})"),

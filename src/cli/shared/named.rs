@@ -16,22 +16,22 @@ const NOTIFICATION: Kind = Kind { kind: "Notification", types: ["notification", 
 const DELIVERY: Kind = Kind { kind: "Delivery", types: ["delivery", "deliveries", "dlv"] };
 
 /// The name of a Pipeline.
-pub(super) fn pipeline(text: &str) -> Result<String, String> {
+pub(in crate::cli) fn pipeline(text: &str) -> Result<String, String> {
     PIPELINE.name(text)
 }
 
 /// The name of a Notification.
-pub(super) fn notification(text: &str) -> Result<String, String> {
+pub(in crate::cli) fn notification(text: &str) -> Result<String, String> {
     NOTIFICATION.name(text)
 }
 
 /// The name of a Delivery.
-pub(super) fn delivery(text: &str) -> Result<String, String> {
+pub(in crate::cli) fn delivery(text: &str) -> Result<String, String> {
     DELIVERY.name(text)
 }
 
 /// A Delivery as `kubectl get -o name` prints it, and as [`delivery`] reads it.
-pub(super) fn of_delivery(name: &str) -> String {
+pub(in crate::cli) fn of_delivery(name: &str) -> String {
     format!("{}.{GROUP}/{name}", DELIVERY.types[0])
 }
 

@@ -1,5 +1,9 @@
 //! Arguments that several commands have, and what they stand for.
 
+pub(super) mod failure;
+pub(super) mod named;
+pub(super) mod running;
+
 use std::io::Write as _;
 use std::path::PathBuf;
 

@@ -6,7 +6,7 @@ use clap::Args;
 use kube::Client;
 use serde::Serialize;
 
-use super::shared::global;
+use super::global;
 use crate::api::refs::ObjectName;
 use crate::config::Global;
 use crate::preview::Egress;
@@ -19,7 +19,7 @@ const NAMESPACE: &str = "pennant-system";
 
 /// Flags of `pennant run` that count for a verdict; without them that of the running controller counts.
 #[derive(Debug, Args)]
-pub(super) struct Running {
+pub(in crate::cli) struct Running {
     /// What the local cluster is called in the names of targets [default: as the controller publishes, else in-cluster].
     #[arg(long, env = "PENNANT_CLUSTER_NAME", value_name = "NAME")]
     cluster_name: Option<String>,
@@ -39,7 +39,7 @@ pub(super) struct Running {
 /// What a command judges by.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Judgement {
+pub(in crate::cli) struct Judgement {
     /// How the controller's configuration is known.
     configuration: Source,
     /// The namespace of the controller.
@@ -54,14 +54,14 @@ pub(super) struct Judgement {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     assumed: Vec<String>,
     /// The name of the local cluster in the names of targets.
-    pub(super) cluster_name: String,
+    pub(in crate::cli) cluster_name: String,
     /// Whether `http` is allowed to any host.
-    pub(super) allow_http: bool,
+    pub(in crate::cli) allow_http: bool,
     /// The name of the ConfigMap with the global configuration.
     config_map: String,
     /// Where the controller sends nothing, if it publishes that.
     #[serde(skip)]
-    pub(super) egress: Option<Egress>,
+    pub(in crate::cli) egress: Option<Egress>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -77,15 +77,15 @@ enum Source {
 /// One object of a command's output, with what it was judged by.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Judged<'a, T> {
+pub(in crate::cli) struct Judged<'a, T> {
     #[serde(flatten)]
-    pub(super) one: &'a T,
-    pub(super) judged_by: &'a Judgement,
+    pub(in crate::cli) one: &'a T,
+    pub(in crate::cli) judged_by: &'a Judgement,
 }
 
 impl Running {
     /// What holds for the pipelines of a namespace. Where the controller's configuration is unknown, that is said on stderr.
-    pub(super) async fn judge(&self, client: Option<&Client>, namespace: &str) -> anyhow::Result<Judgement> {
+    pub(in crate::cli) async fn judge(&self, client: Option<&Client>, namespace: &str) -> anyhow::Result<Judgement> {
         let Some(client) = client else { return Ok(self.with(Err(Unknown::Offline))) };
         if self.is_complete() {
             return Ok(self.with(Err(Unknown::Offline)));
@@ -160,17 +160,17 @@ impl Running {
 
 impl Judgement {
     /// The ConfigMap of the global configuration.
-    pub(super) fn config_map(&self) -> ObjectName {
+    pub(in crate::cli) fn config_map(&self) -> ObjectName {
         ObjectName { namespace: self.controller_namespace.clone(), name: self.config_map.clone() }
     }
 
     /// The global configuration. Where it cannot be taken, that is said, and the command goes on without it.
-    pub(super) async fn global(&self, client: &Client) -> anyhow::Result<Global> {
+    pub(in crate::cli) async fn global(&self, client: &Client) -> anyhow::Result<Global> {
         global(client, &self.config_map()).await
     }
 
     /// One line for people; empty where flags or assumptions count, which they gave or were told on stderr.
-    pub(super) fn line(&self) -> String {
+    pub(in crate::cli) fn line(&self) -> String {
         match &self.version {
             Some(version) if self.configuration == Source::Published => {
                 let namespace = &self.controller_namespace;
