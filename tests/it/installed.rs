@@ -156,9 +156,8 @@ async fn without_field_selectors_all_goes_on_and_the_command_line_filters_by_its
     for (outcome, revision) in [("parked", Some("2")), ("canceled", None), ("pending", None)] {
         let told = command(&world, &["audit", "-n", &world.ns, "-o", "json", "--outcome", outcome]).await;
         assert!(told.status.success(), "{}", String::from_utf8_lossy(&told.stderr));
-        let rows = String::from_utf8(told.stdout).unwrap();
-        let revisions: Vec<_> =
-            rows.lines().map(|row| serde_json::from_str::<Value>(row).unwrap()["revision"].clone()).collect();
+        let rows: Vec<Value> = serde_json::from_slice(&told.stdout).expect("an array");
+        let revisions: Vec<_> = rows.iter().map(|row| row["revision"].clone()).collect();
         assert_eq!(revisions, revision.map(Value::from).into_iter().collect::<Vec<_>>(), "{outcome}");
     }
     let marked = command(&world, &["redeliver", "-n", &world.ns, "--parked"]).await;
