@@ -136,13 +136,24 @@ impl Release {
 
     /// The rules of its account's `Role`s and `ClusterRole`s, each with the namespace in which it holds (`None`: everywhere).
     pub fn rules(&self) -> Vec<(Option<&str>, &Value)> {
-        let of_people = |role: &&Value| role["metadata"]["labels"].to_string().contains("/aggregate-to-");
-        let roles = self.of("ClusterRole").chain(self.of("Role")).filter(|role| !of_people(role));
+        let roles = self.of("ClusterRole").chain(self.of("Role")).filter(|role| self.is_of_account(role));
         let all = roles.flat_map(|role| {
             let namespace = role["metadata"]["namespace"].as_str();
             role["rules"].as_array().into_iter().flatten().map(move |rule| (namespace, rule))
         });
         all.collect()
+    }
+
+    /// Whether its account has this role; people have others.
+    fn is_of_account(&self, role: &Value) -> bool {
+        let binds = |binding: &Value| {
+            let same = |field: &str| binding["metadata"][field] == role["metadata"][field];
+            same("namespace")
+                && binding["roleRef"]["name"] == role["metadata"]["name"]
+                && binding["roleRef"]["kind"] == role["kind"]
+                && binding["subjects"][0]["kind"] == "ServiceAccount"
+        };
+        self.of("ClusterRoleBinding").chain(self.of("RoleBinding")).any(binds)
     }
 
     /// Puts the objects that `which` takes into an API server, as `kubectl apply --server-side` does. `dry`: it only says
