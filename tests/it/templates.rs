@@ -51,6 +51,18 @@ fn texts_of(log: &[Request], notification: &str) -> Vec<(String, Vec<String>)> {
     log.iter().filter(|request| !request.header(WITNESS).is_empty()).filter_map(read).collect()
 }
 
+/// As a chat room shows it: Markdown's escapes are gone.
+fn read(text: &str) -> String {
+    let mut read = String::new();
+    let mut rest = text.chars().peekable();
+    while let Some(c) = rest.next() {
+        if c != '\\' || !rest.peek().is_some_and(char::is_ascii_punctuation) {
+            read.push(c);
+        }
+    }
+    read
+}
+
 #[tokio::test]
 async fn messages_are_for_people() {
     let world = World::new("for-people").await;
@@ -102,7 +114,7 @@ async fn messages_are_for_people() {
         assert_eq!(told.len(), if name == "slack" { steps.len() } else { few.len() }, "{name}");
         for (what, texts) in told {
             let message = messages[steps.iter().position(|step| *step == what).unwrap()];
-            assert!(texts.iter().any(|text| text.contains(message)), "{name}, {what}: no {message} in {texts:#?}");
+            assert!(texts.iter().any(|text| read(text).contains(message)), "{name}, {what}: no {message} in {texts:#?}");
             let awkward = |text: &&String| text.contains("\\\"") || text.to_lowercase().contains("generation");
             assert_eq!(texts.iter().find(awkward), None, "{name}, {what}");
         }
