@@ -77,8 +77,8 @@ fn transitions(message: &str, revision: &str, label: &str) -> Vec<Data> {
 fn parameters(template: &str, value: &str) -> Parameters {
     let named = || NAMES.iter().filter(|name| template.contains(**name));
     let given = Parameters::compile(named().map(|name| (*name, Some(value))));
-    given.unwrap_or_else(|(_, error)| {
-        told(&error);
+    given.unwrap_or_else(|wrong| {
+        wrong.iter().for_each(|(_, error)| told(error));
         Parameters::compile(named().map(|name| (*name, Some("#deploys")))).expect("a literal text is a template")
     })
 }
