@@ -85,9 +85,9 @@ pub struct ConfigMapKeyRef {
     {"rule": "self.kind != 'Cluster' || (has(self.apiVersion) && (self.apiVersion.startsWith('cluster.x-k8s.io/') || self.apiVersion.startsWith('fleet.cattle.io/')))",
      "message": "kind Cluster needs an apiVersion of cluster.x-k8s.io or fleet.cattle.io"},
     {"rule": "self.kind != 'GitopsCluster' || !has(self.apiVersion) || self.apiVersion.startsWith('gitops.weave.works/')",
-     "message": "kind GitopsCluster is of gitops.weave.works; mend apiVersion or leave it out"},
+     "message": "kind GitopsCluster belongs to gitops.weave.works; correct apiVersion or leave it out"},
     {"rule": "self.kind != 'Secret' || !has(self.apiVersion) || self.apiVersion == 'v1'",
-     "message": "kind Secret is of v1; mend apiVersion or leave it out"},
+     "message": "kind Secret belongs to v1; correct apiVersion or leave it out"},
 ]))]
 pub struct ClusterRef {
     /// API version of the object; only `Cluster` needs it, to tell Cluster API from Fleet.
