@@ -174,10 +174,10 @@ impl Engine {
         self.expel_next();
     }
 
-    /// Deletes what is foreign, a few at a time.
+    /// Deletes what is foreign, a few at a time; also while the process ends, for the next one knows less of it.
     fn expel_next(&mut self) {
         let now = Instant::now();
-        while self.admission.deleting.len() < DELETIONS && !self.draining && self.acting() {
+        while self.admission.deleting.len() < DELETIONS && self.acting() {
             let Some(id) = self.admission.foreign.iter().find(|(_, f)| f.not_before <= now).map(|(id, _)| id.clone()) else {
                 return;
             };

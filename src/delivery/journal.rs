@@ -276,6 +276,10 @@ impl Journal {
         let (turn, events) = crate::watch::in_turns::<Delivery>(api, turns);
         events.filter_map(move |event| {
             let event = match event {
+                // A finalizer may keep what was deleted for any time: nothing is sent for it, whoever made it.
+                Ok(watcher::Event::Apply(d) | watcher::Event::InitApply(d)) if d.metadata.deletion_timestamp.is_some() => {
+                    Some(Event::Deleted(id(&d), d.uid().unwrap_or_default()))
+                }
                 Ok(watcher::Event::Apply(d) | watcher::Event::InitApply(d)) => Some(Event::Seen(Box::new(record(d)))),
                 Ok(watcher::Event::Delete(d)) => Some(Event::Deleted(id(&d), d.uid().unwrap_or_default())),
                 Ok(watcher::Event::Init) => Some(Event::ListBegins),

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use k8s_openapi::api::core::v1::ConfigMap;
+use kube::ResourceExt as _;
 use kube::api::{Patch, PatchParams, PostParams};
 use pennant::api::delivery::REDELIVER;
 use pennant::api::{Delivery, DeliverySpec, Outcome, TransitionType};
@@ -184,6 +185,47 @@ async fn what_somebody_else_has_made_is_deleted_and_never_sent() {
     let bodies: Vec<String> = receiver.log().iter().map(|request| request.json().to_string()).collect();
     assert!(bodies.iter().all(|body| !body.contains("FORGED")), "{bodies:?}");
     assert!(pennant.metrics().await["pennant_deliveries_foreign_total"] >= 20.0);
+}
+
+/// A finalizer keeps it there: to the next process it would look like what was recorded before.
+#[tokio::test]
+async fn what_cannot_be_deleted_is_never_sent() {
+    let stage = Stage::new("forged-kept").await;
+    let Stage { team, receiver, .. } = &stage;
+    let mut pennant = stage.start().await;
+    team.ship("web", "2").await;
+    let mut forged = Vec::new();
+    for notification in ["hook", "audit"] {
+        let mut spec = stage.genuine(notification).await;
+        (spec.serial, spec.order, spec.to.message) = (spec.serial - 1, spec.serial - 1, "FORGED".into());
+        let mut object = Delivery::new(&name(&spec), spec);
+        object.metadata.finalizers = Some(vec!["example.com/kept".into()]);
+        let stored = team.api::<Delivery>().create(&PostParams::default(), &object).await.expect("taken");
+        forged.push(stored.name_any());
+    }
+    eventually("they are marked as deleted", async || {
+        let there = team.deliveries_in(&team.ns).await;
+        let left = there.iter().filter(|d| forged.contains(&d.name_any()) && d.metadata.deletion_timestamp.is_none());
+        let left = left.count();
+        if left == 0 { Ok(()) } else { Err(format!("{left} are not")) }
+    })
+    .await;
+    for tag in ["3", "4"] {
+        team.ship("web", tag).await;
+        team.fence("shop", &["hook", "audit"]).await;
+        pennant.kill9();
+        pennant.start_again().await;
+    }
+    team.fence("shop", &["hook", "audit"]).await;
+    let bodies: Vec<String> = receiver.log().iter().map(|request| request.json().to_string()).collect();
+    assert!(bodies.iter().all(|body| !body.contains("FORGED")), "{bodies:?}");
+    for name in &forged {
+        let kept = team.api::<Delivery>().get(name).await.expect("a finalizer keeps it");
+        assert_eq!(kept.status.and_then(|s| s.outcome), None);
+        team.patch::<Delivery>(name, json!({"metadata": {"finalizers": null}})).await;
+    }
+    let forged: Vec<_> = forged.into_iter().map(|name| (team.ns.clone(), name)).collect();
+    stage.are_deleted(&forged).await;
 }
 
 #[tokio::test]
