@@ -234,6 +234,8 @@ async fn clients_of_the_metrics_port_that_never_finish_a_request_take_no_memory_
     const THREADS: usize = 6;
     const HEAD: usize = 390 * 1024;
     const PROBES: usize = 20;
+    /// What the chart gives a probe of the kubelet.
+    const PROBE: Duration = Duration::from_secs(5);
     let _alone = heavy().await;
     let world = World::new("hostile-clients").await;
     let pennant = Pennant::start(&world).await;
@@ -265,7 +267,7 @@ async fn clients_of_the_metrics_port_that_never_finish_a_request_take_no_memory_
         for path in ["/healthz", "/readyz"] {
             let begun = Instant::now();
             pennant.page(path).await;
-            assert!(begun.elapsed() < Duration::from_secs(1), "{path} after {:?}", begun.elapsed());
+            assert!(begun.elapsed() < PROBE, "{path} after {:?}", begun.elapsed());
         }
         probes += 1;
     }
