@@ -2,7 +2,7 @@
 //!
 //! A connection brings one request: a head of at most 16 KiB within 10 s. It ends after its answer, or after a minute. At most 64
 //! are open. When all places are taken, a new connection is accepted nevertheless and the oldest one that has not sent a whole head
-//! is closed; if all of them have, the oldest one. None is closed for that in its first 10 ms: until then the next ones wait. So clients that
+//! is closed; if all of them have, the oldest one. None is closed for that in its first 50 ms: until then the next ones wait. So clients that
 //! never finish a request push out each other, and a health probe, which sends its request at once, is answered.
 
 use std::collections::VecDeque;
@@ -25,8 +25,9 @@ use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use tower::ServiceExt as _;
 
-/// So long a connection is not closed for a newer one: a request that is sent at once has arrived by then.
-const PROTECTED: Duration = Duration::from_millis(10);
+/// So long a connection is not closed for a newer one: a request that is sent at once has arrived by then, also on a busy machine. A
+/// full queue of the kernel ([`BACKLOG`]) is accepted within 3.2 s, and a probe has 5 s.
+const PROTECTED: Duration = Duration::from_millis(50);
 /// Connections that the kernel keeps until they are accepted. One that does not fit would be tried again only after a second.
 const BACKLOG: u32 = 4096;
 

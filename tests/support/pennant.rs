@@ -226,7 +226,8 @@ impl Pennant {
         std::fs::read_to_string(&self.command.log).unwrap_or_default()
     }
 
-    async fn get(&self, path: &str) -> Result<String, String> {
+    /// What it serves at this path, if it answers with 2xx.
+    pub async fn get(&self, path: &str) -> Result<String, String> {
         let answer = reqwest::get(format!("http://{}{path}", self.address)).await.map_err(|e| e.to_string())?;
         let status = answer.status();
         let text = answer.text().await.map_err(|e| e.to_string())?;
