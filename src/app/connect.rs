@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use kube::Client;
 use kube::client::ClientBuilder;
 use kube::config::{AuthInfo, Config, KubeConfigOptions, Kubeconfig, NamedContext};
+use secrecy::ExposeSecret;
 
 use super::AppError;
 use crate::clusters;
@@ -44,8 +45,8 @@ impl Access {
     /// # Errors
     /// [`AppError::NoCluster`] where no kubeconfig can be used, and [`AppError::Client`] where one can be read and is of no use.
     pub async fn client(&self) -> Result<Client, AppError> {
-        let (config, kubeconfig) = self.config().await?;
-        let mut config = config;
+        let (mut config, kubeconfig) = self.config().await?;
+        usable(&config).map_err(|why| AppError::Kubeconfig(why.into()))?;
         // Kube takes the proxy of the environment for that of the kubeconfig.
         if !self.proxy_of_environment && self.cluster_proxy(kubeconfig.as_ref()).is_none() {
             config.proxy_url = None;
@@ -104,6 +105,19 @@ impl Access {
         let name = self.context(kubeconfig)?.context.as_ref()?.user.as_ref()?;
         kubeconfig.auth_infos.iter().find(|auth| auth.name == *name)?.auth_info.as_ref()
     }
+}
+
+/// Refuses what the client would not refuse with an error, but with a panic.
+fn usable(config: &Config) -> Result<(), &'static str> {
+    let url = &config.cluster_url;
+    if !matches!(url.scheme_str(), Some("http" | "https")) || url.host().is_none() {
+        return Err("server of this context is no URL; write it as https://HOST:PORT");
+    }
+    let token = config.auth_info.token.as_ref().map(ExposeSecret::expose_secret);
+    if token.is_some_and(|token| http::HeaderValue::from_str(token).is_err()) {
+        return Err("the token of this context has a character that no token has, such as a line break; correct it");
+    }
+    Ok(())
 }
 
 /// The service account of a pod, where there is one and no kubeconfig was asked for.

@@ -6,11 +6,10 @@ use std::pin::pin;
 use clap::{Args, ValueEnum};
 use futures::{Stream, StreamExt as _, TryStreamExt as _};
 
-use super::shared::Place;
-use super::shared::named;
+use super::shared::{Connection, Place, failure, named};
 use crate::api::{Time, now};
 use crate::audit::{AuditError, Filter, Row, Wanted, changes, newest_first, rows};
-use crate::telemetry::{chain, escaped};
+use crate::telemetry::escaped;
 
 #[derive(Debug, Args)]
 pub(super) struct AuditArgs {
@@ -80,7 +79,7 @@ pub(super) async fn audit(args: AuditArgs) -> anyhow::Result<()> {
     };
     let table = Table::new(args.all_namespaces);
     if args.watch {
-        follow(changes(&client, namespace, filter), args.output, table).await
+        follow(changes(&client, namespace, filter), args.output, table, &args.place.connection).await
     } else {
         let mut all: Vec<_> = rows(&client, namespace, filter).try_collect().await?;
         newest_first(&mut all);
@@ -101,21 +100,29 @@ fn print(rows: &[Row], output: Output, mut table: Table) -> io::Result<()> {
     out.flush()
 }
 
-/// Prints rows as they come, until printing fails.
+/// Prints rows as they come, until printing fails, or the API server refuses the first of them for good.
 async fn follow(
     changes: impl Stream<Item = Result<Vec<Row>, AuditError>>,
     output: Output,
     mut table: Table,
+    connection: &Connection,
 ) -> anyhow::Result<()> {
     let mut changes = pin!(changes);
+    let (mut is_begun, mut last) = (false, String::new());
     while let Some(rows) = changes.next().await {
         let rows = match rows {
             Ok(rows) => rows,
+            Err(error) if !is_begun && failure::is_final(&error) => return Err(error.into()),
             Err(error) => {
-                writeln!(io::stderr(), "pennant: {}; trying again", chain(&error))?;
+                let said = failure::said(&error, connection).await;
+                if said != last {
+                    writeln!(io::stderr(), "pennant: {said}; trying again")?;
+                    last = said;
+                }
                 continue;
             }
         };
+        (is_begun, last) = (true, String::new());
         let mut out = io::BufWriter::new(io::stdout().lock());
         match output {
             Output::Json => {

@@ -57,8 +57,17 @@ pub(super) async fn check(args: CheckArgs) -> anyhow::Result<()> {
     let client = args.connection.client().await?;
     let end = Instant::now() + args.wait.unwrap_or_default();
     let findings = loop {
+        let is_over = Instant::now() + AGAIN > end;
+        match client.apiserver_version().await {
+            Err(error) if is_over => return Err(anyhow::Error::from(error).context("nothing can be checked")),
+            Err(_) => {
+                sleep(AGAIN).await;
+                continue;
+            }
+            Ok(_) => {}
+        }
         let findings = ask(&client, &installation, &whose, args.ready_url.as_ref()).await;
-        if findings.iter().all(|finding| finding.wrong.is_none()) || Instant::now() + AGAIN > end {
+        if findings.iter().all(|finding| finding.wrong.is_none()) || is_over {
             break findings;
         }
         sleep(AGAIN).await;

@@ -6,11 +6,10 @@ use clap::Args;
 use futures::{StreamExt as _, TryStreamExt as _, stream};
 
 use super::audit::span;
-use super::shared::Place;
 use super::shared::named::{self, of_delivery};
+use super::shared::{Place, failure};
 use crate::api::{Outcome, now};
 use crate::audit::{Filter, Wanted, redeliver as mark, rows};
-use crate::telemetry::chain;
 
 /// Marked at once: as many writes as the API server takes gladly.
 const PARALLEL: usize = 8;
@@ -63,6 +62,7 @@ pub(super) async fn redeliver(args: RedeliverArgs) -> anyhow::Result<()> {
     if those.is_empty() {
         writeln!(io::stderr(), "no parked deliveries found")?;
     }
+    let is_one = those.len() == 1;
     // Each call is something new to whoever reads the annotation, also within one second.
     let value = format!("{}-{:04x}", now(), fastrand::u16(..));
     let marked = stream::iter(those).map(|(namespace, name)| {
@@ -80,9 +80,10 @@ pub(super) async fn redeliver(args: RedeliverArgs) -> anyhow::Result<()> {
                 written => written?,
             },
             Ok(()) => {}
+            Err(error) if is_one => return Err(error.into()),
             Err(error) => {
                 failed += 1;
-                writeln!(io::stderr(), "pennant: {}", chain(&error))?;
+                writeln!(io::stderr(), "pennant: {}", failure::said(&error, &args.place.connection).await)?;
             }
         }
     }

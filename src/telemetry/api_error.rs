@@ -7,6 +7,7 @@ use std::error::Error;
 
 use kube::Error as KubeError;
 use kube::client::AuthError;
+use kube::config::{KubeconfigError, LoadDataError};
 use kube::core::Status;
 use kube::runtime::watcher;
 
@@ -19,7 +20,35 @@ pub fn find<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a KubeError> {
 /// What an error says without its causes, and whether these add nothing: for errors whose own words are not for people.
 pub(super) fn said(error: &(dyn Error + 'static)) -> Option<String> {
     let watch = error.downcast_ref::<watcher::Error>().or_else(|| error.downcast_ref::<Box<watcher::Error>>().map(|e| &**e));
-    find(error).map(words).or_else(|| watch.map(of_watch))
+    find(error).map(words).or_else(|| watch.map(of_watch)).or_else(|| error.downcast_ref().map(of_kubeconfig))
+}
+
+/// What is wrong with a kubeconfig, and what to do.
+fn of_kubeconfig(error: &KubeconfigError) -> String {
+    let data = |what: &str, error: &LoadDataError| match error {
+        LoadDataError::ReadFile(error, file) => format!("its {what} cannot be read from {}: {error}", file.display()),
+        LoadDataError::DecodeBase64(_) => format!("its {what}-data is not base64"),
+        LoadDataError::NoBase64DataOrFile => format!("it has no {what}"),
+    };
+    match error {
+        KubeconfigError::ReadConfig(error, file) => {
+            format!("{} cannot be read: {error}; name another kubeconfig", file.display())
+        }
+        KubeconfigError::Parse(error) => format!("it is no kubeconfig: {}; correct it", first_line(&error.to_string())),
+        KubeconfigError::CurrentContextNotSet => "it has no current context; name one with --context".to_owned(),
+        KubeconfigError::LoadContext(name) => {
+            format!("it has no context {name}; `kubectl config get-contexts` lists those that it has")
+        }
+        KubeconfigError::LoadClusterOfContext(name) => format!("it has no cluster {name}, which its context names; add it"),
+        KubeconfigError::LoadCertificateAuthority(error) => data("certificate-authority", error),
+        KubeconfigError::LoadClientCertificate(error) => data("client-certificate", error),
+        KubeconfigError::LoadClientKey(error) => data("client-key", error),
+        other => first_line(&other.to_string()),
+    }
+}
+
+fn first_line(text: &str) -> String {
+    text.lines().map(str::trim).find(|line| !line.is_empty()).unwrap_or_default().to_owned()
 }
 
 /// What an error of the client says.
@@ -28,6 +57,7 @@ pub fn words(error: &KubeError) -> String {
     match error {
         KubeError::Api(status) => answer(status),
         KubeError::Auth(error) => of_auth(error),
+        KubeError::InferKubeconfig(error) => of_kubeconfig(error),
         KubeError::Service(cause) => innermost(&**cause),
         KubeError::HyperError(cause) => innermost(cause),
         KubeError::ProxyProtocolUnsupported { proxy_url } | KubeError::ProxyProtocolDisabled { proxy_url, .. } => {
@@ -64,8 +94,10 @@ fn of_auth(error: &AuthError) -> String {
         AuthError::AuthExecStart(error) => format!("the exec plugin cannot be started: {error}"),
         AuthError::AuthExecRun { out, .. } => {
             let stderr = String::from_utf8_lossy(&out.stderr);
-            let line = stderr.lines().map(str::trim).find(|line| !line.is_empty()).unwrap_or("it wrote no error");
-            format!("the exec plugin failed with {}: {}", out.status, line.chars().take(200).collect::<String>())
+            // What it writes goes to the terminal, where there is one.
+            let line: String = first_line(&stderr).chars().take(200).collect();
+            let separator = if line.is_empty() { "" } else { ": " };
+            format!("the exec plugin failed with {}{separator}{line}", out.status)
         }
         AuthError::AuthExecParse(_) => "the exec plugin printed something else than an ExecCredential".to_owned(),
         AuthError::ReadTokenFile(error, path) => format!("the token file {} cannot be read: {error}", path.display()),
@@ -127,7 +159,7 @@ mod tests {
             (KubeError::Service(Box::new(bare)), "client error (SendRequest)"),
             (KubeError::Auth(AuthError::AuthExecStart(missing)), "the exec plugin cannot be started: entity not found"),
             (failed(b"sesame", b"\nlog in first\nsecond"), "the exec plugin failed with exit status: 1: log in first"),
-            (failed(b"sesame", b""), "the exec plugin failed with exit status: 1: it wrote no error"),
+            (failed(b"sesame", b""), "the exec plugin failed with exit status: 1"),
             (
                 KubeError::ProxyProtocolUnsupported { proxy_url: Box::new("ftp://a:sesame@b".parse().unwrap()) },
                 "proxy-url begins with ftp://, which is not supported; use http:// or https://",

@@ -35,9 +35,10 @@ async fn failure(kubeconfig: &Path, args: &[&str]) -> String {
     let output = run(kubeconfig, args).await;
     let said = String::from_utf8(output.stderr).expect("text");
     assert_eq!(output.status.code(), Some(1), "{said}");
-    for rust in ["Status {", "ApiError", "ServiceError", "Some(", "client error"] {
+    for rust in ["Status {", "ApiError", "ServiceError", "Some(", "client error", "panicked", "'\""] {
         assert!(!said.contains(rust), "{said}");
     }
+    assert!(said.lines().all(|line| line.starts_with("pennant: ")), "{said}");
     said.lines().last().and_then(|line| line.strip_prefix("pennant: ")).expect("a line").to_owned()
 }
 
@@ -62,6 +63,8 @@ async fn an_error_of_the_api_server_is_one_sentence_that_says_where_and_what_to_
         (&["explain", "nope"], "Pipeline unanswered/nope cannot be read: pipelines.pennant.dev \"nope\""),
         (&["render", "nope"], "Notification unanswered/nope cannot be read: notifications.pennant.dev \"nope\""),
         (&["redeliver", "--parked"], "deliveries cannot be listed: deliveries.pennant.dev"),
+        (&["redeliver", "nope"], "delivery nope cannot be sent again: deliveries.pennant.dev \"nope\""),
+        (&["audit", "--watch"], "deliveries cannot be watched: the list failed: deliveries.pennant.dev"),
     ] {
         let said = failure(&world.kubeconfig, &[args, &["-n", "unanswered", "--as", "nobody"]].concat()).await;
         assert!(said.starts_with(&format!("{what} {forbidden}")) && said.ends_with(&end), "{said}");
@@ -79,10 +82,15 @@ async fn an_error_of_the_api_server_is_one_sentence_that_says_where_and_what_to_
     let closed = TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("its address");
     let url = format!("https://{closed}");
     let down = kubeconfig(&world, "down", "/clusters/0/cluster", |cluster| cluster["server"] = json!(url));
-    let said = failure(&down, &explain).await;
-    assert!(said.starts_with(&format!("{what}Connection refused")), "{said}");
     let remedy = format!("{}; check that the API server runs, and that this is the right context", place(&url));
-    assert!(said.ends_with(&remedy), "{said}");
+    for (args, what) in [
+        (&explain[..], what),
+        (&["redeliver", "nope"], "delivery nope cannot be sent again: "),
+        (&["check"], "nothing can be checked: "),
+    ] {
+        let said = failure(&down, args).await;
+        assert!(said.starts_with(&format!("{what}Connection refused")) && said.ends_with(&remedy), "{said}");
+    }
 
     let exec = json!({"apiVersion": "client.authentication.k8s.io/v1", "command": "/no/such/login", "installHint": "ask the shelf"});
     let plugin = kubeconfig(&world, "plugin", "/users/0/user", |user| *user = json!({"exec": exec}));
@@ -98,6 +106,40 @@ async fn an_error_of_the_api_server_is_one_sentence_that_says_where_and_what_to_
     let said = failure(&stranger, &explain).await;
     let remedy = "; check certificate-authority and server of this context in the kubeconfig";
     assert!(said.contains("invalid peer certificate") && said.ends_with(remedy), "{said}");
+}
+
+#[tokio::test]
+async fn a_kubeconfig_that_is_of_no_use_is_named_with_what_to_do() {
+    let world = World::new("unusable").await;
+    let user = |name: &str, user: Value| kubeconfig(&world, name, "/users/0/user", |old| *old = user.clone());
+    let server =
+        |name: &str, url: &str| kubeconfig(&world, name, "/clusters/0/cluster", |cluster| cluster["server"] = json!(url));
+    let nothing = kubeconfig(&world, "nothing", "", |file| *file = json!({"contexts": "none"}));
+    let file = "/no/such/kubeconfig";
+    let missing = format!("{file} cannot be read: No such file or directory (os error 2); name another kubeconfig");
+    let data = json!({"client-certificate": "/no/such/file", "client-key-data": ""});
+    for (kubeconfig, words) in [
+        (PathBuf::from(file), missing.as_str()),
+        (nothing, "it is no kubeconfig: "),
+        (user("lines", json!({"token": "x\ny"})), "the token of this context has a character that no token has"),
+        (server("words", "nonsense"), "server of this context is no URL; write it as https://HOST:PORT"),
+        (server("scheme", "ftp://127.0.0.1"), "server of this context is no URL; write it as https://HOST:PORT"),
+        (user("file", data), "its client-certificate cannot be read from /no/such/file: No such file"),
+    ] {
+        let said = failure(&kubeconfig, &["audit"]).await;
+        assert!(said.contains(words), "{said}");
+    }
+    let said = failure(&world.kubeconfig, &["audit", "--context", "elsewhere"]).await;
+    assert!(said.ends_with("it has no context elsewhere; `kubectl config get-contexts` lists those that it has"), "{said}");
+
+    let failing = |script: &str| {
+        let exec = json!({"apiVersion": "client.authentication.k8s.io/v1", "command": "sh", "args": ["-c", script]});
+        user("failing", json!({"exec": exec}))
+    };
+    let output = run(&failing("echo log in first >&2; exit 3"), &["audit"]).await;
+    let said = String::from_utf8(output.stderr).expect("text");
+    assert!(said.contains("the exec plugin failed with exit status: 3") && said.contains("run sh by itself"), "{said}");
+    assert!(said.contains("log in first") && !said.contains("no error"), "{said}");
 }
 
 /// A proxy that opens tunnels, and how many it has opened.

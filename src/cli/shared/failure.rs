@@ -8,6 +8,7 @@ use std::error::Error;
 use kube::Error as KubeError;
 use kube::client::AuthError;
 
+use super::Connection;
 use crate::app::Server;
 use crate::telemetry::{api_error, chain};
 
@@ -22,6 +23,16 @@ pub(in crate::cli) fn is_closed_pipe(error: &(dyn Error + 'static)) -> bool {
         cause.downcast_ref::<std::io::Error>().is_some_and(|e| e.kind() == std::io::ErrorKind::BrokenPipe)
     };
     !is_of_server(error) && std::iter::successors(Some(error), |&cause| cause.source()).any(is_pipe)
+}
+
+/// What a command that goes on says of one failure.
+pub(in crate::cli) async fn said(error: &(dyn Error + 'static), connection: &Connection) -> String {
+    if is_of_server(error) { sentence(error, &connection.server().await) } else { chain(error) }
+}
+
+/// Whether it is of no use to try again: the answer stays the same until a person does something.
+pub(in crate::cli) fn is_final(error: &(dyn Error + 'static)) -> bool {
+    matches!(cause(error), Some(KubeError::Api(status)) if matches!(status.code, 401 | 403 | 404))
 }
 
 /// The sentence.
