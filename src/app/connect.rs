@@ -8,7 +8,6 @@ use std::path::PathBuf;
 use kube::Client;
 use kube::client::ClientBuilder;
 use kube::config::{AuthInfo, Config, KubeConfigOptions, Kubeconfig, NamedContext};
-use secrecy::ExposeSecret;
 
 use super::AppError;
 use crate::clusters;
@@ -113,8 +112,7 @@ fn usable(config: &Config) -> Result<(), &'static str> {
     if !matches!(url.scheme_str(), Some("http" | "https")) || url.host().is_none() {
         return Err("server of this context is no URL; write it as https://HOST:PORT");
     }
-    let token = config.auth_info.token.as_ref().map(ExposeSecret::expose_secret);
-    if token.is_some_and(|token| http::HeaderValue::from_str(token).is_err()) {
+    if config.auth_info.token.as_ref().is_some_and(|token| !clusters::is_token(token)) {
         return Err("the token of this context has a character that no token has, such as a line break; correct it");
     }
     Ok(())

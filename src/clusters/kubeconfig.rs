@@ -58,6 +58,12 @@ pub fn is_same_cluster(one: &str, other: &str) -> bool {
     one.0 == other.0 || (one.1 == other.1 && !one.1.is_empty())
 }
 
+/// Whether a token can be sent: the client panics at another one.
+#[must_use]
+pub fn is_token(token: &SecretString) -> bool {
+    http::HeaderValue::from_str(token.expose_secret()).is_ok()
+}
+
 /// As whom an API server is asked. All may be absent: then as nobody.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Credentials {

@@ -34,7 +34,7 @@ use std::time::Duration;
 pub use alike::Alike;
 pub use caches::{Caches, GRACE};
 pub use deadline::Deadline;
-pub use kubeconfig::is_same_cluster;
+pub use kubeconfig::{is_same_cluster, is_token};
 
 use crate::api::refs::ClusterAppRef;
 use crate::observe::Observation;

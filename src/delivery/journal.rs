@@ -1,7 +1,6 @@
 //! Where deliveries are kept: the only file that knows that they are Kubernetes objects.
 //!
-//! In: transitions to record, statuses to write. Out: records, and events when somebody else changed one. Another store would
-//! replace this file and nothing else.
+//! In: transitions to record, statuses to write. Out: records, and events when somebody else changed one. No other file knows the store.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,7 +8,7 @@ use std::time::Duration;
 use futures::{Stream, StreamExt as _, future, stream};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};
-use kube::runtime::watcher;
+use kube::runtime::watcher::Event::{Apply, Delete, Init, InitApply, InitDone};
 use kube::{Api, Client, ResourceExt as _};
 use serde_json::{Map, Value, json};
 use thiserror::Error;
@@ -153,8 +152,7 @@ impl Journal {
                 }
                 Err(JournalError::Refused(kube::Error::Api(status))) if status.is_already_exists() => {
                     self.metrics.api_write(ApiWrite::DeliveryCreate, WriteResult::Conflict);
-                    // The transition was recorded before, by us (the answer was lost) or by another replica; the live object is
-                    // what counts.
+                    // It was recorded before, by us (the answer was lost) or by another replica; the live object counts.
                     let Some(stored) = deadline(api.get_opt(&name)).await? else { continue };
                     match same(stored, &object.spec) {
                         Ok(record) => return Ok(record),
@@ -243,8 +241,7 @@ impl Journal {
         }
     }
 
-    /// Deletes a settled one, if it still is as it was in this version (`u64::MAX`: whatever it is). One that is not, or that is
-    /// gone, is no error; `true`: it was deleted.
+    /// Deletes one that still is as it was in this version (`u64::MAX`: in any). Otherwise that is no error; `true`: it was deleted.
     pub async fn delete(&self, id: &RecordId, version: u64) -> Result<bool, JournalError> {
         let resource_version = (version != u64::MAX).then(|| version.to_string());
         let preconditions = Some(Preconditions { resource_version, uid: None });
@@ -276,14 +273,13 @@ impl Journal {
         let (turn, events) = crate::watch::in_turns::<Delivery>(api, turns);
         events.filter_map(move |event| {
             let event = match event {
-                // A finalizer may keep what was deleted for any time: nothing is sent for it, whoever made it.
-                Ok(watcher::Event::Apply(d) | watcher::Event::InitApply(d)) if d.metadata.deletion_timestamp.is_some() => {
-                    Some(Event::Deleted(id(&d), d.uid().unwrap_or_default()))
+                Ok(Apply(d) | InitApply(d)) if d.metadata.deletion_timestamp.is_none() => {
+                    Some(Event::Seen(Box::new(record(d))))
                 }
-                Ok(watcher::Event::Apply(d) | watcher::Event::InitApply(d)) => Some(Event::Seen(Box::new(record(d)))),
-                Ok(watcher::Event::Delete(d)) => Some(Event::Deleted(id(&d), d.uid().unwrap_or_default())),
-                Ok(watcher::Event::Init) => Some(Event::ListBegins),
-                Ok(watcher::Event::InitDone) => Some(Event::ListEnds(turn.number())),
+                // A finalizer may keep what was deleted for any time: nothing is sent for it, whoever made it.
+                Ok(Apply(d) | InitApply(d) | Delete(d)) => Some(Event::Deleted(id(&d), d.uid().unwrap_or_default())),
+                Ok(Init) => Some(Event::ListBegins),
+                Ok(InitDone) => Some(Event::ListEnds(turn.number())),
                 Err(_) => {
                     metrics.watch_error(Watch::Deliveries);
                     None
