@@ -63,6 +63,17 @@ impl Known {
         }
         self.base(namespace, name, self.pipelines.get(pipeline).map_or(&NO_LABELS, |facts| &facts.labels))
     }
+
+    fn put_layers(&mut self, uid: &str, layered: Layered) -> bool {
+        if layered.is_empty() {
+            let had = self.layered.remove(uid).is_some();
+            self.meanings += u64::from(had);
+            return had;
+        }
+        self.meanings += 1;
+        self.layered.insert(uid.to_owned(), Arc::new(layered));
+        true
+    }
 }
 
 /// The directory; cheap to clone.
@@ -110,17 +121,18 @@ impl Directory {
         true
     }
 
-    /// Puts what a pipeline's own layers come to; `true` if it had any, or has now.
-    pub fn put_layers(&self, uid: &str, layered: Layered) -> bool {
+    /// Puts a pipeline together with what its own layers come to; `true` if it had any, or has now. Between the two, a target that
+    /// was taken out with its layers would be one that has none, and its deliveries would go to the wrong receiver.
+    pub fn put_pipeline_with_layers(&self, uid: &str, facts: PipelineFacts, layered: Layered) -> bool {
         self.write(|k| {
-            if layered.is_empty() {
-                k.meanings += u64::from(k.layered.contains_key(uid));
-                return k.layered.remove(uid).is_some();
-            }
-            k.meanings += 1;
-            k.layered.insert(uid.to_owned(), Arc::new(layered));
-            true
+            k.pipelines.insert(uid.to_owned(), Arc::new(facts));
+            k.put_layers(uid, layered)
         })
+    }
+
+    /// Puts what a pipeline's own layers come to, where the pipeline is as it was; `true` if it had any, or has now.
+    pub fn put_layers(&self, uid: &str, layered: Layered) -> bool {
+        self.write(|k| k.put_layers(uid, layered))
     }
 
     /// Takes a pipeline out; `true` if it was there.
@@ -393,8 +405,12 @@ pub fn subject(spec: &DeliverySpec) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::iter;
+    use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
     use super::*;
     use crate::api::delivery::Subject;
+    use crate::delivery::Overridden;
     use crate::delivery::testing::{notification, spec};
 
     fn directory(suspend: bool) -> Directory {
@@ -461,6 +477,43 @@ mod tests {
         assert!(matches!(d.find(&spec(9)), Answer::Gone { what: Gone::Notification, sure: true }));
         d.remove_notification("team-a", "deploys");
         assert!(matches!(d.find(&spec(9)), Answer::Gone { what: Gone::Notification, sure: false }));
+    }
+
+    /// What is looked up while a target is taken out, with the layers that lead it elsewhere, is never found without one of the two.
+    #[test]
+    fn a_target_goes_together_with_its_layers() {
+        let d = directory(false);
+        let there = d.pipeline("p1").map(|facts| (*facts).clone()).unwrap_or_default();
+        let layers = || {
+            let elsewhere = Arc::new(EffectiveNotification { home: "elsewhere".into(), ..notification("n1") });
+            let subjects = HashMap::from([("target/prod/in-cluster/podinfo".to_owned(), elsewhere)]);
+            iter::once(("deploys".to_owned(), Arc::new(Overridden { rest: None, subjects }))).collect::<Layered>()
+        };
+        d.put_pipeline_with_layers("p1", there.clone(), layers());
+        let (stop, looks) = (AtomicBool::new(false), AtomicUsize::new(0));
+        std::thread::scope(|scope| {
+            let looked = scope.spawn(|| {
+                while !stop.load(Ordering::Relaxed) {
+                    let answer = d.find(&spec(9));
+                    let is_right = match &answer {
+                        Answer::Send(notification, _) => notification.home == "elsewhere",
+                        answer => matches!(answer, Answer::Gone { what: Gone::Target, .. }),
+                    };
+                    if !is_right {
+                        return Some(format!("{answer:?}"));
+                    }
+                    looks.fetch_add(1, Ordering::Relaxed);
+                }
+                None
+            });
+            while looks.load(Ordering::Relaxed) < 10_000 && !looked.is_finished() {
+                let without = PipelineFacts { subjects: HashMap::new(), ..there.clone() };
+                d.put_pipeline_with_layers("p1", without, Layered::default());
+                d.put_pipeline_with_layers("p1", there.clone(), layers());
+            }
+            stop.store(true, Ordering::Relaxed);
+            assert_eq!(looked.join().ok().flatten(), None);
+        });
     }
 
     #[test]

@@ -21,7 +21,7 @@ use crate::api::refs::ObjectName;
 use crate::api::{Notification, Pipeline, PipelineSpec};
 use crate::config::layers::names;
 use crate::config::{Edited, EffectiveNotification, PipelineSelector};
-use crate::delivery::Overridden;
+use crate::delivery::{Layered, Overridden, PipelineFacts};
 
 /// The pipelines that say something of notifications, and what of it is to be folded.
 pub struct Layers {
@@ -97,8 +97,8 @@ impl Layers {
         self.began.elapsed()
     }
 
-    /// Takes a pipeline as it is now.
-    pub fn take(&self, ctx: &Context, pipeline: &Pipeline) -> LayerChange {
+    /// Takes a pipeline as it is now. Where its layers have changed, they and the facts go into the directory as one.
+    pub fn take(&self, ctx: &Context, pipeline: &Pipeline, facts: &PipelineFacts) -> LayerChange {
         let uid = pipeline.uid().unwrap_or_default();
         let mut all = self.lock();
         let known = all.get(&uid);
@@ -107,9 +107,10 @@ impl Layers {
         if known.is_some_and(same) {
             return LayerChange::None;
         }
+        let put = |layered| ctx.deliveries.directory.put_pipeline_with_layers(&uid, facts.clone(), layered);
         let names = names(&pipeline.spec);
         if names.is_empty() {
-            let had = all.remove(&uid).is_some() && ctx.deliveries.directory.put_layers(&uid, std::iter::empty().collect());
+            let had = all.remove(&uid).is_some() && put(Layered::default());
             return if had { LayerChange::Gone } else { LayerChange::None };
         }
         let place = ObjectName { namespace: pipeline.namespace().unwrap_or_default(), name: pipeline.name_any() };
@@ -118,22 +119,23 @@ impl Layers {
         let (mut made, rounds) = all.remove(&uid).map_or_else(Default::default, |kept| (kept.made, kept.rounds));
         made.retain(|name, _| names.contains(name));
         let mut kept = Kept { site, generation: pipeline.metadata.generation, made, open: BTreeMap::new(), rounds };
-        self.open(ctx, &uid, &mut kept, names);
+        put(self.open(ctx, &uid, &mut kept, names));
         all.insert(uid, kept);
         LayerChange::Folding
     }
 
-    /// Has the layers of these notifications folded.
-    fn open(&self, ctx: &Context, uid: &str, kept: &mut Kept, names: impl IntoIterator<Item = String>) {
+    /// Has the layers of these notifications folded. Gives what is known of the pipeline's layers until then.
+    fn open(&self, ctx: &Context, uid: &str, kept: &mut Kept, names: impl IntoIterator<Item = String>) -> Layered {
         kept.rounds += 1;
         let mut turns = self.turns();
         for name in names {
             turns.add(&kept.site.place.namespace, Folding::new(ctx, uid, &kept.site, &name, kept.rounds), self.now());
             kept.open.insert(name, kept.rounds);
         }
-        put(ctx, uid, kept, turns.waits(&kept.site.place.namespace));
+        let waits = turns.waits(&kept.site.place.namespace);
         drop(turns);
         self.news.notify_one();
+        known(ctx, uid, kept, waits)
     }
 
     /// Takes a pipeline out; `true` if it had layers.
@@ -167,7 +169,7 @@ impl Layers {
             if those.is_empty() {
                 continue;
             }
-            self.open(ctx, uid, kept, those);
+            ctx.deliveries.directory.put_layers(uid, self.open(ctx, uid, kept, those));
             changed.push((uid.clone(), kept.site.place.clone()));
         }
         changed
@@ -219,7 +221,7 @@ impl Layers {
         let those = all.iter().filter(|(_, kept)| kept.site.place.namespace == namespace && !kept.open.is_empty());
         those
             .map(|(uid, kept)| {
-                put(ctx, uid, kept, true);
+                ctx.deliveries.directory.put_layers(uid, known(ctx, uid, kept, true));
                 (uid.clone(), kept.site.place.clone())
             })
             .collect()
@@ -234,22 +236,23 @@ impl Layers {
         }
         let (uid, name) = (folding.uid.clone(), folding.name.clone());
         if folding.is_stale(ctx) {
-            self.open(ctx, &uid, kept, [name]);
+            ctx.deliveries.directory.put_layers(&uid, self.open(ctx, &uid, kept, [name]));
             return Taken::Open;
         }
         kept.open.remove(&name);
         kept.made.insert(name, folding.made());
-        put(ctx, &uid, kept, self.turns().waits(&kept.site.place.namespace));
+        let waits = self.turns().waits(&kept.site.place.namespace);
+        ctx.deliveries.directory.put_layers(&uid, known(ctx, &uid, kept, waits));
         if kept.open.is_empty() { Taken::All(uid, kept.site.place.clone()) } else { Taken::Some }
     }
 }
 
-/// Puts what is known of a pipeline's layers. `waits`: what is not folded has to wait for it.
-fn put(ctx: &Context, uid: &str, kept: &Kept, waits: bool) {
+/// What is known of a pipeline's layers. `waits`: what is not folded has to wait for it.
+fn known(ctx: &Context, uid: &str, kept: &Kept, waits: bool) -> Layered {
     let made = kept.made.iter().filter(|(name, _)| !kept.open.contains_key(*name));
     let made = made.map(|(name, made)| (name.clone(), made.overridden.clone()));
     let open = kept.open.keys().map(|name| (name.clone(), Arc::new(compiling(ctx, uid, kept, name, waits))));
-    ctx.deliveries.directory.put_layers(uid, made.chain(open).collect());
+    made.chain(open).collect()
 }
 
 /// What says that layers are not folded yet. What is recorded at this moment goes where it went before.

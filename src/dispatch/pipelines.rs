@@ -36,8 +36,7 @@ impl Followed for Pipeline {
                 let namespace = facts.namespace.clone();
                 ctx.deliveries.directory.put_cursors(&uid, cursors(p));
                 ctx.deliveries.directory.put_history(&uid, history(p, &ctx.cluster_name));
-                // Before the pipeline itself, so that nothing of it is sent without its layers.
-                let layers = ctx.layers.take(ctx, p);
+                let layers = ctx.layers.take(ctx, p, &facts);
                 if layers != LayerChange::None {
                     // Within a list, all that is wanted is asked for once, at its end.
                     if matches!(event, Event::Apply(_)) {
