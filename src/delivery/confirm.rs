@@ -6,7 +6,8 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use kube::{Api, Client};
 use thiserror::Error;
 
-use super::directory::{Directory, Gone, Source, subject};
+use super::directory::{Directory, Gone, Source};
+use super::facts::subject;
 use crate::api::delivery::GLOBAL;
 use crate::api::target::subjects;
 use crate::api::{DeliverySpec, Notification, Pipeline};

@@ -8,13 +8,13 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 use super::answer::judge;
 pub use super::answer::{Answer, Gone};
+use super::facts::subject;
 pub use super::facts::{Cursors, PipelineFacts, Source, Taken};
 use super::genuine::{self, History};
 use super::layered::{Applied, Based, Everywhere, Layered};
 use super::record::LaneKey;
 use crate::api::DeliverySpec;
-use crate::api::delivery::{GLOBAL, SubjectKind, is_same_notification};
-use crate::api::target::PIPELINE;
+use crate::api::delivery::{GLOBAL, is_same_notification};
 use crate::config::{EffectiveNotification, Retry};
 
 /// What holds for a target, and whether its revision names no commit.
@@ -392,24 +392,13 @@ impl Directory {
     }
 }
 
-/// The subject as the change log names it.
-#[must_use]
-pub fn subject(spec: &DeliverySpec) -> String {
-    match spec.subject.kind {
-        SubjectKind::Target => format!("target/{}", spec.subject.name),
-        SubjectKind::Cluster => format!("cluster/{}", spec.subject.name),
-        SubjectKind::Environment => format!("environment/{}", spec.subject.name),
-        SubjectKind::Pipeline => PIPELINE.to_owned(),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::iter;
     use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
     use super::*;
-    use crate::api::delivery::Subject;
+    use crate::api::delivery::{Subject, SubjectKind};
     use crate::delivery::Overridden;
     use crate::delivery::testing::{notification, spec};
 

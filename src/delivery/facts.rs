@@ -5,7 +5,10 @@
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 
+use crate::api::DeliverySpec;
+use crate::api::delivery::SubjectKind;
 use crate::api::refs::ObjectName;
+use crate::api::target::PIPELINE;
 use crate::render::Texts;
 
 /// The persisted cursors of a pipeline, by notification; `None`: its status has none yet.
@@ -71,5 +74,16 @@ impl PipelineFacts {
     /// Its targets, by their subjects.
     pub fn targets(&self) -> impl Iterator<Item = &String> {
         self.subjects.keys().filter(|subject| subject.starts_with("target/"))
+    }
+}
+
+/// The subject as the change log names it.
+#[must_use]
+pub fn subject(spec: &DeliverySpec) -> String {
+    match spec.subject.kind {
+        SubjectKind::Target => format!("target/{}", spec.subject.name),
+        SubjectKind::Cluster => format!("cluster/{}", spec.subject.name),
+        SubjectKind::Environment => format!("environment/{}", spec.subject.name),
+        SubjectKind::Pipeline => PIPELINE.to_owned(),
     }
 }

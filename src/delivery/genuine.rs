@@ -6,8 +6,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use super::directory::subject;
-use super::facts::{Cursors, PipelineFacts};
+use super::facts::{Cursors, PipelineFacts, subject};
 use super::record::{PIPELINE_LANE, Record, name};
 use crate::api::delivery::Subject;
 use crate::api::{DeliverySpec, State, Time, TransitionType};

@@ -337,8 +337,7 @@ impl Ledger {
 impl Book {
     /// A receiver answered 2xx to this record.
     fn sent_at(&mut self, record: &Record, at: Time) {
-        let topic =
-            Topic { subject: super::directory::subject(&record.spec), notification: record.spec.notification.clone() };
+        let topic = Topic { subject: super::facts::subject(&record.spec), notification: record.spec.notification.clone() };
         let known = self.sent.entry(record.spec.pipeline_ref.uid.clone()).or_default().entry(topic).or_insert(at);
         *known = at.max(*known);
     }

@@ -52,6 +52,7 @@ use tokio_util::sync::CancellationToken;
 use crate::api::DeliverySpec;
 pub use confirm::{ConfirmError, is_notification_gone};
 pub use directory::{Directory, PipelineFacts};
+pub use facts::subject;
 use journal::New;
 pub use journal::{Journal, JournalError};
 pub use layered::{Applied, Based, Everywhere, Layered, Overridden};

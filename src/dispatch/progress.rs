@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::derive::Derived;
 use crate::api::pipeline::Armed;
 use crate::api::{ChangeLog, DeliverySpec};
-use crate::delivery::directory::subject;
+use crate::delivery::subject;
 
 /// What became of one lane.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
