@@ -33,7 +33,7 @@ help: ## List the targets
 	@printf 'make TARGET\n\n'
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-13s %s\n", $$1, $$2 }' Makefile
 	@printf '\nThe first demo, test or cluster builds a Kubernetes control plane from source, once: about 5 minutes on two cores,\n'
-	@printf '3 more for the demo. KUBEBUILDER_ASSETS names a folder with etcd, kube-apiserver and kubectl to use instead.\n'
+	@printf 'and keeps it. KUBEBUILDER_ASSETS names a folder with etcd, kube-apiserver and kubectl to use instead.\n'
 
 .PHONY: demo
 demo: ## See it work: real rollouts, a receiver that is down, a killed controller; DEMO=keep leaves it running
@@ -193,10 +193,10 @@ clean: ## Remove what was built here; what is kept for all clones is in ~/.cache
 
 # --- what the targets need ---------------------------------------------------------------------------------------------
 
-# etcd, kube-apiserver, kube-controller-manager and kubectl; nothing to do once they are there.
+# The programs of the control plane; nothing to do once they are there.
 .PHONY: assets
 assets: $(LAUNCHER)
-	@$(LAUNCHER) build --aggregation >/dev/null
+	@$(LAUNCHER) build >/dev/null
 
 # What receivers publish of their APIs, for the contract tests; nothing to do once it is there.
 .PHONY: schemas
@@ -208,7 +208,7 @@ schemas:
 helm:
 	@bash hack/tool.sh helm >/dev/null
 
-$(LAUNCHER): $(wildcard hack/control-plane/*.go hack/control-plane/go.* hack/control-plane/*.yaml)
+$(LAUNCHER): $(wildcard hack/control-plane/*.go hack/control-plane/go.* hack/control-plane/*.yaml hack/control-plane/programs/*.go)
 	@mkdir -p $(@D)
 	cd hack/control-plane && go build -o $(CURDIR)/$@ .
 

@@ -4,42 +4,35 @@ import (
 	"bufio"
 	"context"
 	"crypto/sha256"
-	_ "embed"
+	"embed"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
-	"path"
 	"path/filepath"
 	"regexp"
 	"runtime"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"syscall"
 	"time"
 )
 
-// The module file travels inside the launcher, which therefore builds the same programs wherever it is started from.
-var (
-	//go:embed go.mod
-	goMod []byte
-	//go:embed go.sum
-	goSum []byte
-)
+// The module travels inside the launcher, which therefore builds the same programs wherever it is started from.
+//
+//go:embed go.mod go.sum programs/*.go
+var module embed.FS
 
-// A program is one part of the control plane and the package that it is built from.
-type program struct {
-	name, pkg string
-}
+// All programs are links to this one, which looks at the name that it is called by.
+const allInOne = "programs"
 
 var (
-	basePrograms = []program{
-		{"etcd", "go.etcd.io/etcd/server/v3"},
-		{"kube-apiserver", "k8s.io/kubernetes/cmd/kube-apiserver"},
-		{"kubectl", "k8s.io/kubernetes/cmd/kubectl"},
-	}
-	controllerManager = program{"kube-controller-manager", "k8s.io/kubernetes/cmd/kube-controller-manager"}
-	kwok              = program{"kwok", "sigs.k8s.io/kwok/cmd/kwok"}
+	// What KUBEBUILDER_ASSETS must have, as envtest wants it.
+	basePrograms = []string{"etcd", "kube-apiserver", "kubectl"}
+	// What only some need.
+	otherPrograms = []string{"controllers", "kwok"}
 )
 
 // assets says where the programs are: path by name, and the folder with the base ones.
@@ -49,7 +42,7 @@ type assets struct {
 }
 
 func build(ctx context.Context, opts options) error {
-	a, err := ensureAssets(ctx, opts)
+	a, err := ensureAssets(ctx, opts, slices.Concat(basePrograms, otherPrograms))
 	if err != nil {
 		return err
 	}
@@ -57,27 +50,28 @@ func build(ctx context.Context, opts options) error {
 	return nil
 }
 
-// ensureAssets finds the programs in KUBEBUILDER_ASSETS or the cache, and builds those that are missing.
-func ensureAssets(ctx context.Context, opts options) (*assets, error) {
-	wanted := append([]program(nil), basePrograms...)
-	if len(opts.controllers()) > 0 {
-		wanted = append(wanted, controllerManager)
+// programs are those that a cluster with these options takes.
+func (o options) programs() []string {
+	if len(o.controllers()) > 0 {
+		return slices.Concat(basePrograms, otherPrograms)
 	}
-	if opts.rollouts {
-		wanted = append(wanted, kwok)
-	}
+	return basePrograms
+}
+
+// ensureAssets finds the programs in KUBEBUILDER_ASSETS or the cache, and builds them if one is in neither.
+func ensureAssets(ctx context.Context, opts options, wanted []string) (*assets, error) {
 	a := &assets{paths: map[string]string{}}
-	var missing []program
+	var missing []string
 	if given := os.Getenv("KUBEBUILDER_ASSETS"); given != "" {
 		dir, err := filepath.Abs(given)
 		if err != nil {
 			return nil, err
 		}
 		a.dir = dir
-		for _, p := range basePrograms {
+		for _, name := range basePrograms {
 			// A wrong folder is a mistake to be told, not a reason to build for minutes.
-			if !isProgram(filepath.Join(dir, p.name)) {
-				return nil, fmt.Errorf("KUBEBUILDER_ASSETS is %s, which has no %s; unset it to have one built", given, p.name)
+			if !isProgram(filepath.Join(dir, name)) {
+				return nil, fmt.Errorf("KUBEBUILDER_ASSETS is %s, which has no %s; unset it to have one built", given, name)
 			}
 		}
 		missing = a.look(dir, wanted)
@@ -105,23 +99,23 @@ func ensureAssets(ctx context.Context, opts options) (*assets, error) {
 	defer unlock()
 	missing = a.look(cache, missing) // whoever held the lock may have built them
 	if len(missing) > 0 {
-		if err := compile(ctx, opts, cache, missing); err != nil {
+		if err := compile(ctx, opts, cache); err != nil {
 			return nil, err
 		}
 		if still := a.look(cache, missing); len(still) > 0 {
-			return nil, fmt.Errorf("go build made no %s", still[0].name)
+			return nil, fmt.Errorf("go build made no %s", still[0])
 		}
 	}
 	return a, nil
 }
 
 // look takes what a folder has, and returns what it lacks.
-func (a *assets) look(dir string, programs []program) (missing []program) {
-	for _, p := range programs {
-		if file := filepath.Join(dir, p.name); isProgram(file) {
-			a.paths[p.name] = file
+func (a *assets) look(dir string, programs []string) (missing []string) {
+	for _, name := range programs {
+		if file := filepath.Join(dir, name); isProgram(file) {
+			a.paths[name] = file
 		} else {
-			missing = append(missing, p)
+			missing = append(missing, name)
 		}
 	}
 	return missing
@@ -134,6 +128,10 @@ func isProgram(file string) bool {
 
 // linkerFlags set the version, without which clients refuse the server. The version is that of go.mod.
 func linkerFlags() (string, error) {
+	goMod, err := module.ReadFile("go.mod")
+	if err != nil {
+		return "", err
+	}
 	v := regexp.MustCompile(`(?m)^\s*k8s\.io/kubernetes (v(\d+)\.(\d+)\S*)`).FindSubmatch(goMod)
 	if v == nil {
 		return "", errors.New("go.mod requires no k8s.io/kubernetes")
@@ -154,7 +152,13 @@ func cacheFolder() (string, error) {
 	}
 	key := sha256.New()
 	fmt.Fprintf(key, "%s/%s\n%s\n", runtime.GOOS, runtime.GOARCH, flags)
-	key.Write(goSum)
+	for _, file := range []string{"go.sum", "programs/main.go", "programs/controllers.go"} {
+		data, err := module.ReadFile(file)
+		if err != nil {
+			return "", err
+		}
+		key.Write(data)
+	}
 	dir := filepath.Join(base, "pennant", "control-plane", fmt.Sprintf("%x", key.Sum(nil))[:16])
 	return dir, os.MkdirAll(dir, 0o755)
 }
@@ -186,8 +190,8 @@ func lockFolder(ctx context.Context, opts options, dir string) (unlock func(), e
 	}
 }
 
-// compile builds programs beside their place and renames them, so that nobody ever sees half a one.
-func compile(ctx context.Context, opts options, dir string, programs []program) error {
+// compile builds the programs beside their place and renames them, so that nobody ever sees half a one.
+func compile(ctx context.Context, opts options, dir string) error {
 	// Left by a builder that was killed; the lock says that none is at work.
 	leftovers, _ := filepath.Glob(filepath.Join(dir, ".build-*"))
 	for _, old := range leftovers {
@@ -198,26 +202,19 @@ func compile(ctx context.Context, opts options, dir string, programs []program) 
 		return err
 	}
 	defer os.RemoveAll(work)
-	for name, data := range map[string][]byte{"go.mod": goMod, "go.sum": goSum} {
-		if err := os.WriteFile(filepath.Join(work, name), data, 0o644); err != nil {
-			return err
-		}
+	if err := os.CopyFS(work, module); err != nil {
+		return err
 	}
 	flags, err := linkerFlags()
 	if err != nil {
 		return err
 	}
-	out := filepath.Join(work, "out") + string(filepath.Separator)
-	args := []string{"build", "-v", "-mod=readonly", "-buildvcs=false", "-ldflags", flags, "-o", out}
-	var names []string
-	for _, p := range programs {
-		args = append(args, p.pkg)
-		names = append(names, p.name)
-	}
+	out := filepath.Join(work, "out")
+	args := []string{"build", "-v", "-mod=readonly", "-buildvcs=false", "-ldflags", flags, "-o", out, "./programs"}
 
 	began := time.Now()
-	opts.say("control-plane: building %s from their Go modules.", strings.Join(names, ", "))
-	opts.say("control-plane: this happens once; on two cores it needs about 4 minutes, 1 more with --aggregation, 4 more with --rollouts.")
+	opts.say("control-plane: building %s from their Go modules.", strings.Join(slices.Concat(basePrograms, otherPrograms), ", "))
+	opts.say("control-plane: this happens once; on two cores it needs about 5 minutes.")
 	cmd := exec.Command("go", args...)
 	cmd.Dir = work
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOWORK=off")
@@ -266,20 +263,15 @@ func compile(ctx context.Context, opts options, dir string, programs []program) 
 			running = false
 		}
 	}
-	for _, p := range programs {
-		if err := os.Rename(filepath.Join(out, outputName(p.pkg)), filepath.Join(dir, p.name)); err != nil {
+	if err := os.Rename(out, filepath.Join(dir, allInOne)); err != nil {
+		return err
+	}
+	for _, name := range slices.Concat(basePrograms, otherPrograms) {
+		link := filepath.Join(dir, name)
+		if err := os.Symlink(allInOne, link); err != nil && !errors.Is(err, fs.ErrExist) {
 			return err
 		}
 	}
 	opts.say("control-plane: built in %.0f s; kept in %s", time.Since(began).Seconds(), dir)
 	return nil
-}
-
-// outputName is how go build calls the program of a package: the last part of its path that is not a major version.
-func outputName(pkg string) string {
-	name := path.Base(pkg)
-	if regexp.MustCompile(`^v\d+$`).MatchString(name) {
-		name = path.Base(path.Dir(pkg))
-	}
-	return name
 }

@@ -100,7 +100,7 @@ func (c *cluster) start(ctx context.Context, opts options) (err error) {
 	return nil
 }
 
-// controllers are those that kube-controller-manager runs; none: it does not run.
+// controllers are those of kube-controller-manager that run; without any, none of it does.
 func (o options) controllers() (names []string) {
 	if o.rollouts {
 		names = append(names, "deployment-controller", "replicaset-controller")
@@ -203,13 +203,7 @@ func (c *cluster) killAPIServer() {
 
 // startControllers runs these controllers of kube-controller-manager and no others.
 func (c *cluster) startControllers(names []string) (err error) {
-	c.controllers, err = c.launch("kube-controller-manager", nil,
-		"--kubeconfig="+c.kubeconfig,
-		"--controllers="+strings.Join(names, ","),
-		"--leader-elect=false",
-		"--secure-port=0", // serves nothing
-		"--kube-api-qps=200", "--kube-api-burst=400",
-	)
+	c.controllers, err = c.launch("controllers", nil, "--kubeconfig="+c.kubeconfig, "--controllers="+strings.Join(names, ","))
 	return err
 }
 

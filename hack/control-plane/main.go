@@ -1,10 +1,10 @@
 // Control-plane builds and runs a real Kubernetes API server on loopback, for tests, for the demo and for trying things out.
 //
-//	control-plane build [--rollouts]
-//	control-plane run [--rollouts] [--quiet] [--human]
+//	control-plane build
+//	control-plane run [--rollouts] [--aggregation] [--quiet] [--human]
 //
 // Only the standard library is imported, so that the launcher itself compiles in a second; the Kubernetes programs are
-// built from the tool lines of go.mod, and only when they are needed. README.md says what works in this cluster.
+// built from the package programs, once, when they are needed. README.md says what works in this cluster.
 package main
 
 import (
@@ -20,11 +20,11 @@ import (
 )
 
 const usage = `usage:
-  control-plane build [--rollouts] [--aggregation]                     build what is missing, print the folder with the programs
+  control-plane build [--quiet]                                        build what is missing, print the folder with the programs
   control-plane run [--rollouts] [--aggregation] [--quiet] [--human]   run a control plane until stdin ends, a signal, or the parent's end
 
-  --rollouts      also kube-controller-manager (Deployments) and kwok (a node that runs their pods)
-  --aggregation   also kube-controller-manager (ClusterRoles with an aggregationRule, such as view, edit and admin)
+  --rollouts      also the controllers of Deployments and ReplicaSets, and kwok (a node that runs their pods)
+  --aggregation   also the controller of ClusterRoles with an aggregationRule, such as view, edit and admin
   --quiet         say nothing on stderr but errors
   --human         print how to use it instead of a line of JSON
 `
@@ -67,10 +67,7 @@ func command(args []string) int {
 	var opts options
 	flags := flag.NewFlagSet(args[0], flag.ContinueOnError)
 	flags.Usage = func() { fmt.Fprint(os.Stderr, usage) }
-	flags.BoolVar(&opts.rollouts, "rollouts", false, "")
-	flags.BoolVar(&opts.aggregation, "aggregation", false, "")
 	flags.BoolVar(&opts.quiet, "quiet", false, "")
-	flags.BoolVar(&opts.human, "human", false, "")
 
 	var work func(context.Context, options) error
 	switch args[0] {
@@ -78,6 +75,9 @@ func command(args []string) int {
 		work = build
 	case "run":
 		work = run
+		flags.BoolVar(&opts.rollouts, "rollouts", false, "")
+		flags.BoolVar(&opts.aggregation, "aggregation", false, "")
+		flags.BoolVar(&opts.human, "human", false, "")
 	case "help", "-h", "--help":
 		fmt.Print(usage)
 		return exitDone

@@ -17,7 +17,7 @@ func run(ctx context.Context, opts options) error {
 	defer stop(nil)
 	commands := readCommands(stop)
 
-	a, err := ensureAssets(ctx, opts)
+	a, err := ensureAssets(ctx, opts, opts.programs())
 	if err != nil {
 		return err
 	}
