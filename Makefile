@@ -107,7 +107,8 @@ lint: $(DENY) ## Check format, lints, documentation, licences, bans, sources and
 	$(MAKE) rules
 	cd hack/control-plane && go vet .
 	cd hack/image && go vet .
-	@unformatted=$$(gofmt -l hack/control-plane hack/image); \
+	cd hack/receiver && go vet .
+	@unformatted=$$(gofmt -l hack/control-plane hack/image hack/receiver); \
 	[[ -z $$unformatted ]] || { printf 'lint: run gofmt on %s\n' $$unformatted >&2; exit 1; }
 	@for script in hack/*.sh fuzz/*.sh .ci/run; do bash -n "$$script"; done
 	@for script in hack/*.mjs hack/*/*.mjs; do node --check "$$script"; done

@@ -160,14 +160,18 @@ began=$SECONDS
 say "${bold}Pennant demo${plain}: a Deployment in two environments, two receivers, one of them down."
 launcher=$work/control-plane
 (cd hack/control-plane && go build -o "$launcher" .)
-"$launcher" build --rollouts >/dev/null
+# Side by side with Rust: both have parts that keep only one core busy.
+"$launcher" build >/dev/null &
+pids[build]=$!
 if [[ -z ${PENNANT:-} || -z ${RECEIVER:-} ]]; then
-  say "Building Pennant with optimisations; the first time that takes some minutes."
-  cargo build --quiet --release --bin pennant --example receiver
-  built=${CARGO_TARGET_DIR:-target}/release
+  say "Building Pennant without optimisation, as the tests do; the first time that takes some minutes."
+  cargo build --quiet --locked --bin pennant
+  (cd hack/receiver && go build -buildvcs=false -o "$work/receiver" .)
 fi
-PENNANT=${PENNANT:-$built/pennant}
-RECEIVER=${RECEIVER:-$built/examples/receiver}
+wait "${pids[build]}" || fail 'the control plane could not be built'
+unset 'pids[build]'
+PENNANT=${PENNANT:-${CARGO_TARGET_DIR:-target}/debug/pennant}
+RECEIVER=${RECEIVER:-$work/receiver}
 
 # --- run ---------------------------------------------------------------------------------------------------------------
 

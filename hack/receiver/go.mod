@@ -1,0 +1,3 @@
+module pennant.dev/hack/receiver
+
+go 1.26.0

@@ -1,0 +1,154 @@
+// Receiver is a webhook receiver to look at: it prints each request as it comes, numbered, with what matters for a notification.
+//
+//	cd hack/receiver
+//	go run . --port 8081
+//	go run . --port 8082 --fail-first 2
+//
+// It takes the standard library alone and compiles in a second, so that the demo need not wait for it.
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"strings"
+	"sync"
+	"time"
+	"unicode"
+)
+
+// No request of a notification is larger.
+const maxBody = 4 << 20
+
+func main() {
+	port := flag.Int("port", 0, "port on 127.0.0.1; 0 takes a free one and says which")
+	failFirst := flag.Int("fail-first", 0, "answer the first `N` requests with 503, to see them come again")
+	record := flag.String("record", "", "also append one line a request to this `file`: number, Unix milliseconds, answer, "+
+		"webhook-id, path, body, and what people read in the body's field text; tabs between")
+	flag.Parse()
+	if err := serve(*port, *failFirst, *record); err != nil {
+		fmt.Fprintf(os.Stderr, "receiver: %s\n", err)
+		os.Exit(1)
+	}
+}
+
+func serve(port, failFirst int, record string) error {
+	r := &receiver{failFirst: failFirst, first: map[string]int{}, record: io.Discard}
+	if record != "" {
+		file, err := os.OpenFile(record, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
+		if err != nil {
+			return err
+		}
+		defer file.Close()
+		r.record = file
+	}
+	listener, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port))
+	if err != nil {
+		return err
+	}
+	fmt.Printf("listening on http://%s\n", listener.Addr())
+	return http.Serve(listener, r)
+}
+
+// A receiver has seen some requests. Its lock is held until a request is printed: numbers, lines and answers are in one order.
+type receiver struct {
+	sync.Mutex
+	requests, failFirst int
+	first               map[string]int // number of the first request with this webhook-id
+	record              io.Writer
+}
+
+func (r *receiver) ServeHTTP(w http.ResponseWriter, request *http.Request) {
+	body, err := io.ReadAll(http.MaxBytesReader(w, request.Body, maxBody))
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
+		return
+	}
+	status, thanks := r.take(request, body)
+	w.WriteHeader(status)
+	fmt.Fprintln(w, thanks)
+}
+
+// take counts a request, prints it, and says how to answer it.
+func (r *receiver) take(request *http.Request, body []byte) (status int, thanks string) {
+	r.Lock()
+	defer r.Unlock()
+	r.requests++
+	status, thanks = http.StatusOK, "thank you"
+	if r.requests <= r.failFirst {
+		status, thanks = http.StatusServiceUnavailable, "not now"
+	}
+	now, repeats := time.Now(), ""
+	id := request.Header.Get("webhook-id")
+	if first, known := r.first[id]; known {
+		repeats = fmt.Sprintf("  again, the same id as #%d", first)
+	} else if id != "" {
+		r.first[id] = r.requests
+	}
+
+	compact, pretty, text := read(body)
+	// A full disk or a closed terminal is no reason to answer the sender anything else.
+	fmt.Printf("\n#%d  %s  %s %s  -> %d%s\n%s", r.requests, now.UTC().Format("15:04:05.000Z"), request.Method, request.URL.RequestURI(),
+		status, repeats, shown(request.Header, pretty))
+	if id == "" {
+		id = "-"
+	}
+	fmt.Fprintf(r.record, "%d\t%d\t%d\t%s\t%s\t%s\t%s\n", r.requests, now.UnixMilli(), status, id, request.URL.Path, compact, text)
+	return status, thanks
+}
+
+// read gives a body in one line, as people read it, and what a chat would show of it. Fields of objects are in the order of their names.
+func read(body []byte) (compact, pretty, text string) {
+	var value any
+	if json.Unmarshal(body, &value) != nil {
+		return inOneLine(string(body)), string(body), ""
+	}
+	if object, ok := value.(map[string]any); ok {
+		said, _ := object["text"].(string)
+		text = inOneLine(said)
+	}
+	return encode(value, ""), encode(value, "  "), text
+}
+
+func encode(value any, indent string) string {
+	var out bytes.Buffer
+	encoder := json.NewEncoder(&out)
+	encoder.SetEscapeHTML(false)
+	encoder.SetIndent("", indent)
+	_ = encoder.Encode(value) // of what was decoded
+	return strings.TrimRight(out.String(), "\n")
+}
+
+func inOneLine(text string) string {
+	return strings.Map(func(r rune) rune {
+		if unicode.IsControl(r) {
+			return ' '
+		}
+		return r
+	}, text)
+}
+
+// shown is what follows the first line of a request: the headers that matter, and the body.
+func shown(headers http.Header, body string) string {
+	var out strings.Builder
+	for _, name := range []string{"content-type", "user-agent", "webhook-id", "webhook-timestamp"} {
+		if value := headers.Get(name); value != "" {
+			fmt.Fprintf(&out, "    %s: %s\n", name, value)
+		}
+	}
+	// The scheme is worth seeing, the secret is not.
+	if scheme, _, found := strings.Cut(headers.Get("authorization"), " "); found {
+		fmt.Fprintf(&out, "    authorization: %s ****\n", scheme)
+	} else if scheme != "" {
+		fmt.Fprintln(&out, "    authorization: ****")
+	}
+	for line := range strings.Lines(strings.TrimRight(body, " \r\n")) {
+		fmt.Fprintf(&out, "    | %s\n", strings.TrimRight(line, "\r\n"))
+	}
+	return out.String()
+}
