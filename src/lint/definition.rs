@@ -1,5 +1,7 @@
 //! What the API server asks of an object: the schema, the fields that it knows, and its rules.
 
+use std::sync::LazyLock;
+
 use serde_json::Value;
 
 use super::{LintError, Said, Source, metadata, rules};
@@ -15,9 +17,14 @@ pub(super) struct Definition {
     structure: Structure,
 }
 
+/// Compiled once: that takes many times longer than to hold an object against them.
+static KNOWN: LazyLock<Result<Definitions, LintError>> = LazyLock::new(|| {
+    ["Pipeline", "Notification"].map(Definition::new).into_iter().collect::<Result<_, _>>().map(Definitions)
+});
+
 impl Definitions {
-    pub(super) fn new() -> Result<Self, LintError> {
-        ["Pipeline", "Notification"].map(Definition::new).into_iter().collect::<Result<_, _>>().map(Self)
+    pub(super) fn known() -> Result<&'static Self, LintError> {
+        KNOWN.as_ref().map_err(LintError::clone)
     }
 
     /// That of a kind.

@@ -95,7 +95,7 @@ pub enum Source {
 }
 
 /// A definition of our own that cannot be used: a bug, which a test would find.
-#[derive(Debug, thiserror::Error)]
+#[derive(Clone, Debug, thiserror::Error)]
 #[error("the definition of {kind} cannot be used: {problem}")]
 pub struct LintError {
     kind: String,
@@ -207,7 +207,7 @@ pub fn lint(files: &[File], options: &Options) -> Result<Report, LintError> {
 
 /// Pipelines and Notifications.
 fn objects(all: &[Written<'_>], files: Files<'_>, report: &mut Report) -> Result<(), LintError> {
-    let definitions = Definitions::new()?;
+    let definitions = Definitions::known()?;
     let mut pipelines = Vec::new();
     for written in all {
         let document = &written.document;
