@@ -13,6 +13,9 @@ LOCKED := --locked
 # A snapshot that differs is a failure; `make snapshots` writes them anew.
 export INSTA_UPDATE ?= no
 
+# Tests of behaviour wait for most of their time: two of them share a core.
+export RUST_TEST_THREADS ?= $(shell echo $$((2 * $$(getconf _NPROCESSORS_ONLN))))
+
 # Tools that are built once are kept out of the repository, by version.
 CACHE := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/pennant
 DENY_VERSION := 0.20.2
@@ -24,6 +27,9 @@ CYCLONEDX := $(CACHE)/tools/cargo-cyclonedx-$(CYCLONEDX_VERSION)/bin/cargo-cyclo
 
 PROMTOOL_VERSION := $(shell awk '$$1 == "github.com/prometheus/prometheus" { print $$2 }' hack/promtool/go.mod)
 PROMTOOL := $(CACHE)/tools/promtool-$(PROMTOOL_VERSION)/bin/promtool
+
+# What runs for seconds is not worth minutes of optimisation.
+INSTALL := CARGO_PROFILE_DEV_DEBUG=false $(CARGO) install --debug --locked
 
 # The launcher of the local control plane.
 LAUNCHER := target/control-plane
@@ -132,21 +138,31 @@ rules: $(PROMTOOL) ## Check the alerts and the dashboard: when the ones fire, an
 # Those that between them make every kind of call; all of them take 35 minutes.
 CALLS := order:: recover:: redeliver:: retention:: global:: layers::lives replicas::one clusters::references remote::kinds
 
+# What CI does, one after the other. What takes hours is in `nightly`.
 .PHONY: ci
 ci: ## Everything that must hold before a merge: lint, generated files, tests, a short fuzz, an upgrade, chaos, the image
 	@before=$$(git status --porcelain 2>/dev/null || true); \
-	$(MAKE) lint generated test || exit; \
-	$(MAKE) rights TESTS='$(CALLS)' || exit; \
-	$(MAKE) fuzz SECONDS=30 || exit; \
-	$(MAKE) upgrade chaos chaos-proof || exit; \
-	$(MAKE) chaos RIGHTS=namespaced SECONDS=20 || exit; \
-	$(MAKE) image-check sbom || exit; \
+	stage() { \
+		printf 'ci: make %s\n' "$$*"; \
+		TIMEFORMAT="ci: make $$* took %0R s, and %0U + %0S s of processor time"; \
+		time $(MAKE) "$$@"; \
+	}; \
+	stage lint && stage generated && stage test && stage rights TESTS='$(CALLS)' && stage fuzz SECONDS=30 && stage upgrade && \
+	stage chaos && stage chaos-proof && stage chaos RIGHTS=namespaced SECONDS=20 && stage image-check && stage sbom || exit; \
 	after=$$(git status --porcelain 2>/dev/null || true); \
 	if [[ $$after != "$$before" ]]; then \
 		printf 'ci: the checks have changed the working tree:\n%s\n' "$$after" >&2; \
 		exit 1; \
 	fi; \
 	printf 'ci: all is well\n'
+
+.PHONY: nightly
+nightly: ## What takes hours: all tests under the rights of the chart, a long fuzz, a hundred kills, the optimised program
+	$(MAKE) rights
+	$(MAKE) fuzz SECONDS=1800
+	$(MAKE) chaos KILLS=100
+	PROFILE=release $(MAKE) image-check
+	$(MAKE) bench
 
 .PHONY: crds
 crds: ## Generate crds/ from the types in src/api
@@ -215,17 +231,18 @@ $(LAUNCHER): $(wildcard hack/control-plane/*.go hack/control-plane/go.* hack/con
 
 $(DENY):
 	@printf 'lint: building cargo-deny %s into %s, once; about 6 minutes on two cores\n' $(DENY_VERSION) $(@D)
-	$(CARGO) install cargo-deny --locked --version $(DENY_VERSION) --root $(CACHE)/tools/cargo-deny-$(DENY_VERSION)
+	$(INSTALL) cargo-deny --version $(DENY_VERSION) --root $(CACHE)/tools/cargo-deny-$(DENY_VERSION)
 
 $(PROMTOOL):
 	@printf 'rules: building promtool %s into %s, once; about 4 minutes on two cores\n' $(PROMTOOL_VERSION) $(@D)
 	@mkdir -p $(@D)
-	cd hack/promtool && CGO_ENABLED=0 go build -trimpath -o $@ github.com/prometheus/prometheus/cmd/promtool
+	# Without service discovery, for which it would compile the clients of every cloud.
+	cd hack/promtool && CGO_ENABLED=0 go build -trimpath -tags remove_all_sd -o $@ github.com/prometheus/prometheus/cmd/promtool
 
 $(FUZZ):
 	@printf 'fuzz: building cargo-fuzz %s into %s, once; about a minute on two cores\n' $(FUZZ_VERSION) $(@D)
-	$(CARGO) install cargo-fuzz --locked --version $(FUZZ_VERSION) --root $(CACHE)/tools/cargo-fuzz-$(FUZZ_VERSION)
+	$(INSTALL) cargo-fuzz --version $(FUZZ_VERSION) --root $(CACHE)/tools/cargo-fuzz-$(FUZZ_VERSION)
 
 $(CYCLONEDX):
 	@printf 'sbom: building cargo-cyclonedx %s into %s, once; about a minute on two cores\n' $(CYCLONEDX_VERSION) $(@D)
-	$(CARGO) install cargo-cyclonedx --locked --version $(CYCLONEDX_VERSION) --root $(CACHE)/tools/cargo-cyclonedx-$(CYCLONEDX_VERSION)
+	$(INSTALL) cargo-cyclonedx --version $(CYCLONEDX_VERSION) --root $(CACHE)/tools/cargo-cyclonedx-$(CYCLONEDX_VERSION)
