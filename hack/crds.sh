@@ -8,7 +8,8 @@ folder=${1:?usage: hack/crds.sh FOLDER}
 
 mkdir -p "$folder"
 rm -f "$folder"/*.yaml
-printed=$(cargo run --locked --quiet --bin pennant -- crds)
+pennant=$(bash hack/program.sh)
+printed=$("$pennant" crds)
 awk -v folder="$folder" '
   function flush() {
     if (text == "") return

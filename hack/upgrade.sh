@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Upgrades Pennant under load, one replica after the other, and back: from the last tag or, while there is none, from the commit
 # before this one. Nothing may be lost, repeated or out of order. What is before is built from a work tree of its own, with the
-# dependencies that are built already.
+# dependencies that are built already, for tests.
 #
 #   hack/upgrade.sh [REVISION]
 set -euo pipefail
@@ -23,7 +23,7 @@ if [[ ! -x $program ]]; then
   mkdir -p "${tree%/*}"
   trap 'git worktree remove --force "$tree" >/dev/null 2>&1 || true' EXIT
   git worktree add --quiet --detach --force "$tree" "$commit"
-  (cd "$tree" && CARGO_TARGET_DIR=$OLDPWD/target $cargo build --locked --quiet --bin pennant)
+  (cd "$tree" && CARGO_TARGET_DIR=$OLDPWD/target $cargo build --locked --quiet --bin pennant --test architecture)
   cp target/debug/pennant "$program"
   # What was built last stands in the place of this version's program; it is built anew.
   touch src/main.rs
