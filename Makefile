@@ -230,11 +230,11 @@ $(LAUNCHER): $(wildcard hack/control-plane/*.go hack/control-plane/go.* hack/con
 	cd hack/control-plane && go build -o $(CURDIR)/$@ .
 
 $(DENY):
-	@printf 'lint: building cargo-deny %s into %s, once; about 6 minutes on two cores\n' $(DENY_VERSION) $(@D)
+	@printf 'lint: building cargo-deny %s into %s, once; about a minute on two cores\n' $(DENY_VERSION) $(@D)
 	$(INSTALL) cargo-deny --version $(DENY_VERSION) --root $(CACHE)/tools/cargo-deny-$(DENY_VERSION)
 
 $(PROMTOOL):
-	@printf 'rules: building promtool %s into %s, once; about 4 minutes on two cores\n' $(PROMTOOL_VERSION) $(@D)
+	@printf 'rules: building promtool %s into %s, once; about 2 minutes on two cores\n' $(PROMTOOL_VERSION) $(@D)
 	@mkdir -p $(@D)
 	# Without service discovery, for which it would compile the clients of every cloud.
 	cd hack/promtool && CGO_ENABLED=0 go build -trimpath -tags remove_all_sd -o $@ github.com/prometheus/prometheus/cmd/promtool
