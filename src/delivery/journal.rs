@@ -276,7 +276,7 @@ impl Journal {
                 Ok(Apply(d) | InitApply(d)) if d.metadata.deletion_timestamp.is_none() => {
                     Some(Event::Seen(Box::new(record(d))))
                 }
-                // A finalizer may keep what was deleted for any time: nothing is sent for it, whoever made it.
+                // A finalizer can keep a deleted Delivery for any length of time. It is never sent, no matter who created it.
                 Ok(Apply(d) | InitApply(d) | Delete(d)) => Some(Event::Deleted(id(&d), d.uid().unwrap_or_default())),
                 Ok(Init) => Some(Event::ListBegins),
                 Ok(InitDone) => Some(Event::ListEnds(turn.number())),

@@ -109,7 +109,7 @@ impl ControlPlane {
         Self::launch(definitions, &[])
     }
 
-    /// Starts one in which kube-controller-manager aggregates `ClusterRole`s, and installs Pennant's definitions.
+    /// Starts one in which the controller of kube-controller-manager aggregates `ClusterRole`s, and installs Pennant's definitions.
     #[allow(dead_code, reason = "the integration tests use it")]
     pub fn aggregating() -> Result<Self, String> {
         Self::launch(pennant::api::crds(), &["--aggregation"])

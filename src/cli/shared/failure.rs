@@ -30,7 +30,7 @@ pub(in crate::cli) async fn said(error: &(dyn Error + 'static), connection: &Con
     if is_of_server(error) { sentence(error, &connection.server().await) } else { chain(error) }
 }
 
-/// Whether it is of no use to try again: the answer stays the same until a person does something.
+/// Whether a retry is useless: the answer stays the same until a person changes something.
 pub(in crate::cli) fn is_final(error: &(dyn Error + 'static)) -> bool {
     matches!(cause(error), Some(KubeError::Api(status)) if matches!(status.code, 401 | 403 | 404))
 }

@@ -1,5 +1,5 @@
-//! What people may do by the cluster roles of Kubernetes: the chart's rules are aggregated into `view`, `edit` and `admin` by a
-//! kube-controller-manager, and asked of the API server.
+//! What people may do by the cluster roles of Kubernetes: the chart's rules are aggregated into `view`, `edit` and `admin` by the
+//! controller of kube-controller-manager that does this, and asked of the API server.
 
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
