@@ -21,20 +21,20 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 
-use crate::api::refs::ObjectName;
-use crate::delivery::{self, Directory, Journal, Ledger, Limits, Parts};
+use crate::api::values::refs::ObjectName;
 use crate::dispatch::{self, Given};
-use crate::gate::Gate;
 use crate::http::{Gates, Served};
-use crate::lease::{Keeper, Lease, Named};
+use crate::k8s::limiter::Gate;
+use crate::leader::{Keeper, Lease, Named};
+use crate::outbox::{self, Directory, Journal, Ledger, Limits, Parts};
 use crate::report::events::events;
 pub use connect::{Access, Server};
 
-pub use crate::send::{Collector, Proxy};
-use crate::send::{Policy, SecretWatches, Sender};
 use crate::telemetry::Tracer;
 use crate::telemetry::{Metrics, metrics};
-use crate::{clusters, http, installed, pipeline};
+pub use crate::webhook::{Collector, Proxy};
+use crate::webhook::{Policy, SecretWatches, Sender};
+use crate::{cluster, http, installed, pipeline};
 use exporting::Exporting;
 pub use exporting::Tracing;
 use signals::Signals;
@@ -132,7 +132,7 @@ pub enum AppError {
     Client(#[source] Box<kube::Error>),
     /// The sender cannot be made.
     #[error("the sender cannot be made")]
-    Send(#[from] crate::send::SendError),
+    Send(#[from] crate::webhook::SendError),
     /// The address cannot be served.
     #[error("{addr} cannot be served")]
     Listen {
@@ -287,14 +287,14 @@ fn start_pipeline(
 ) {
     let observing = gates.add("pipelines");
     publishing::pipeline(options, (client, &lease), tasks, stop);
-    let follow = clusters::Options {
+    let follow = cluster::Options {
         cluster_name: options.cluster_name.clone(),
-        scope: clusters::Scope::new(&options.watch_namespaces),
+        scope: cluster::Scope::new(&options.watch_namespaces),
         cluster_grace: options.cluster_grace,
         insecure_clusters: options.allow_insecure_clusters,
         remote: Some(options.remote.clone()),
     };
-    let (caches, woken) = clusters::Caches::new(client.clone(), apart, follow, metrics.clone());
+    let (caches, woken) = cluster::Caches::new(client.clone(), apart, follow, metrics.clone());
     let how = pipeline::Options {
         cluster_name: options.cluster_name.clone(),
         watch_namespaces: options.watch_namespaces.clone(),
@@ -358,7 +358,7 @@ fn start_dispatch(
         kept.push(Some(options.namespace.clone()));
     }
     let limits = Limits { workers: options.workers, keep: options.keep_deliveries };
-    let deliveries = delivery::start(parts, limits, kept, notes, move || recorded.open(), tasks, stop);
+    let deliveries = outbox::start(parts, limits, kept, notes, move || recorded.open(), tasks, stop);
     let (events, write_events) = events(client.clone(), metrics.clone(), stop.clone());
     tasks.spawn(async {
         write_events.await;

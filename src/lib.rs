@@ -9,7 +9,7 @@
 //!        │ watch                  append ▲        │ watch            create ▲   ▲ outcome                    ▲
 //!        ▼                               │        ▼                         │   │                            │
 //!   ┌──────────┐  ┌─────────┐  ┌─────────┴──┐  ┌──────────┐  ┌─────────┐  ┌─┴───┴────┐  ┌────────┐  ┌────────┴─┐
-//!   │ clusters │─►│ observe │─►│  pipeline  │  │ dispatch │─►│ trigger │─►│ delivery │─►│ render │─►│   send   │
+//!   │ cluster  │─►│ observe │─►│  pipeline  │  │ dispatch │─►│ trigger │─►│  outbox  │─►│ render │─►│ webhook  │
 //!   │          │  │ (pure)  │  │ changelog  │  │          │  │ (pure)  │  │          │  │ (pure) │  │          │
 //!   └──────────┘  └─────────┘  └────────────┘  └──────────┘  └─────────┘  └──────────┘  └────────┘  └──────────┘
 //! ```
@@ -25,26 +25,25 @@
 //! | [`changelog`] | pure: what counts as a change of a target, and the log in which changes wait for their consumers |
 //! | [`check`] | whether an installation can work: CRDs, permissions, readiness |
 //! | [`cli`] | the command line; each command calls one function of the library |
-//! | [`clusters`] | the only room that watches application objects |
+//! | [`cluster`] | the only room that watches application objects |
 //! | [`config`] | pure: from a Notification as it was written to one that cannot be wrong, with the defaults filled in |
-//! | [`delivery`] | lanes, retries, the journal of recorded deliveries; nothing else decides what may be sent |
 //! | [`dispatch`] | the dispatcher: cursors, and from changes to recorded deliveries |
-//! | [`gate`] | whose turn it is to call the API server: of all namespaces and of each, so many at once |
 //! | [`http`] | health, readiness and metrics |
 //! | [`installed`] | whether the custom resource definitions in the cluster are those of this version |
-//! | [`lease`] | who may act: of any number of replicas one |
+//! | [`k8s`] | how the API server is used: watches that go on whatever happens, and a limit on calls for each namespace |
+//! | [`leader`] | who may act: of any number of replicas one |
 //! | [`lint`] | pure: manifests held against all that the API server and the controllers ask of them |
 //! | [`manifests`] | pure: objects as they stand in files, with the lines of their fields |
 //! | [`observe`] | pure: what an application object's status says |
+//! | [`outbox`] | lanes, retries, the journal of recorded deliveries; nothing else decides what may be sent |
 //! | [`pipeline`] | the pipeline controller: from observations to a status and a change log |
 //! | [`preview`] | what would be sent, without a delivery: for people who write notifications |
 //! | [`published`] | the configuration of the running controllers, in a ConfigMap for the command line |
 //! | [`render`] | pure: URL, headers and body out of templates and the data of one transition |
 //! | [`report`] | what people see: Kubernetes Events and the status of notifications |
-//! | [`send`] | one request to a receiver, and spans to a collector; the only room that knows HTTP clients and credentials |
 //! | [`telemetry`] | log lines, metrics and spans; uses nothing of ours |
 //! | [`trigger`] | pure: what a change means, and who wants to know |
-//! | [`watch`] | how our own resources are watched, and what they refer to |
+//! | [`webhook`] | one request to a receiver, and spans to a collector; the only room that knows HTTP clients and credentials |
 //!
 //! Which room may use which is in `tests/architecture/rules.rs`, and a test holds the sources to it. Why things are so is in
 //! `docs/design.md`.
@@ -59,23 +58,22 @@ pub mod broken;
 pub mod changelog;
 pub mod check;
 pub mod cli;
-pub mod clusters;
+pub mod cluster;
 pub mod config;
-pub mod delivery;
 pub mod dispatch;
-pub mod gate;
 pub mod http;
 pub mod installed;
-pub mod lease;
+pub mod k8s;
+pub mod leader;
 pub mod lint;
 pub mod manifests;
 pub mod observe;
+pub mod outbox;
 pub mod pipeline;
 pub mod preview;
 pub mod published;
 pub mod render;
 pub mod report;
-pub mod send;
 pub mod telemetry;
 pub mod trigger;
-pub mod watch;
+pub mod webhook;

@@ -198,7 +198,7 @@ fn the_house_is_as_drawn() {
     let mut files = Files::new();
     read(Path::new("src"), &mut files);
     let (findings, used) = check(&files);
-    for (from, to) in [("dispatch", "delivery"), ("delivery", "send"), ("config", "render")] {
+    for (from, to) in [("dispatch", "outbox"), ("outbox", "webhook"), ("config", "render")] {
         assert!(used.contains(&(from.to_owned(), to.to_owned())), "the checker does not see {from} → {to}");
     }
     assert!(findings.is_empty(), "\n{}\n", findings.join("\n"));
@@ -207,8 +207,8 @@ fn the_house_is_as_drawn() {
 mod the_checker {
     use super::*;
 
-    const LIB: &str = "//! | [`api`] | values |\n//! | [`observe`] | reads |\n//! | [`send`] | sends |\n//! | [`delivery`] | all |\n\
-                       pub mod api;\npub mod observe;\npub mod send;\npub mod delivery;\n";
+    const LIB: &str = "//! | [`api`] | values |\n//! | [`observe`] | reads |\n//! | [`webhook`] | sends |\n//! | [`outbox`] | all |\n\
+                       pub mod api;\npub mod observe;\npub mod webhook;\npub mod outbox;\n";
     const HEAD: &str = "//! A room.\n//! In: this. Out: that.\n";
 
     /// A small house with these files put over it.
@@ -220,10 +220,11 @@ mod the_checker {
             ("src/api/mod.rs".to_owned(), head("")),
             ("src/observe/mod.rs".to_owned(), head("mod kinds;\nuse crate::api::State;\nuse kube::core::DynamicObject;")),
             ("src/observe/kinds.rs".to_owned(), "use super::super::api::State;".to_owned()),
-            ("src/send/mod.rs".to_owned(), head("use reqwest::Client;\nuse std::net::IpAddr;")),
-            ("src/delivery/mod.rs".to_owned(), head("mod journal;\nmod lane;\nuse crate::send;")),
-            ("src/delivery/journal.rs".to_owned(), "use crate::api::{Delivery, State};".to_owned()),
-            ("src/delivery/lane.rs".to_owned(), "use std::time::Instant;".to_owned()),
+            ("src/webhook/mod.rs".to_owned(), head("use reqwest::Client;\nuse std::net::IpAddr;")),
+            ("src/outbox/mod.rs".to_owned(), head("mod store;\nmod lane;\nuse crate::webhook;")),
+            ("src/outbox/store/mod.rs".to_owned(), head("mod journal;")),
+            ("src/outbox/store/journal.rs".to_owned(), "use crate::api::{Delivery, State};".to_owned()),
+            ("src/outbox/lane.rs".to_owned(), "use std::time::Instant;".to_owned()),
         ]);
         files.extend(over.iter().map(|(file, text)| ((*file).to_owned(), (*text).to_owned())));
         check(&files).0
@@ -237,19 +238,23 @@ mod the_checker {
     #[test]
     fn finds_what_a_file_names() {
         let table = [
-            ("an import", "use crate::send::Sender;", "no arrow observe → send"),
-            ("one of a group", "use crate::{api::State, send::{self, Sender}};", "no arrow observe → send"),
-            ("renamed", "use crate::send as s;", "no arrow observe → send"),
-            ("in passing", "fn f() { let x = crate::send::go::<u8>(1); }", "no arrow observe → send"),
-            ("in a type", "struct A { b: Vec<crate::send::Sender> }", "no arrow observe → send"),
-            ("in a macro", "fn f() { vec![crate::send::new()]; }", "no arrow observe → send"),
-            ("by way of the parent", "use super::super::send;", "no arrow observe → send"),
-            ("by way of itself", "use self::super::super::send::X;", "no arrow observe → send"),
-            ("after what confuses", "const A: char = '\"'; fn f<'a>(b: &'a str) {} use crate::send;", "observe → send"),
-            ("after a raw string", "const A: &str = r#\"a \"quoted\" b\"#; use crate::send;", "observe → send"),
-            ("after a comment", "/* a /* b */ c */ use crate::send;", "observe → send"),
-            ("after a test", "#[cfg(test)]\nuse a::{b, c};\nuse crate::send;", "src/observe/kinds.rs:3: "),
-            ("not only in tests", "#[cfg(not(test))]\nuse crate::send;", "observe → send"),
+            ("an import", "use crate::webhook::Sender;", "no arrow observe → webhook"),
+            ("one of a group", "use crate::{api::State, webhook::{self, Sender}};", "no arrow observe → webhook"),
+            ("renamed", "use crate::webhook as s;", "no arrow observe → webhook"),
+            ("in passing", "fn f() { let x = crate::webhook::go::<u8>(1); }", "no arrow observe → webhook"),
+            ("in a type", "struct A { b: Vec<crate::webhook::Sender> }", "no arrow observe → webhook"),
+            ("in a macro", "fn f() { vec![crate::webhook::new()]; }", "no arrow observe → webhook"),
+            ("by way of the parent", "use super::super::webhook;", "no arrow observe → webhook"),
+            ("by way of itself", "use self::super::super::webhook::X;", "no arrow observe → webhook"),
+            (
+                "after what confuses",
+                "const A: char = '\"'; fn f<'a>(b: &'a str) {} use crate::webhook;",
+                "observe → webhook",
+            ),
+            ("after a raw string", "const A: &str = r#\"a \"quoted\" b\"#; use crate::webhook;", "observe → webhook"),
+            ("after a comment", "/* a /* b */ c */ use crate::webhook;", "observe → webhook"),
+            ("after a test", "#[cfg(test)]\nuse a::{b, c};\nuse crate::webhook;", "src/observe/kinds.rs:3: "),
+            ("not only in tests", "#[cfg(not(test))]\nuse crate::webhook;", "observe → webhook"),
             ("the whole crate", "use crate::*;", "names no room"),
             ("what is no room", "use crate::Thing;", "names no room"),
             ("a runtime", "use ::tokio::sync::Mutex;", "observe is pure, but names `tokio::sync::Mutex`"),
@@ -257,8 +262,8 @@ mod the_checker {
             ("files", "fn f() { std::fs::read(\"a\"); }", "names `std::fs::read`: files"),
             ("a clock", "fn f() { Instant::now(); }", "names `Instant::now`: a clock"),
             ("our clock", "use crate::api::{State, now};", "names `crate::api::now`: a clock"),
-            ("another's crate", "use reqwest::Client;", "only send may name `reqwest`"),
-            ("another's type", "use crate::api::Delivery;", "only api, delivery::journal, audit may name"),
+            ("another's crate", "use reqwest::Client;", "only webhook may name `reqwest`"),
+            ("another's type", "use crate::api::Delivery;", "only api, outbox::store::journal, audit may name"),
         ];
         for (what, text, expected) in table {
             let findings = house(&[("src/observe/kinds.rs", text)]);
@@ -269,14 +274,14 @@ mod the_checker {
     #[test]
     fn leaves_alone_what_decides_nothing() {
         for text in [
-            "// use crate::send;\n/// [`crate::send::Sender`]\nfn f() {}",
-            "const A: &str = \"crate::send::X\"; const B: &str = r\"crate::send::X\";",
-            "#[cfg(test)]\nmod tests {\n    use crate::send;\n    fn f() { Instant::now(); }\n}",
+            "// use crate::webhook;\n/// [`crate::webhook::Sender`]\nfn f() {}",
+            "const A: &str = \"crate::webhook::X\"; const B: &str = r\"crate::webhook::X\";",
+            "#[cfg(test)]\nmod tests {\n    use crate::webhook;\n    fn f() { Instant::now(); }\n}",
             "#[cfg(test)]\n#[path = \"kinds_tests.rs\"]\nmod tests;",
             "pub(crate) fn f() {}\npub(in crate::observe) fn g() {}",
             "use std::time::{Duration, Instant}; fn f(now: Instant) -> impl Fn() + use<> { move || now }",
         ] {
-            let tests = "use crate::send;\nuse tokio::sync::Mutex;";
+            let tests = "use crate::webhook;\nuse tokio::sync::Mutex;";
             let over = [("src/observe/kinds.rs", text), ("src/observe/kinds_tests.rs", tests)];
             let over = if text.contains("path") { &over[..] } else { &over[..1] };
             assert_eq!(house(over), Vec::<String>::new(), "{text}");
@@ -286,27 +291,29 @@ mod the_checker {
     #[test]
     fn holds_parts_of_a_room_to_their_own_rules() {
         let of = |file: &str, text: &str| house(&[(file, text)]).join("\n");
-        assert!(of("src/delivery/journal.rs", "use crate::send;").contains("delivery::journal must not use send"));
-        assert!(of("src/delivery/lane.rs", "use tokio::sync::Mutex;").contains("delivery::lane is pure"));
+        assert!(
+            of("src/outbox/store/journal.rs", "use crate::webhook;").contains("outbox::store::journal must not use webhook")
+        );
+        assert!(of("src/outbox/lane.rs", "use tokio::sync::Mutex;").contains("outbox::lane is pure"));
         assert!(of("src/api/mod.rs", &format!("{HEAD}use crate::observe::X;")).contains("no arrow api → observe"));
-        assert!(of("src/main.rs", "use pennant::send::X;").contains("no arrow main → send"));
+        assert!(of("src/main.rs", "use pennant::webhook::X;").contains("no arrow main → webhook"));
     }
 
     #[test]
     fn wants_a_map_headers_and_short_files() {
         let of = |file: &str, text: &str| house(&[(file, text)]).join("\n");
-        let hidden = LIB.replace("//! | [`send`] | sends |\n", "");
-        assert_eq!(of("src/lib.rs", &hidden), "src/lib.rs: room send is not on the map");
+        let hidden = LIB.replace("//! | [`webhook`] | sends |\n", "");
+        assert_eq!(of("src/lib.rs", &hidden), "src/lib.rs: room webhook is not on the map");
         let ghost = format!("//! | [`attic`] | old |\n{LIB}");
         assert_eq!(of("src/lib.rs", &ghost), "src/lib.rs: the map has a room attic, but the house has not");
         assert!(of("src/api/mod.rs", "//! A room.\n").contains("must say what comes in"));
         let late = format!("{}//! In: this. Out: that.\n", "//! A room.\n".repeat(HEADER));
         assert!(of("src/api/mod.rs", &late).contains("must say what comes in"));
         let long = "fn f() {}\n".repeat(LONGEST);
-        assert_eq!(of("src/delivery/lane.rs", &long), "");
-        assert_eq!(of("src/delivery/lane.rs", &format!("{long}#[cfg(test)]\nmod tests {{\n{long}}}\n")), "");
-        assert!(of("src/delivery/lane.rs", &format!("{long}fn g() {{}}\n")).contains("401 lines before its tests"));
-        assert_eq!(of("src/delivery/attic.rs", ""), "src/delivery/attic.rs: no module declares it");
+        assert_eq!(of("src/outbox/lane.rs", &long), "");
+        assert_eq!(of("src/outbox/lane.rs", &format!("{long}#[cfg(test)]\nmod tests {{\n{long}}}\n")), "");
+        assert!(of("src/outbox/lane.rs", &format!("{long}fn g() {{}}\n")).contains("401 lines before its tests"));
+        assert_eq!(of("src/outbox/attic.rs", ""), "src/outbox/attic.rs: no module declares it");
     }
 }
 

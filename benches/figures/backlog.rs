@@ -8,7 +8,7 @@ use std::time::Instant;
 use futures::{StreamExt as _, stream};
 use kube::ResourceExt as _;
 use pennant::api::delivery::{AppObject, PipelineRef};
-use pennant::api::target::targets;
+use pennant::api::pipeline::target::targets;
 use pennant::api::{Delivery, DeliverySpec, Notification, Pipeline};
 
 use crate::bed::{create, pipeline};

@@ -8,7 +8,7 @@ use kube::ResourceExt as _;
 use kube::api::{Api, Patch, PatchParams};
 use pennant::api::delivery::{AppObject, PipelineRef, Subject, SubjectKind, SubjectTarget};
 use pennant::api::{Delivery, DeliverySpec, DeliveryStatus, Outcome, State, Status, TransitionType, now};
-use pennant::delivery::record;
+use pennant::outbox::record;
 use serde_json::json;
 
 use crate::bed::{Bed, create};

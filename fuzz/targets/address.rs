@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use libfuzzer_sys::fuzz_target;
 use pennant::api::Time;
-use pennant::send::{MAX_RETRY_AFTER, Policy, parse_retry_after};
+use pennant::webhook::{MAX_RETRY_AFTER, Policy, parse_retry_after};
 use url::{Host, Url};
 
 fuzz_target!(|bytes: &[u8]| {

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::Time;
 use super::pipeline::State;
-use super::refs::ClusterRef;
+use super::values::refs::ClusterRef;
 
 /// What a change means. Which change yields which type is [`crate::trigger`]'s to say.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]

@@ -7,31 +7,21 @@
 //! Lists and objects that one writer replaces whole are marked atomic (see `crd.rs`): the API server then tracks one field
 //! instead of hundreds, which takes a quarter to a third off every write.
 
-pub mod address;
-mod builtin;
-mod clock;
 pub mod conditions;
 mod crd;
-pub mod credentials;
 pub mod delivery;
-mod dispatched;
-mod endpoint;
 pub mod global;
-pub mod nearest;
 pub mod notification;
 pub mod pipeline;
-pub mod refs;
-mod seen;
-mod span;
-pub mod target;
+pub mod values;
 
-pub use clock::{Age, now, since_boot};
 pub use crd::crds;
 pub use delivery::{Delivery, DeliverySpec, DeliveryStatus, Outcome, TransitionType};
 pub use notification::{Notification, NotificationSpec, NotificationStatus};
 pub use pipeline::{Change, ChangeLog, Pipeline, PipelineSpec, PipelineStatus, Settled, State, Status};
-pub use refs::{SecretKeyRef, SecretRef};
-pub use span::{duration, duration_text};
+pub use values::clock::{Age, now, since_boot};
+pub use values::duration::{duration, duration_text};
+pub use values::refs::{SecretKeyRef, SecretRef};
 
 /// The API group of all three resources.
 pub const GROUP: &str = "pennant.dev";

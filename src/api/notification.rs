@@ -3,6 +3,9 @@
 //! The schema carries no defaults: a default written by the API server could not be told from a user's own word once several
 //! layers are merged. The defaults are in `crate::config`.
 
+pub(super) mod builtin;
+pub mod credentials;
+pub(super) mod endpoint;
 use std::collections::BTreeMap;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
@@ -11,10 +14,10 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::Time;
-pub use super::builtin::Builtin;
 use super::conditions::Condition;
 use super::delivery::TransitionType;
-pub use super::endpoint::{Auth, BasicAuth, CaFrom, ClientCertificate, Endpoint, Method, Signing, Tls, TokenAuth, UrlFrom};
+pub use builtin::Builtin;
+pub use endpoint::{Auth, BasicAuth, CaFrom, ClientCertificate, Endpoint, Method, Signing, Tls, TokenAuth, UrlFrom};
 
 /// Tells one receiver of the transitions of every pipeline that it applies to.
 #[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -159,7 +162,7 @@ pub struct Template {
     #[schemars(extend("maxProperties" = 32, "x-kubernetes-map-type" = "atomic", "x-kubernetes-validations" = [
         {"rule": "self.all(k, k.matches('^[A-Za-z][A-Za-z0-9_]{0,62}$'))",
          "message": "names of parameters are letters, digits and underscores, beginning with a letter; at most 63"},
-    ]), schema_with = "super::endpoint::texts")]
+    ]), schema_with = "endpoint::texts")]
     pub parameters: Option<BTreeMap<String, String>>,
     /// Whether templates that layers of other namespaces write may name these parameters. Only the schema of the global
     /// configuration has it: nobody lies over a layer of a team from another namespace.

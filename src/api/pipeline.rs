@@ -2,16 +2,19 @@
 //!
 //! Two writers share the status. The pipeline controller writes all but `dispatched`, the dispatcher only that.
 
+pub(super) mod dispatched;
+pub(super) mod seen;
+pub mod target;
 use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::Time;
 use super::conditions::Condition;
-pub use super::dispatched::{Armed, Cursor, Dispatched, InTrouble, LastSent};
 use super::notification::NotificationLayer;
-use super::refs::{AppRef, ClusterAppRef, ClusterRef, PartialAppRef};
-pub use super::seen::{ClusterStatus, Dropped};
+use super::values::refs::{AppRef, ClusterAppRef, ClusterRef, PartialAppRef};
+pub use dispatched::{Armed, Cursor, Dispatched, InTrouble, LastSent};
+pub use seen::{ClusterStatus, Dropped};
 
 /// At most so many targets in one pipeline; more make it `Ready=False`, `TooManyTargets`.
 pub const MAX_TARGETS: usize = 256;

@@ -10,7 +10,7 @@ use kube::client::ClientBuilder;
 use kube::config::{AuthInfo, Config, KubeConfigOptions, Kubeconfig, NamedContext};
 
 use super::AppError;
-use crate::clusters;
+use crate::cluster;
 
 /// Which API server, and as whom.
 #[derive(Clone, Debug, Default)]
@@ -55,7 +55,7 @@ impl Access {
             config.auth_info.impersonate_groups = Some(self.groups.clone()).filter(|groups| !groups.is_empty());
         }
         let client = ClientBuilder::try_from(config).map_err(|e| AppError::Client(Box::new(e)))?;
-        Ok(client.with_layer(&clusters::Deadline::HEAD).build())
+        Ok(client.with_layer(&cluster::Deadline::HEAD).build())
     }
 
     /// Where a client asks. As far as it can be said: an error is no reason for another.
@@ -112,7 +112,7 @@ fn usable(config: &Config) -> Result<(), &'static str> {
     if !matches!(url.scheme_str(), Some("http" | "https")) || url.host().is_none() {
         return Err("server of this context is no URL; write it as https://HOST:PORT");
     }
-    if config.auth_info.token.as_ref().is_some_and(|token| !clusters::is_token(token)) {
+    if config.auth_info.token.as_ref().is_some_and(|token| !cluster::is_token(token)) {
         return Err("the token of this context has a character that no token has, such as a line break; correct it");
     }
     Ok(())

@@ -7,8 +7,8 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::{AppError, Options};
-use crate::send::{Collector, Exporter};
 use crate::telemetry::{Metrics, Sample, Tracer};
+use crate::webhook::{Collector, Exporter};
 
 /// When all else is done, what has not been exported yet has so long.
 const FLUSH: Duration = Duration::from_secs(2);

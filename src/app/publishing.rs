@@ -5,7 +5,7 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use super::Options;
-use crate::lease::Lease;
+use crate::leader::Lease;
 use crate::published::{Dispatch, Entry, Pipeline, keep};
 
 /// Has the dispatcher's part published while this Lease is held.

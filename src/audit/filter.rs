@@ -86,7 +86,7 @@ mod tests {
 
     fn row(outcome: Option<Outcome>, recorded: i64, settled: Option<i64>) -> Row {
         let at = |second| Time::from_second(second).unwrap();
-        let mut delivery = Delivery::new("d", crate::delivery::testing::spec(1));
+        let mut delivery = Delivery::new("d", crate::outbox::testing::spec(1));
         delivery.metadata.creation_timestamp = Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(at(recorded)));
         delivery.status = Some(DeliveryStatus { outcome, settled_time: settled.map(at), ..DeliveryStatus::default() });
         delivery.into()

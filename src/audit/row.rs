@@ -136,7 +136,7 @@ mod tests {
     use super::*;
 
     fn row(name: &str, recorded: i64, status: DeliveryStatus) -> Row {
-        let mut delivery = Delivery::new(name, crate::delivery::testing::spec(1));
+        let mut delivery = Delivery::new(name, crate::outbox::testing::spec(1));
         delivery.metadata.creation_timestamp = Some(v1::Time(Time::from_second(recorded).unwrap()));
         delivery.status = Some(status);
         delivery.into()

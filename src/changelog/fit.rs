@@ -152,7 +152,7 @@ mod tests {
 
     use super::*;
     use crate::api::pipeline::{Armed, Cursor, Dropped, EnvironmentStatus, TargetStatus};
-    use crate::api::refs::ClusterAppRef;
+    use crate::api::values::refs::ClusterAppRef;
     use crate::api::{State, Status, Time, TransitionType};
     use crate::changelog::{append, compact, open};
 

@@ -242,7 +242,7 @@ mod tests {
     fn row(name: &str, answer: Option<&str>) -> Row {
         let status =
             DeliveryStatus { status_code: answer.map(|_| 200), response: answer.map(str::to_owned), ..Default::default() };
-        let mut delivery = Delivery::new(name, crate::delivery::testing::spec(1));
+        let mut delivery = Delivery::new(name, crate::outbox::testing::spec(1));
         delivery.status = Some(status);
         delivery.into()
     }

@@ -12,7 +12,7 @@ use super::files::read;
 use super::shared::Place;
 use super::shared::named;
 use super::shared::running::{Judged, Judgement, Running};
-use crate::api::refs::{ConfigMapKey, ObjectName};
+use crate::api::values::refs::{ConfigMapKey, ObjectName};
 use crate::api::{Notification, Pipeline, TransitionType};
 use crate::config::{Given, Global, Text};
 use crate::preview::{Laid, Manifests, Preview, PreviewError, live, post, previews};

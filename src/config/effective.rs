@@ -13,7 +13,7 @@ use super::selector::PipelineSelector;
 use super::sending::{self, Sending};
 use super::template::{self, Text};
 use super::trust::Ways;
-use crate::api::refs::ConfigMapKey;
+use crate::api::values::refs::ConfigMapKey;
 use crate::api::{self, Notification, NotificationSpec};
 use crate::render::{Hidden, Parameters};
 use crate::trigger::Triggers;

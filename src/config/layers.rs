@@ -345,5 +345,4 @@ pub(super) fn escape(name: &str) -> String {
 }
 
 #[cfg(test)]
-#[path = "layers_tests.rs"]
 mod tests;

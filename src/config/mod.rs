@@ -25,7 +25,7 @@ mod template;
 mod tests;
 mod trust;
 
-pub use crate::api::nearest::nearest;
+pub use crate::api::values::nearest::nearest;
 pub use delivering::{Delivering, Rate, Retain, Retry};
 pub use effective::{EffectiveNotification, Given, Intake, flatten, resolve, resolve_layers};
 pub use global::{Edited, Global};

@@ -3,7 +3,7 @@
 use thiserror::Error;
 
 use super::selector::SelectorError;
-use crate::api::refs::ConfigMapKey;
+use crate::api::values::refs::ConfigMapKey;
 use crate::render::{RenderError, told};
 use crate::trigger::TriggerError;
 

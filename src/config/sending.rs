@@ -16,9 +16,9 @@ use super::layers::escape;
 use super::problem::Problem;
 use super::template::{self, Chosen, choose};
 use super::trust::is_secret;
-use crate::api::credentials::{AuthRef, Authorities, Needed, SecretKey, SecretName, TlsRef};
+use crate::api::notification::credentials::{AuthRef, Authorities, Needed, SecretKey, SecretName, TlsRef};
 use crate::api::notification::{self as spec, Method};
-use crate::api::refs::{ConfigMapKey, SecretKeyRef, is_service};
+use crate::api::values::refs::{ConfigMapKey, SecretKeyRef, is_service};
 use crate::api::{NotificationSpec, TransitionType};
 use crate::render::{Body, Data, HeaderTemplate, Parameters, RenderError, UrlTemplate, Values};
 

@@ -10,9 +10,9 @@ use super::Given;
 use super::effective::Places;
 use super::problem::{Missing, Problem};
 use super::sending::URL;
-use crate::api::nearest::nearest;
 use crate::api::notification::{Builtin, Method, Template};
-use crate::api::refs::ConfigMapKey;
+use crate::api::values::nearest::nearest;
+use crate::api::values::refs::ConfigMapKey;
 use crate::api::{Notification, NotificationSpec, TransitionType};
 use crate::render::{Declared, Metadata, Parameters, builtin};
 

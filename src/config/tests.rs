@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::*;
-use crate::api::credentials::AuthRef;
+use crate::api::notification::credentials::AuthRef;
 use crate::api::{Notification, TransitionType};
 use crate::render::Data;
 

@@ -161,5 +161,4 @@ fn dotted(pointer: &str) -> String {
 }
 
 #[cfg(test)]
-#[path = "trust_tests.rs"]
 mod tests;

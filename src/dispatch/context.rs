@@ -7,22 +7,22 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use super::by_uid::ByUid;
-use super::config_maps::ConfigMaps;
-use super::globals::Globals;
-use super::layers::Layers;
+use super::config::config_maps::ConfigMaps;
+use super::config::globals::Globals;
+use super::config::layers::Layers;
+use super::config::understood::Understood;
+use super::cursor::state::Standing;
 use super::notifications::{self, Written};
-use super::pass;
-use super::refused::Refused;
-use super::standing::Standing;
-use super::understood::Understood;
+use super::reconcile;
+use super::status::refused::Refused;
 use crate::api::delivery::PipelineRef;
-use crate::api::refs::ObjectName;
-use crate::delivery::{Deliveries, PipelineFacts, Wakes};
-use crate::gate::Gate;
-use crate::lease::Lease;
+use crate::api::values::refs::ObjectName;
+use crate::k8s::limiter::Gate;
+use crate::leader::Lease;
+use crate::outbox::{Deliveries, PipelineFacts, Wakes};
 use crate::report::events::Events;
-use crate::send::SecretWatches;
 use crate::telemetry::Metrics;
+use crate::webhook::SecretWatches;
 
 /// No call takes longer.
 pub(super) const CALL: Duration = Duration::from_secs(10);
@@ -197,7 +197,8 @@ impl Context {
 
     /// A Warning Event about a notification of a pipeline: regarding the object that defines it, or the pipeline itself.
     pub(super) fn warn(&self, of: &PipelineRef, name: &str, reason: &str, action: &'static str, note: &str) {
-        let regarding = notifications::object_reference(self, &of.namespace, name).unwrap_or_else(|| pass::regarding(of));
+        let regarding =
+            notifications::object_reference(self, &of.namespace, name).unwrap_or_else(|| reconcile::regarding(of));
         self.events.warn(regarding, reason, action, note);
     }
 

@@ -3,20 +3,22 @@
 //! In: the log, a cursor, the clocks that run, what the notification wants of each subject, and now. Out: deliveries by lane, in
 //! order, the clocks that go on, and how far that goes.
 
+pub mod subjects;
+pub mod timers;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Duration;
 
-use super::clocks::{self, Clock, Clocks};
-use super::standing::Taken;
-use super::subjects::Subjects;
+use super::cursor::state::Taken;
 use crate::api::delivery::{PipelineRef, SubjectKind};
 use crate::api::notification::Ordering;
 use crate::api::pipeline::{Armed, Cursor};
 use crate::api::{Change, ChangeLog, DeliverySpec, Time, TransitionType};
-use crate::delivery::lane::Place;
-use crate::delivery::record::{PIPELINE_LANE, webhook_id};
+use crate::outbox::lane::Place;
+use crate::outbox::record::{PIPELINE_LANE, webhook_id};
 use crate::render::{Data, Texts};
 use crate::trigger::{Triggers, Wanted, kind, transitions};
+use subjects::Subjects;
+use timers::{Clock, Clocks};
 
 /// What a notification wants of one subject.
 #[derive(Clone, Copy, Debug)]
@@ -145,7 +147,7 @@ impl<'a> Pass<'_, 'a> {
         if let Some(wanted) = self.ask(change, armed.type_, triggers) {
             let hold = wanted.hold;
             let clock = self.clock(change, armed.type_, wanted, ordering);
-            let clock = Clock { rings: clocks::rings(change.time, hold, self.now, Some(armed.due)), ..clock };
+            let clock = Clock { rings: timers::rings(change.time, hold, self.now, Some(armed.due)), ..clock };
             if self.runs(&clock) {
                 self.clocks.arm(clock);
             }
@@ -208,8 +210,8 @@ impl<'a> Pass<'_, 'a> {
     }
 
     fn clock(&self, change: &'a Change, type_: TransitionType, wanted: Wanted, ordering: Ordering) -> Clock<'a> {
-        let due = clocks::due(change.time, wanted.hold);
-        let rings = clocks::rings(change.time, wanted.hold, self.now, None);
+        let due = timers::due(change.time, wanted.hold);
+        let rings = timers::rings(change.time, wanted.hold, self.now, None);
         Clock { change, type_, due, rings, error: wanted.error, ordering }
     }
 
@@ -305,7 +307,7 @@ mod tests {
         let (log, pipeline, none) = (log(), PipelineRef::default(), Texts::default());
         let based = HashMap::new();
         let of = Of { pipeline: &pipeline, labels: &none, annotations: &none, subjects, based: &based, log: &log };
-        let from = Reached { cursor, taken, armed: &[], room: clocks::MOST };
+        let from = Reached { cursor, taken, armed: &[], room: timers::MOST };
         derive(&of, &from, wants, Time::from_second(1000).unwrap())
     }
 

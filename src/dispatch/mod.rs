@@ -1,41 +1,25 @@
 //! The dispatcher: takes the changes of every pipeline's log and turns them into recorded deliveries.
 //!
 //! In: Pipelines (spec, labels, status), Notifications, the ConfigMap with the global configuration and those that hold templates,
-//! by watch. Out: deliveries, recorded through `delivery`; cursors and times in `Pipeline.status.dispatched`, which it alone
+//! by watch. Out: deliveries, recorded through `outbox`; cursors and times in `Pipeline.status.dispatched`, which it alone
 //! writes; `Notification.status`; Events.
 //!
-//! It shares no memory with the pipeline controller and could run in another process. The way of one change: `pass` plans the
-//! cursors ([`cursors`]), derives deliveries ([`mod@derive`]), with the clocks of those that must hold for a time ([`clocks`]), has
-//! them recorded, moves the cursors ([`progress`], or [`aged`] where nothing can be recorded for long), and persists them (`persist`). What a change means and who wants it are pure
-//! functions of values.
+//! It shares no memory with the pipeline controller and could run in another process. The way of one change: `reconcile` plans the
+//! cursors ([`cursor::plan`]), derives deliveries ([`mod@derive`]), with the timers of those that must hold for a time ([`derive::timers`]), has
+//! them recorded, moves the cursors ([`cursor::progress`], or [`cursor::aged`] where nothing can be recorded for long), and persists them
+//! (`cursor::persist`). What a change means and who wants it are pure functions of values.
 
-pub mod aged;
 mod by_uid;
-pub mod clocks;
-mod config_maps;
+mod config;
 mod context;
-pub mod cursors;
+mod controller;
+pub mod cursor;
 pub mod derive;
-pub mod figures;
-mod folding;
 mod follow;
-pub mod given_up;
-mod globals;
-mod last_good;
-mod layers;
 mod notifications;
-mod pass;
-mod persist;
 mod pipelines;
-pub mod progress;
-mod refused;
-mod run;
-pub mod sent;
-mod standing;
-pub mod subjects;
-mod troubles;
-mod turns;
-mod understood;
+mod reconcile;
+pub mod status;
 
 pub use context::{Context, Given};
-pub use run::start;
+pub use controller::start;

@@ -15,20 +15,20 @@ use kube::{Resource as _, ResourceExt as _};
 
 use super::Context;
 use super::by_uid::ByUid;
-use super::figures::{self, Known};
+use super::config::globals::{self, Held};
 use super::follow::Followed;
-use super::globals::{self, Held};
-use super::troubles::{Wrong, all_lack_commits, defined_wrong, lacks_commit};
+use super::status::figures::{self, Known};
+use super::status::troubles::{Wrong, all_lack_commits, defined_wrong, lacks_commit};
 use crate::api::conditions::Condition;
-use crate::api::credentials::SecretName;
-use crate::api::refs::{ConfigMapKey, ObjectName};
+use crate::api::notification::credentials::SecretName;
+use crate::api::values::refs::{ConfigMapKey, ObjectName};
 use crate::api::{self, Notification, NotificationStatus, Time, now};
 use crate::config::{Edited, EffectiveNotification, Global, PipelineSelector};
-use crate::delivery::directory::OfTarget;
-use crate::delivery::{PipelineFacts, Scope};
+use crate::outbox::send_gate::index::OfTarget;
+use crate::outbox::{PipelineFacts, Scope};
 use crate::report::status::{self, StatusError};
-use crate::send::NotSent;
 use crate::telemetry::metrics::Watch;
+use crate::webhook::NotSent;
 
 /// After a pause, figures are written when they have been out of date for so long.
 const WRITE_AFTER: Duration = Duration::from_secs(1);

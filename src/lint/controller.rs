@@ -10,7 +10,7 @@ use super::layers::{Laid, Stack, remove, take_away};
 use super::pipelines::Files;
 use super::sheet::Sheet;
 use super::{Finding, Options, Said, Source};
-use crate::api::target::targets;
+use crate::api::pipeline::target::targets;
 use crate::api::{Notification, Pipeline};
 use crate::config::layers::{Layer, Source as Author};
 use crate::manifests::field::{below, entry, steps};

@@ -11,7 +11,7 @@ use super::layers::{Laid, Stack};
 use super::sheet::{Lines, Sheet};
 use super::{Options, Report, Source, Written};
 use crate::api::global::KEY;
-use crate::api::nearest::nearest;
+use crate::api::values::nearest::nearest;
 use crate::config::Global;
 use crate::config::layers::{Layer, Source as Author};
 use crate::manifests::field::{below, entry};

@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 
 use super::sheet::Sheet;
 use super::{Finding, Options, Source};
-use crate::api::refs::ConfigMapKey;
+use crate::api::values::refs::ConfigMapKey;
 use crate::config::layers::{Folded, Layer, Source as Author, fold};
 use crate::config::{Given, Problem, Text};
 use crate::manifests::field::{below, is_within, steps};

@@ -28,7 +28,7 @@ use std::path::Path;
 use serde::Serialize;
 
 use crate::api::global::KEY;
-use crate::api::refs::ObjectName;
+use crate::api::values::refs::ObjectName;
 use crate::api::{GROUP, Notification, Pipeline, VERSION};
 use crate::config::nearest;
 use crate::manifests::{ConfigMaps, Document, read};

@@ -9,7 +9,7 @@ use super::layers::{Laid, Stack};
 use super::sheet::Sheet;
 use super::{Finding, Options, Report};
 use crate::api::notification::NotificationLayer;
-use crate::api::target::targets;
+use crate::api::pipeline::target::targets;
 use crate::api::{Notification, Pipeline};
 use crate::config::Global;
 use crate::config::layers::{Layer, Source as Author, Spot, fold, names, of_pipeline};

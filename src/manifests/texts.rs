@@ -6,7 +6,7 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::ResourceExt as _;
 
-use crate::api::refs::ConfigMapKey;
+use crate::api::values::refs::ConfigMapKey;
 use crate::config::Text;
 
 /// The ConfigMaps of some files, by namespace and name.

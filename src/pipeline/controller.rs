@@ -18,14 +18,14 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use super::memory::Memory;
 use super::reconcile::{keep_warm, reconcile};
+use super::write::tracker::Memory;
 use super::{Context, Error};
 use crate::api::Pipeline;
-use crate::clusters::PipelineKey;
+use crate::cluster::PipelineKey;
+use crate::k8s::watch::{Turn, news_in_turns};
 use crate::telemetry::chain;
 use crate::telemetry::metrics::Watch;
-use crate::watch::{Turn, news_in_turns};
 
 /// So many wake-ups may wait for the loop of one namespace.
 const WAKE_BUFFER: usize = 1024;

@@ -1,28 +1,21 @@
 //! The pipeline controller: what is observed at the targets of each pipeline becomes its status and its change log.
 //!
-//! In: the pipelines of the cluster, by a watch of its own; the application objects, through [`crate::clusters`].
+//! In: the pipelines of the cluster, by a watch of its own; the application objects, through [`crate::cluster`].
 //! Out: `Pipeline.status`, all but `dispatched`, written only when something but time has changed, and only by the replica that
 //! holds the Lease; the others keep their caches warm. A status update is the record of a change: what has been written is told
 //! to the world by others, who read it from the API.
 //!
 //! One look at a pipeline goes `plan` (is the spec understood?) → `gather` (what do the objects say?) → `status` (what follows
-//! from that?) → `patch` (one guarded JSON Patch). `memory` keeps what must survive between two looks: a write whose answer was
+//! from that?) → `write` (one guarded JSON Patch). Its `tracker` keeps what must survive between two looks: a write whose answer was
 //! lost, and how far observations were taken into the log.
 
 mod controller;
-mod memory;
-mod patch;
 pub mod plan;
 #[cfg(test)]
 mod properties;
-mod ready;
 mod reconcile;
-mod similar;
 mod status;
-mod taking;
-mod target;
-mod told;
-mod traced;
+mod write;
 
 use std::collections::HashMap;
 use std::sync::Mutex;
@@ -32,12 +25,12 @@ use tokio_util::sync::CancellationToken;
 
 pub use controller::run;
 
-use crate::clusters::{Caches, PipelineKey};
-use crate::gate::Gate;
-use crate::lease::Lease;
+use crate::cluster::{Caches, PipelineKey};
+use crate::k8s::limiter::Gate;
+use crate::leader::Lease;
 use crate::report::events::Events;
 use crate::telemetry::{Metrics, Tracer};
-use memory::Memory;
+use write::tracker::Memory;
 
 /// What can go wrong. The variant is what metrics and Events name; the words are for people.
 #[derive(Debug, thiserror::Error)]

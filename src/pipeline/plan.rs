@@ -4,8 +4,8 @@ use std::collections::{HashMap, HashSet};
 
 use crate::api::PipelineSpec;
 use crate::api::pipeline::MAX_TARGETS;
-use crate::api::refs::{ClusterKind, ClusterRef};
-use crate::api::target::{TargetInfo, targets};
+use crate::api::pipeline::target::{TargetInfo, targets};
+use crate::api::values::refs::{ClusterKind, ClusterRef};
 use crate::observe::RevisionPath;
 
 /// Each revisionPath takes a watch of its own.
@@ -110,7 +110,7 @@ fn elsewhere(target: &TargetInfo, own: &str, cross_namespace_refs: bool) -> Opti
 mod tests {
     use super::*;
     use crate::api::pipeline::{Environment, Target};
-    use crate::api::refs::{AppRef, PartialAppRef};
+    use crate::api::values::refs::{AppRef, PartialAppRef};
 
     fn spec(namespaces: &[&str]) -> PipelineSpec {
         let target = |n: &&str| Target { namespace: (*n).to_owned(), ..Target::default() };

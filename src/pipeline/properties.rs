@@ -6,15 +6,15 @@ use std::sync::Arc;
 
 use proptest::prelude::*;
 
-use super::memory::{Attempt, Memory, serial, taken};
+use super::status::target::source;
 use super::status::{Base, Gathered, Next, Observed, next};
-use super::target::source;
+use super::write::tracker::{Attempt, Memory, serial, taken};
+use crate::api::pipeline::target::TargetInfo;
 use crate::api::pipeline::{Cursor, Dispatched};
-use crate::api::refs::AppRef;
-use crate::api::target::TargetInfo;
+use crate::api::values::refs::AppRef;
 use crate::api::{Pipeline, PipelineSpec, PipelineStatus, Settled, State, Status, Time};
 use crate::changelog::{Verdict, settle};
-use crate::clusters::{Now, Reading};
+use crate::cluster::{Now, Reading};
 use crate::observe::{Observation, reader};
 
 #[derive(Clone, Copy, Debug)]

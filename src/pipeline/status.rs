@@ -1,18 +1,22 @@
 //! Pure: the status that follows from the last one and from what was read, and whether it is worth a write.
 
+pub(super) mod apply;
+pub(super) mod ready;
+pub(super) mod similar;
+pub(super) mod target;
 use std::collections::{BTreeSet, HashMap};
 
 use crate::api::conditions::ConditionStatus;
 use crate::api::pipeline::TargetStatus;
-use crate::api::refs::ClusterRef;
-use crate::api::target::TargetInfo;
+use crate::api::pipeline::target::TargetInfo;
+use crate::api::values::refs::ClusterRef;
 use crate::api::{PipelineStatus, Status, Time};
 use crate::changelog::{MAX_STATUS, compact, cut, fit, kept, open, prune};
-use crate::clusters::{Reachability, Reading};
+use crate::cluster::{Reachability, Reading};
 
 use super::plan::Refused;
-use super::ready::{judge, name_missing, set_ready};
-use super::taking::{take_all, take_clusters};
+use apply::{take_all, take_clusters};
+use ready::{judge, name_missing, set_ready};
 
 /// Subjects of targets begin with it.
 const TARGET: &str = "target/";
@@ -152,8 +156,8 @@ mod tests {
     use crate::api::ChangeLog;
     use crate::api::conditions::{self, Condition, READY};
     use crate::api::pipeline::{Cursor, Dispatched};
-    use crate::api::refs::AppRef;
-    use crate::clusters::{Now, Reason};
+    use crate::api::values::refs::AppRef;
+    use crate::cluster::{Now, Reason};
     use crate::observe::Observation;
 
     fn at(second: i64) -> Time {

@@ -2,7 +2,7 @@
 
 use url::Url;
 
-use crate::send::{NotSent, Policy};
+use crate::webhook::{NotSent, Policy};
 
 /// The ranges of addresses that a running controller allows and refuses.
 #[derive(Clone, Debug)]

@@ -3,8 +3,8 @@
 use kube::ResourceExt as _;
 
 use super::PreviewError;
-use crate::api::refs::ConfigMapKey;
-use crate::api::target::{TargetInfo, targets};
+use crate::api::pipeline::target::{TargetInfo, targets};
+use crate::api::values::refs::ConfigMapKey;
 use crate::api::{Notification, Pipeline, TransitionType};
 use crate::config::layers::{Layer, Spot, of_pipeline};
 use crate::config::{Given, Global, Problem, Sending, Text, flatten};

@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::PreviewError;
 use crate::api::Notification;
-use crate::api::refs::ConfigMapKey;
+use crate::api::values::refs::ConfigMapKey;
 use crate::config::Text;
 use crate::manifests::{Broken, ConfigMaps, Document, one_line, read, schema, unknown};
 

@@ -25,7 +25,7 @@ pub use post::{Posted, post};
 pub use request::{Preview, previews};
 pub use starter::starter;
 
-use crate::api::refs::ObjectName;
+use crate::api::values::refs::ObjectName;
 use crate::config::Problem;
 
 /// Why there is nothing to show. Each names file or object, field and remedy.
@@ -101,5 +101,5 @@ pub enum PreviewError {
     },
     /// The receiver could not be asked.
     #[error("nothing was sent")]
-    Send(#[from] crate::send::SendError),
+    Send(#[from] crate::webhook::SendError),
 }

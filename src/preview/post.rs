@@ -7,11 +7,11 @@ use http::{HeaderName, HeaderValue};
 use url::Url;
 
 use super::{Preview, PreviewError};
-use crate::api::credentials::TlsRef;
 use crate::api::notification::Method;
+use crate::api::notification::credentials::TlsRef;
 use crate::api::since_boot;
-use crate::send::{Attempt, Destination, Hidden, Outgoing, Policy, Secrets, Sender};
 use crate::telemetry::Metrics;
+use crate::webhook::{Attempt, Destination, Hidden, Outgoing, Policy, Secrets, Sender};
 
 const TIMEOUT: Duration = Duration::from_secs(15);
 
@@ -59,7 +59,7 @@ fn line(value: &str) -> Option<HeaderValue> {
 fn told(attempt: &Attempt) -> Posted {
     let took = format!("after {} ms", attempt.duration.as_millis());
     match (&attempt.result, attempt.result.error()) {
-        (crate::send::AttemptResult::Answered { status, body, .. }, error) => {
+        (crate::webhook::AttemptResult::Answered { status, body, .. }, error) => {
             let said = if body.is_empty() { String::new() } else { format!(": {body}") };
             Posted {
                 accepted: error.is_none(),

@@ -8,7 +8,7 @@ use url::Url;
 
 use super::{Laid, PreviewError};
 use crate::api::TransitionType;
-use crate::api::credentials::AuthRef;
+use crate::api::notification::credentials::AuthRef;
 use crate::config::{Address, Given, Sending};
 use crate::render::{Data, Scene};
 

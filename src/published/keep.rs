@@ -12,7 +12,7 @@ use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 use super::{Dispatch, LABEL, NAME, Pipeline};
-use crate::lease::Lease;
+use crate::leader::Lease;
 use crate::telemetry::chain;
 
 /// No call may hang for longer.

@@ -6,13 +6,14 @@ use std::sync::Arc;
 
 use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 
-use super::commits::needs_commit;
+use super::data::parameters::{Parameter, Sight};
 use super::error::RenderError;
-use super::eval::Program;
-use super::parameters::{Parameter, Sight};
-use super::place::Place;
+use super::escape::context::Place;
+use super::lang::commits::needs_commit;
+use super::lang::compile;
+use super::lang::eval::Program;
 use super::shared::{MadeOf, Shared};
-use super::{MAX_BODY, Parameters, Values, lower};
+use super::{MAX_BODY, Parameters, Values};
 
 static SHARED: Shared<Inner> = Shared::new();
 
@@ -38,7 +39,7 @@ impl Body {
         let made = SHARED.get_or_make(MadeOf::new(content_type, source), suits, || {
             let is_one_line = content_type.chars().all(|c| matches!(c, ' '..='~'));
             let place = Place::of_content_type(content_type).filter(|_| is_one_line).ok_or(RenderError::ContentType)?;
-            let program = lower::compile(source, place, parameters)?;
+            let program = compile::compile(source, place, parameters)?;
             let (is_json, named) = (matches!(place, Place::Json(_)), program.parameters());
             Ok(Inner { content_type: content_type.to_owned(), is_json, program, named })
         });

@@ -1,12 +1,16 @@
 //! What templates (and `when` expressions) see of a transition.
 
+pub(super) mod parameters;
+pub(super) mod sample;
+pub(super) mod schema;
+pub(super) mod values;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use serde::{Serialize, Serializer};
 
 use crate::api::delivery::{AppObject, Subject, SubjectKind};
-use crate::api::refs::ClusterRef;
+use crate::api::values::refs::ClusterRef;
 use crate::api::{DeliverySpec, Status, Time, TransitionType};
 
 /// So many digits of an image's digest are shown in a message, as container tools do.

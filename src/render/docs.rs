@@ -2,8 +2,8 @@
 
 use serde_json::Value;
 
-use super::functions::Function;
-use super::shape::{ROOT, Shape};
+use super::data::schema::{ROOT, Shape};
+use super::helpers::Function;
 use super::{Body, Data, Parameters, RenderError};
 use crate::api::TransitionType;
 

@@ -3,12 +3,13 @@
 use std::fmt;
 use std::sync::Arc;
 
-use super::commits::needs_commit;
+use super::data::parameters::Sight;
 use super::error::RenderError;
-use super::eval::Program;
-use super::parameters::Sight;
-use super::place::Place;
-use super::{MAX_LINE, Parameters, Values, lower};
+use super::escape::context::Place;
+use super::lang::commits::needs_commit;
+use super::lang::compile;
+use super::lang::eval::Program;
+use super::{MAX_LINE, Parameters, Values};
 
 /// The template of a header's value, compiled. What it renders to is one line of visible ASCII, spaces and tabs.
 #[derive(Clone)]
@@ -24,7 +25,7 @@ impl HeaderTemplate {
     /// Compiles the value of the header of this name.
     pub fn compile(name: &str, source: &str, parameters: &Parameters) -> Result<Self, RenderError> {
         http::HeaderName::from_bytes(name.as_bytes()).map_err(|_| RenderError::HeaderName)?;
-        let program = lower::compile(source, Place::Header, parameters)?;
+        let program = compile::compile(source, Place::Header, parameters)?;
         Ok(Self(Arc::new(Inner { name: name.to_owned(), program, sight: parameters.sight() })))
     }
 

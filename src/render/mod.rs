@@ -5,46 +5,36 @@
 //! [`RenderError`] that says where, what and what to write instead. Pure: no clock, no I/O; what is kept (`shared`) makes no
 //! difference to what comes out.
 //!
-//! Source → `scan` (bounds, before any parser sees it) → `condensed` (no long texts) → `handlebars` (syntax) → `lower` (every field, helper and place is
-//! checked, in branches that are never taken too) → a program (`eval`) that runs within bounds.
+//! Source → `lang` (bounds before any parser sees it, the parser of the `handlebars` crate, every field, helper and place checked, in branches
+//! that are never taken too) → a program over [`Data`], which calls `helpers` and escapes each value for where it stands (`escape`).
 //! The `handlebars` crate parses and no more; what the two have in common means the same, by test. Its own renderer finds a
 //! missing field only in the branch that a transition happens to take, lets `{{#if typo}}` pass, and runs without bounds.
 
 mod body;
 mod builtin;
-mod commits;
-mod condensed;
 mod data;
 #[cfg(test)]
 mod docs;
 mod error;
-mod eval;
-mod functions;
+mod escape;
 mod header;
-mod lower;
-mod markup;
-mod parameters;
-mod place;
+mod helpers;
+mod lang;
 #[cfg(test)]
 mod properties;
-mod sample;
-mod scan;
-mod scope;
-mod shape;
 mod shared;
 mod url;
-mod values;
 
 pub use body::Body;
 pub use builtin::{BuiltinTemplate, Credentials, CredentialsKind, Declared, Example, Limit, Metadata, Unreported, builtin};
-pub use commits::{COMMIT_REMEDY, names_commit};
+pub use data::parameters::{Hidden, Parameters};
+pub use data::sample::Scene;
+pub use data::values::Values;
 pub use data::{ClusterData, Data, NotificationData, PipelineData, Severity, SubjectData, TargetData, Texts};
 pub use error::{Position, RenderError, told};
 pub use header::HeaderTemplate;
-pub use parameters::{Hidden, Parameters};
-pub use sample::Scene;
+pub use lang::commits::{COMMIT_REMEDY, names_commit};
 pub use url::{UrlTemplate, origin_of};
-pub use values::Values;
 
 /// A template source has at most so many bytes.
 pub const MAX_SOURCE: usize = 64 * 1024;

@@ -4,12 +4,13 @@ use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::commits::needs_commit;
+use super::data::parameters::Sight;
 use super::error::{Position, RenderError};
-use super::eval::{Output, Program};
-use super::parameters::Sight;
-use super::place::Place;
-use super::{MAX_LINE, Parameters, Values, lower};
+use super::escape::context::Place;
+use super::lang::commits::needs_commit;
+use super::lang::compile;
+use super::lang::eval::{Output, Program};
+use super::{MAX_LINE, Parameters, Values};
 
 /// The template of a URL, compiled. Scheme, host and port are literal, so the origin is known before any data is; a value can
 /// neither change it nor add or take away a segment of the path or a pair of the query.
@@ -28,7 +29,7 @@ impl UrlTemplate {
     /// Compiles a URL: http or https, without user info, with templates in path and query only.
     pub fn compile(source: &str, parameters: &Parameters) -> Result<Self, RenderError> {
         let authority = authority(source)?;
-        let program = lower::compile(source, Place::URL, parameters)?;
+        let program = compile::compile(source, Place::URL, parameters)?;
         let prefix = prefix(source, &authority)?;
         let (scheme, host) = (prefix.scheme().to_owned(), prefix.host_str().unwrap_or_default().to_owned());
         Ok(Self(Arc::new(Inner { origin: origin(&prefix), scheme, host, program, sight: parameters.sight() })))

@@ -398,5 +398,4 @@ impl Families {
 }
 
 #[cfg(test)]
-#[path = "metrics_tests.rs"]
 mod tests;

@@ -3,7 +3,7 @@
 //! In: nothing of ours; every room may import this one. Log events come through `tracing`, numbers through the typed methods
 //! of [`Metrics`], spans through a [`Tracer`].
 //! Out: text or JSON lines on stderr ([`logging`]), `OpenMetrics` text ([`Metrics::encode`]), which [`crate::http`] serves, and a
-//! queue of spans, which [`crate::send`] exports.
+//! queue of spans, which [`crate::webhook`] exports.
 //!
 //! The target `audit` ([`logging::AUDIT`]) is always on: it carries one line for every settled delivery.
 //! Labels come from closed sets (enums), so that the number of series is known when the program is written; but for one family,

@@ -10,7 +10,7 @@ use kube_cel::cel::parser::Expression;
 use kube_cel::cel::{Context, Value as CelValue};
 use serde_json::Value;
 
-use crate::api::nearest::nearest;
+use crate::api::values::nearest::nearest;
 
 /// Parts of an expression: names, values and calls.
 const MOST: usize = 64;

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use http::HeaderName;
-use pennant::api::credentials::AuthRef;
+use pennant::api::notification::credentials::AuthRef;
 use pennant::api::notification::{Builtin, Method};
 use pennant::api::{Notification, TransitionType};
 use pennant::config::{Address, Given, Problem, Sending, resolve};

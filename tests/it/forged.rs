@@ -7,7 +7,7 @@ use kube::ResourceExt as _;
 use kube::api::{Patch, PatchParams, PostParams};
 use pennant::api::delivery::REDELIVER;
 use pennant::api::{Delivery, DeliverySpec, Outcome, TransitionType};
-use pennant::delivery::record::name;
+use pennant::outbox::record::name;
 use serde_json::json;
 
 use crate::support::pennant::Options;

@@ -5,7 +5,7 @@ use std::io::Write as _;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
-use pennant::api::refs::ObjectName;
+use pennant::api::values::refs::ObjectName;
 use pennant::lint::{File, Options, Source, lint};
 use serde_json::{Value, json};
 

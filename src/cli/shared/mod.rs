@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use clap::Args;
 use kube::Client;
 
-use crate::api::refs::ObjectName;
+use crate::api::values::refs::ObjectName;
 use crate::app::{Access, Server};
 use crate::config::Global;
 use crate::preview::live;

@@ -7,7 +7,7 @@ use kube::Client;
 use serde::Serialize;
 
 use super::global;
-use crate::api::refs::ObjectName;
+use crate::api::values::refs::ObjectName;
 use crate::config::Global;
 use crate::preview::Egress;
 use crate::published::{Installation, NAME, Unknown, find};

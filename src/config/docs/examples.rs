@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::PAGE;
 use crate::api::delivery::GLOBAL;
-use crate::api::target::targets;
+use crate::api::pipeline::target::targets;
 use crate::api::{Notification, Pipeline, TransitionType};
 use crate::config::layers::{Spot, of_pipeline};
 use crate::config::{Address, EffectiveNotification, Given, Global, PipelineSelector, resolve_layers};

@@ -17,7 +17,7 @@ use serde_json::{Map, Value, json};
 use super::layers::{Layer, Source};
 use super::{Given, Text};
 use crate::api::notification::NotificationLayer;
-use crate::api::refs::ConfigMapKey;
+use crate::api::values::refs::ConfigMapKey;
 
 /// Of the global configuration.
 const PLATFORM: &str = "pennant-system";

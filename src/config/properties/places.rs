@@ -5,7 +5,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 
 use super::*;
-use crate::api::credentials::{AuthRef, Authorities, Needed, SecretKey, SecretName};
+use crate::api::notification::credentials::{AuthRef, Authorities, Needed, SecretKey, SecretName};
 use crate::config::layers::{Folded, fold};
 use crate::config::{Destination, Sending, resolve_layers};
 

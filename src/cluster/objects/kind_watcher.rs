@@ -1,0 +1,716 @@
+//! One watch, followed for as long as its cache lives: discover the kind, list and watch it, and when that fails say why, wait
+//! and begin again.
+
+use std::collections::HashSet;
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Duration;
+
+use backon::{BackoffBuilder as _, ExponentialBuilder};
+use futures::{Stream, StreamExt as _};
+use kube::core::{GroupVersionKind, TypeMeta};
+use kube::discovery::Scope;
+use kube::runtime::WatchStreamExt as _;
+use kube::runtime::watcher::{self, Event, watcher};
+use kube::{Api, Client, Resource as _};
+use tokio::sync::{Notify, watch};
+use tokio::time::{Instant, timeout};
+
+use super::cache::{CacheId, ObjectName, Phase};
+use super::caches::Shared;
+use super::kinds;
+use super::raw_object::Raw;
+use crate::api::values::refs::ClusterRef;
+use crate::cluster::error::Trouble;
+use crate::cluster::remote::Link;
+use crate::cluster::{PipelineKey, Reason};
+use crate::observe::{Came, RevisionPath, Seen, see};
+use crate::telemetry::metrics::Watch;
+
+/// A single call, or the wait for the next object of a list, takes no longer.
+const DEADLINE: Duration = Duration::from_secs(30);
+/// A cluster that was in reach is called unreachable, or forbidden (an API server that has just started refuses everyone), only
+/// after so long; until then the last observations stand.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// A watch is begun anew, with a list, after so many failures in a row: only a list proves that nothing was missed.
+const FAILURES: u32 = 3;
+
+/// A cache that is filled for the first time takes long after so much time.
+const SLOW: Duration = Duration::from_secs(5);
+
+/// No more of one kind are taken in: a cluster may send pages without end.
+const MAX_OBJECTS: usize = 100_000;
+/// A kind of which there are more is not listed again before: so many are a burden to the cluster, too.
+const CROWDED: Duration = Duration::from_mins(5);
+/// Objects in a page of a list, of which the text is held as a whole. An API server takes objects of more than a megabyte.
+const PAGE: u32 = 50;
+/// A page that is longer than is read is asked for in so many parts.
+const PARTS: u32 = 10;
+
+/// A watch that stands for so long after its list lives.
+const LIVES: Duration = Duration::from_secs(5);
+/// The longest name or namespace that an object can have
+/// (<https://kubernetes.io/docs/concepts/overview/working-with-objects/names/>).
+const MAX_NAME: usize = 253;
+
+/// How one attempt to follow the kind ended.
+#[derive(Debug, PartialEq, Eq)]
+struct Ended {
+    trouble: Trouble,
+    /// Whether a page of the list was longer than is read.
+    too_large: bool,
+    /// Whether it had listed everything before, and then been watched for a while: only that is a new beginning.
+    lived: bool,
+}
+
+/// One attempt to follow the kind, so far.
+struct Round {
+    /// Whether a list is coming in.
+    listing: bool,
+    /// What it held.
+    seen: HashSet<ObjectName>,
+    /// When the first one was whole.
+    listed: Option<Instant>,
+    /// Whether what was listed was taken for all there is.
+    believed: bool,
+    /// Whether the watch has said something after that, or has stood for a while.
+    lives: bool,
+    /// Failures in a row.
+    failures: u32,
+}
+
+impl Round {
+    fn new() -> Self {
+        Self { listing: true, seen: HashSet::new(), listed: None, believed: false, lives: false, failures: 0 }
+    }
+
+    fn ended(&self, trouble: Trouble) -> Ended {
+        Ended { trouble, too_large: false, lived: self.lives }
+    }
+}
+
+/// The watch of one cache.
+pub(in crate::cluster) struct Feed {
+    shared: Arc<Shared>,
+    id: CacheId,
+    /// The cluster, as people know it.
+    cluster: String,
+    /// Where the revision stands, if not where the kind has it.
+    path: Option<RevisionPath>,
+    /// To be told when the watch breaks.
+    nudge: Option<Arc<Notify>>,
+    /// No more objects are taken in.
+    most: usize,
+}
+
+impl Feed {
+    pub fn new(shared: Arc<Shared>, id: CacheId, nudge: Option<Arc<Notify>>) -> Self {
+        let cluster = id.key.cluster.as_ref().map_or_else(|| shared.options.cluster_name.clone(), ClusterRef::full_name);
+        // One that is no path is refused where the spec is planned.
+        let path = id.key.revision_path.as_deref().and_then(|path| RevisionPath::parse(path).ok());
+        Self { shared, id, cluster, path, nudge, most: MAX_OBJECTS }
+    }
+
+    /// Follows the kind until dropped, by whatever way leads to the cluster.
+    pub async fn run(self, link: watch::Receiver<Link>) {
+        tokio::join!(self.grow_slow(), self.follow_link(link));
+    }
+
+    /// Says once that the cache takes long to be filled: whoever waits for all of a pipeline's caches goes on without it.
+    async fn grow_slow(&self) {
+        tokio::time::sleep(SLOW).await;
+        let wake = self.shared.store().slow(&self.id);
+        self.shared.wake(wake).await;
+    }
+
+    async fn follow_link(&self, mut link: watch::Receiver<Link>) {
+        loop {
+            let now = link.borrow_and_update().clone();
+            tokio::select! {
+                changed = link.changed() => if changed.is_err() { return },
+                never = self.under(now) => match never {},
+            }
+        }
+    }
+
+    /// Follows the kind, or says why that is not possible.
+    async fn under(&self, link: Link) -> Infallible {
+        match link {
+            Link::Resolving => {}
+            Link::Up(client) => return self.try_again_and_again(client).await,
+            Link::Down { trouble, sure } => {
+                if !self.report(&trouble, if sure { PATIENCE } else { Duration::ZERO }).await {
+                    // Whoever told the same before may have been stopped before all were woken.
+                    let wake = self.shared.store().blind(&self.id);
+                    self.shared.wake(wake).await;
+                }
+                tokio::time::sleep(PATIENCE).await;
+                self.report(&trouble, PATIENCE).await;
+            }
+        }
+        std::future::pending().await
+    }
+
+    async fn try_again_and_again(&self, client: Client) -> Infallible {
+        // Jitter adds up to as much again, so attempts are at most 15 s apart.
+        let schedule = ExponentialBuilder::new()
+            .with_min_delay(Duration::from_millis(500))
+            .with_max_delay(Duration::from_millis(7_500))
+            .without_max_times()
+            .with_jitter();
+        let mut delays = schedule.build();
+        let mut failing: Option<Instant> = None;
+        let mut page = PAGE;
+        loop {
+            let ended = match self.open(&client, page).await {
+                Ok(events) => self.follow(events, failing.is_some_and(|since| since.elapsed() >= PATIENCE)).await,
+                Err(trouble) => Ended { trouble, too_large: false, lived: false },
+            };
+            if ended.too_large {
+                page = (page / PARTS).max(1);
+            }
+            if ended.lived {
+                delays = schedule.build();
+                failing = None;
+            }
+            let since = *failing.get_or_insert_with(Instant::now);
+            self.report(&ended.trouble, since.elapsed()).await;
+            if ended.trouble.reason != Reason::KindNotFound {
+                self.nudge();
+            }
+            tokio::time::sleep(pause_after(&ended.trouble, delays.next().unwrap_or(DEADLINE))).await;
+            self.shared.metrics.watch_restart();
+        }
+    }
+
+    /// Finds out how the kind is served, and watches it, after a list in pages of so many objects.
+    async fn open(&self, client: &Client, page: u32) -> Result<impl Stream<Item = watcher::Result<Event<Raw>>>, Trouble> {
+        let key = &self.id.key;
+        let (group, version) = key.api_version.split_once('/').unwrap_or(("", &key.api_version));
+        let gvk = GroupVersionKind::gvk(group, version, &key.kind);
+        let found = timeout(DEADLINE, kube::discovery::pinned_kind(client, &gvk)).await;
+        let found = found.map_err(|_| Trouble::timeout(&self.cluster))?;
+        let (resource, capabilities) = match found {
+            Ok(found) => found,
+            Err(error) => return Err(self.meant(client, Trouble::of_call(&self.cluster, &error)).await),
+        };
+        if capabilities.scope != Scope::Namespaced {
+            let message = format!("kind {} of {} has no namespaces", key.kind, key.api_version);
+            return Err(Trouble::new(Reason::KindNotFound, message));
+        }
+        let api = match &key.namespace {
+            Some(namespace) => Api::namespaced_with(client.clone(), namespace, &resource),
+            None => Api::all_with(client.clone(), &resource),
+        };
+        Ok(watcher(api, watcher::Config::default().page_size(page)).default_backoff())
+    }
+
+    /// Takes in events until the watch cannot go on by itself. `doubtful`: it has not lived for long, however often it was listed, so
+    /// a list is believed only when the watch after it lives.
+    async fn follow(&self, events: impl Stream<Item = watcher::Result<Event<Raw>>>, doubtful: bool) -> Ended {
+        let mut events = std::pin::pin!(events);
+        let mut round = Round::new();
+        loop {
+            let limit = match round.listed {
+                _ if round.listing => DEADLINE,
+                Some(at) if !round.lives => (at + LIVES).saturating_duration_since(Instant::now()),
+                _ => {
+                    let Some(ended) = self.take(events.next().await, &mut round, doubtful).await else { continue };
+                    return ended;
+                }
+            };
+            match timeout(limit, events.next()).await {
+                Ok(next) => {
+                    if let Some(ended) = self.take(next, &mut round, doubtful).await {
+                        return ended;
+                    }
+                }
+                Err(_) if round.listing => return round.ended(Trouble::timeout(&self.cluster)),
+                Err(_) => {
+                    round.lives = true;
+                    if !round.believed {
+                        self.believe(&mut round).await;
+                    }
+                }
+            }
+        }
+    }
+
+    /// Takes in what the watch says next.
+    async fn take(&self, next: Option<watcher::Result<Event<Raw>>>, round: &mut Round, doubtful: bool) -> Option<Ended> {
+        match next {
+            Some(Ok(Event::Init)) => {
+                round.seen.clear();
+                round.listing = true;
+            }
+            Some(Ok(Event::InitApply(object))) => round.seen.extend(self.record(object, Some(Came::Listed)).await),
+            Some(Ok(Event::InitDone)) => {
+                round.listing = false;
+                if round.lives {
+                    round.failures = 0;
+                }
+                round.listed.get_or_insert_with(Instant::now);
+                if !doubtful || round.lives {
+                    self.believe(round).await;
+                }
+            }
+            Some(Ok(event @ (Event::Apply(_) | Event::Delete(_)))) => {
+                (round.failures, round.lives) = (0, true);
+                if !round.believed {
+                    self.believe(round).await;
+                }
+                match event {
+                    Event::Apply(object) => self.record(object, Some(Came::Changed)).await,
+                    Event::Delete(object) => self.record(object, None).await,
+                    _ => None,
+                };
+                self.shared.count();
+            }
+            Some(Err(error)) => {
+                self.shared.metrics.watch_error(Watch::ApplicationObjects);
+                self.nudge();
+                match Trouble::of_watch(&self.cluster, &error) {
+                    // It lists anew by itself, which must come to an end, too.
+                    None if round.lives || round.failures + 1 < FAILURES => round.failures += 1,
+                    None => return Some(round.ended(Trouble::useless(&self.cluster))),
+                    Some(trouble) if is_passing(&trouble) && round.listed.is_some() && round.failures + 1 < FAILURES => {
+                        round.failures += 1;
+                    }
+                    Some(trouble) => {
+                        let too_large = Trouble::is_too_large(&error);
+                        return Some(Ended { too_large, ..round.ended(self.named(trouble)) });
+                    }
+                }
+            }
+            None => return Some(round.ended(Trouble::useless(&self.cluster))),
+        }
+        self.give_up().await
+    }
+
+    /// Lets go of a kind of which there are too many objects.
+    async fn give_up(&self) -> Option<Ended> {
+        if self.shared.store().len(&self.id) <= self.most {
+            return None;
+        }
+        let words = format!("cluster {} holds more than {} objects of the kind", self.cluster, self.most);
+        let trouble = Trouble::new(Reason::TooManyObjects, words);
+        let told = self.shared.store().empty(&self.id, trouble.reason, &trouble.message);
+        self.shared.count();
+        self.tell(&trouble, told).await;
+        Some(Ended { trouble, too_large: false, lived: false })
+    }
+
+    /// What was listed is all there is.
+    async fn believe(&self, round: &mut Round) {
+        if round.listing {
+            return;
+        }
+        // The watch before may have been dropped before all whom an event concerned were woken.
+        let first = !std::mem::replace(&mut round.believed, true);
+        let wake = self.shared.store().listed(&self.id, &std::mem::take(&mut round.seen), first);
+        self.shared.count();
+        self.shared.wake(wake).await;
+    }
+
+    /// Takes in what an object says and how it came, or that it is gone. Returns its name. Only here are objects read.
+    async fn record(&self, object: Raw, came: Option<Came>) -> Option<ObjectName> {
+        let name = (object.meta().namespace.clone()?, object.meta().name.clone()?);
+        if name.0.len().max(name.1.len()) > MAX_NAME {
+            return None;
+        }
+        let seen = if came.is_some() { self.read(&object) } else { Some(Seen::nothing()) };
+        let wake = match seen {
+            Some(seen) => self.shared.store().record(&self.id, name.clone(), seen, came.unwrap_or(Came::Changed)),
+            None => self.shared.store().unreadable(&self.id, &name),
+        };
+        self.shared.wake(wake).await;
+        Some(name)
+    }
+
+    /// What an object says; `None` if it does not parse.
+    fn read(&self, object: &Raw) -> Option<Seen> {
+        let mut object = object.parse()?;
+        // In a list, the objects of built-in kinds do not say what they are.
+        let key = &self.id.key;
+        object.types = Some(TypeMeta { api_version: key.api_version.clone(), kind: key.kind.clone() });
+        Some(see(Some(&object), self.path.as_ref()))
+    }
+
+    /// Has the cluster asked whether it still answers.
+    fn nudge(&self) {
+        if let Some(nudge) = &self.nudge {
+            nudge.notify_one();
+        }
+    }
+
+    /// With the kind in its words, where it is that which is missing.
+    fn named(&self, trouble: Trouble) -> Trouble {
+        kinds::named(&self.cluster, &self.id.key, trouble)
+    }
+
+    /// The same, with what was most likely meant.
+    async fn meant(&self, client: &Client, trouble: Trouble) -> Trouble {
+        let meant = kinds::meant(client, &self.id.key, self.named(trouble.clone()));
+        timeout(DEADLINE, meant).await.unwrap_or_else(|_| self.named(trouble))
+    }
+
+    /// Tells what is wrong, unless that may pass by itself. Whether it was news.
+    async fn report(&self, trouble: &Trouble, failing: Duration) -> bool {
+        let told = {
+            let mut store = self.shared.store();
+            let soon = failing < PATIENCE;
+            if trouble.reason != Reason::KindNotFound && soon && store.is_synced(&self.id) {
+                return false;
+            }
+            // A cache that is filled anew is not synced, and others may have known its objects before: their state stands.
+            let waits = soon && is_passing(trouble) && store.is_filling(&self.id);
+            let reason = if waits { Reason::CacheSlow } else { trouble.reason };
+            store.set_phase(&self.id, Phase::Unknown(reason, trouble.message.clone()))
+        };
+        self.tell(trouble, told).await
+    }
+
+    /// Tells those who want to know of a trouble, if it is news. Whether it is.
+    async fn tell(&self, trouble: &Trouble, (is_news, wake): (bool, Vec<PipelineKey>)) -> bool {
+        if is_news {
+            tracing::warn!(
+                reason = trouble.reason.as_str(),
+                kind = self.id.key.kind,
+                namespace = self.id.key.namespace,
+                "cannot observe: {}",
+                trouble.message
+            );
+        }
+        self.shared.wake(wake).await;
+        is_news
+    }
+}
+
+/// How long to wait until the kind is followed again; after most troubles it is as long as usual.
+fn pause_after(trouble: &Trouble, usual: Duration) -> Duration {
+    if trouble.reason == Reason::TooManyObjects { CROWDED } else { usual }
+}
+
+/// Whether the watch may get over it by itself.
+fn is_passing(trouble: &Trouble) -> bool {
+    matches!(trouble.reason, Reason::Unreachable | Reason::Timeout)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+
+    use futures::stream;
+    use kube::core::Status;
+    use serde_json::json;
+    use tokio::sync::mpsc::Receiver;
+    use tokio_util::sync::CancellationToken;
+
+    use super::*;
+    use crate::api::values::refs::ClusterAppRef;
+    use crate::cluster::remote::bound::TooLarge;
+    use crate::cluster::{Application, Now, Options};
+    use crate::observe::Observation;
+
+    type Events = Vec<watcher::Result<Event<Raw>>>;
+
+    fn raw(object: &serde_json::Value) -> Raw {
+        serde_json::from_str(&object.to_string()).unwrap()
+    }
+
+    fn object(name: &str, image: &str) -> serde_json::Value {
+        json!({
+            "apiVersion": "apps/v1", "kind": "Deployment",
+            "metadata": {"name": name, "namespace": "apps", "generation": 1},
+            "spec": {"template": {"spec": {"containers": [{"name": "main", "image": format!("example.com/web:{image}")}]}}},
+        })
+    }
+
+    fn deployment(name: &str, image: &str) -> Raw {
+        raw(&object(name, image))
+    }
+
+    fn list(objects: Vec<Raw>) -> Events {
+        let middle = objects.into_iter().map(|o| Ok(Event::InitApply(o)));
+        std::iter::once(Ok(Event::Init)).chain(middle).chain([Ok(Event::InitDone)]).collect()
+    }
+
+    /// Why an object cannot be observed, if it cannot.
+    fn reason(feed: &Feed, name: &str) -> Option<Reason> {
+        match feed.shared.store().read(&app(name), 0).now {
+            Now::Known(_) => None,
+            Now::Unknown { reason, .. } => Some(reason),
+        }
+    }
+
+    fn app(name: &str) -> Application {
+        let object = ClusterAppRef {
+            api_version: "apps/v1".into(),
+            kind: "Deployment".into(),
+            name: name.into(),
+            namespace: "apps".into(),
+            cluster_ref: None,
+        };
+        Application { object, revision_path: None }
+    }
+
+    /// A feed whose cache one pipeline needs for the objects `web` and `gone`.
+    fn feed() -> (Feed, Receiver<PipelineKey>) {
+        let (shared, woken) = Shared::new(Options::default(), crate::telemetry::Metrics::new());
+        let pipeline = PipelineKey { namespace: "team".into(), name: "p".into() };
+        let refs = [app("web"), app("gone")].into();
+        let declared = shared.store().declare(&pipeline, refs, &CancellationToken::new());
+        let id = declared.started.into_iter().next().unwrap().0;
+        (Feed::new(shared, id, None), woken)
+    }
+
+    fn error(code: u16) -> watcher::Error {
+        watcher::Error::WatchStartFailed(kube::Error::Api(Status::failure("no", "Forbidden").with_code(code).boxed()))
+    }
+
+    fn trouble(reason: Reason) -> Trouble {
+        Trouble::new(reason, "why".to_owned())
+    }
+
+    fn unreachable() -> Trouble {
+        Trouble::useless("in-cluster")
+    }
+
+    async fn follow(feed: &Feed, events: Events) -> Ended {
+        feed.follow(stream::iter(events), false).await
+    }
+
+    fn woken(receiver: &mut Receiver<PipelineKey>) -> usize {
+        std::iter::from_fn(|| receiver.try_recv().ok()).count()
+    }
+
+    #[tokio::test]
+    async fn nothing_is_known_before_the_list_has_ended() {
+        let (feed, mut receiver) = feed();
+        let ended = follow(&feed, vec![Ok(Event::Init), Ok(Event::InitApply(deployment("web", "1")))]).await;
+        assert_eq!(ended, Ended { trouble: unreachable(), too_large: false, lived: false });
+        assert!(matches!(feed.shared.store().read(&app("web"), 0).now, Now::Unknown { reason: Reason::CacheNotSynced, .. }));
+        assert_eq!(woken(&mut receiver), 0);
+    }
+
+    #[tokio::test]
+    async fn what_a_list_no_longer_holds_is_gone() {
+        let (feed, mut receiver) = feed();
+        let mut events = list(vec![deployment("web", "1"), deployment("gone", "1")]);
+        events.push(Err(watcher::Error::WatchError(Status::failure("old", "Expired").with_code(410).boxed())));
+        events.extend(list(vec![deployment("web", "1")]));
+        assert!(!follow(&feed, events).await.lived, "lists alone are no life");
+        let read = |name| feed.shared.store().read(&app(name), 0);
+        assert_eq!(read("web").observations.len(), 1);
+        let said: Vec<_> = read("gone").observations.into_iter().map(|(_, o)| o.status).collect();
+        assert_eq!(said, [crate::api::Status::InProgress, crate::api::Status::NotFound]);
+        assert_eq!(woken(&mut receiver), 2, "once for the first list, once for what has gone");
+    }
+
+    #[tokio::test]
+    async fn a_list_is_not_believed_while_the_watch_after_it_does_not_live() {
+        let (feed, _woken) = feed();
+        let synced = |feed: &Feed| feed.shared.store().is_synced(&feed.id);
+        let list = || vec![Ok(Event::Init), Ok(Event::InitApply(deployment("web", "1"))), Ok(Event::InitDone)];
+        let mut refused = list();
+        refused.push(Err(error(403)));
+        let ended = feed.follow(stream::iter(refused), true).await;
+        assert_eq!((ended.trouble.reason, ended.lived, synced(&feed)), (Reason::Forbidden, false, false));
+        let mut again: Events = Vec::new();
+        for _ in 0..FAILURES {
+            again.extend(list());
+            again.push(Err(watcher::Error::WatchError(Status::failure("old", "Expired").with_code(410).boxed())));
+        }
+        again.push(Ok(Event::Apply(deployment("web", "2"))));
+        assert!(!feed.follow(stream::iter(again), true).await.lived, "it lists again and again");
+        let quiet = || stream::iter(list()).chain(stream::pending());
+        let (other, _other_woken) = super::tests::feed();
+        let stands = LIVES + Duration::from_secs(1);
+        let _ = tokio::join!(timeout(stands, feed.follow(quiet(), true)), timeout(stands, other.follow(quiet(), false)));
+        for feed in [&feed, &other] {
+            assert!(synced(feed), "nothing is said, and the watch stands");
+            let now = feed.shared.store().read(&app("web"), 0).now;
+            assert!(matches!(now, Now::Known(Observation { status: crate::api::Status::InProgress, .. })), "{now:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_few_hiccups_of_a_synced_watch_are_left_to_it() {
+        let (feed, _woken) = feed();
+        let synced = || vec![Ok(Event::Init), Ok(Event::InitDone)];
+        let mut events = synced();
+        events.extend([Err(error(500)), Err(error(503)), Ok(Event::Apply(deployment("web", "2")))]);
+        events.extend([Err(error(500)), Err(error(500)), Err(error(500)), Ok(Event::Apply(deployment("web", "3")))]);
+        let ended = follow(&feed, events).await;
+        assert_eq!((ended.trouble.reason, ended.lived), (Reason::Unreachable, true));
+        assert_eq!(feed.shared.store().read(&app("web"), 0).observations.len(), 1, "it ended at the third in a row");
+
+        for (code, reason, words) in [(404, Reason::KindNotFound, "Deployment in apps/v1"), (403, Reason::Forbidden, "no")] {
+            let mut events = synced();
+            events.extend([Err(error(code)), Ok(Event::Apply(deployment("web", "4")))]);
+            let trouble = follow(&feed, events).await.trouble;
+            assert_eq!((trouble.reason, trouble.message.contains(words)), (reason, true), "{}", trouble.message);
+        }
+    }
+
+    #[tokio::test]
+    async fn trouble_is_told_once_and_patience_is_for_what_may_pass() {
+        let (feed, mut receiver) = feed();
+        let long = PATIENCE + Duration::from_secs(1);
+        feed.report(&unreachable(), Duration::ZERO).await;
+        feed.report(&unreachable(), Duration::ZERO).await;
+        // Who knows the object need not mind yet, who does not is told why.
+        assert_eq!((reason(&feed, "web"), woken(&mut receiver)), (Some(Reason::CacheSlow), 1));
+        let now = feed.shared.store().read(&app("web"), 0).now;
+        assert!(matches!(now, Now::Unknown { message, .. } if message == unreachable().message));
+        feed.report(&unreachable(), long).await;
+        feed.report(&unreachable(), Duration::ZERO).await;
+        assert_eq!((reason(&feed, "web"), woken(&mut receiver)), (Some(Reason::Unreachable), 1));
+        follow(&feed, vec![Ok(Event::Init), Ok(Event::InitDone)]).await;
+        assert_eq!((reason(&feed, "web"), woken(&mut receiver)), (None, 1));
+        feed.report(&unreachable(), Duration::ZERO).await;
+        feed.report(&trouble(Reason::Forbidden), Duration::ZERO).await;
+        assert_eq!((reason(&feed, "web"), woken(&mut receiver)), (None, 0));
+        feed.report(&unreachable(), long).await;
+        assert_eq!((reason(&feed, "web"), woken(&mut receiver)), (Some(Reason::Unreachable), 1));
+        follow(&feed, vec![Ok(Event::Init), Ok(Event::InitDone)]).await;
+        feed.report(&trouble(Reason::KindNotFound), Duration::ZERO).await;
+        assert_eq!((reason(&feed, "web"), woken(&mut receiver)), (Some(Reason::KindNotFound), 2));
+    }
+
+    #[tokio::test]
+    async fn what_cannot_pass_by_itself_is_told_at_once_of_a_cache_that_is_being_filled() {
+        for reason in [Reason::Forbidden, Reason::Unauthorized, Reason::KindNotFound] {
+            let (feed, _woken) = feed();
+            feed.report(&trouble(reason), Duration::ZERO).await;
+            assert_eq!(super::tests::reason(&feed, "web"), Some(reason));
+        }
+    }
+
+    #[tokio::test]
+    async fn too_many_objects_are_let_go_and_that_is_no_removal() {
+        let (mut feed, mut receiver) = feed();
+        feed.most = 2;
+        let mut events = list(vec![deployment("web", "1")]);
+        events.extend(["a", "b"].map(|name| Ok(Event::Apply(deployment(name, "1")))));
+        let ended = follow(&feed, events).await;
+        assert_eq!((ended.trouble.reason, ended.lived), (Reason::TooManyObjects, false));
+        assert_eq!(ended.trouble.message, "cluster in-cluster holds more than 2 objects of the kind");
+        assert_eq!((reason(&feed, "web"), woken(&mut receiver)), (Some(Reason::TooManyObjects), 2));
+        assert_eq!(feed.shared.store().counts(), (1, 0));
+        let pauses = [&ended.trouble, &unreachable()].map(|after| pause_after(after, LIVES));
+        assert_eq!(pauses, [CROWDED, LIVES], "so many are not listed again at once");
+        // A list of too many is never believed, not even for a moment.
+        let all = || list(["a", "b", "web"].map(|name| deployment(name, "1")).into());
+        assert_eq!(follow(&feed, all()).await.trouble.reason, Reason::TooManyObjects);
+        assert_eq!((reason(&feed, "web"), woken(&mut receiver)), (Some(Reason::TooManyObjects), 0));
+        follow(&feed, list(vec![deployment("web", "1")])).await;
+        assert_eq!((reason(&feed, "web"), woken(&mut receiver)), (None, 1));
+    }
+
+    #[tokio::test]
+    async fn one_object_that_cannot_be_read_is_unknown_and_hides_no_other() {
+        let (feed, mut receiver) = feed();
+        let bad = raw(&json!({"metadata": {"name": "gone", "namespace": "apps", "labels": 5}}));
+        follow(&feed, list(vec![bad.clone(), deployment("web", "1")])).await;
+        assert_eq!([reason(&feed, "web"), reason(&feed, "gone")], [None, Some(Reason::Unreadable)]);
+        assert_eq!(woken(&mut receiver), 1);
+        let apply = |object: &Raw| vec![Ok(Event::Apply(object.clone()))];
+        for (events, unreadable, wakes) in [
+            (apply(&bad), true, 0),
+            (apply(&deployment("gone", "1")), false, 1),
+            (apply(&bad), true, 1),
+            (apply(&deployment("gone", "1")), false, 1),
+            (apply(&bad), true, 1),
+            (vec![Ok(Event::Delete(bad.clone()))], false, 1),
+        ] {
+            let mut round = Round::new();
+            (round.listing, round.believed) = (false, true);
+            for event in events {
+                feed.take(Some(event), &mut round, false).await;
+            }
+            assert_eq!((reason(&feed, "gone").is_some(), woken(&mut receiver)), (unreadable, wakes));
+        }
+        let said: Vec<_> =
+            feed.shared.store().read(&app("gone"), 0).observations.into_iter().map(|(_, o)| o.status).collect();
+        assert_eq!(said, [crate::api::Status::InProgress, crate::api::Status::NotFound], "nothing was made of it");
+        follow(&feed, list(vec![bad, deployment("web", "1")])).await;
+        follow(&feed, list(vec![deployment("web", "1")])).await;
+        let now = feed.shared.store().read(&app("gone"), 0).now;
+        assert!(matches!(now, Now::Known(Observation { status: crate::api::Status::NotFound, .. })), "{now:?}");
+    }
+
+    /// A cluster with so many Deployments, which sends no longer page than of so many. What was asked of it is noted.
+    fn cluster(objects: usize, most: usize) -> (Client, Arc<Mutex<Vec<String>>>) {
+        let asked = Arc::<Mutex<Vec<String>>>::default();
+        let noted = asked.clone();
+        let service = tower::service_fn(move |request: http::Request<kube::client::Body>| {
+            let query = request.uri().query().unwrap_or_default().to_owned();
+            let watches = query.contains("watch=true");
+            let body = match request.uri().path() {
+                "/apis/apps/v1/deployments" if watches => None,
+                "/apis/apps/v1/deployments" => {
+                    noted.lock().unwrap().push(query.clone());
+                    let of = |name| query.split('&').find_map(|pair| pair.strip_prefix(name)?.parse::<usize>().ok());
+                    let (limit, from) = (of("limit=").unwrap(), of("continue=").unwrap_or_default());
+                    let to = objects.min(from + limit);
+                    let items: Vec<_> = (from..to).map(|i| object(&format!("n{i}"), "1")).collect();
+                    let next = if to < objects { to.to_string() } else { String::new() };
+                    let list = json!({"metadata": {"resourceVersion": "1", "continue": next}, "items": items});
+                    Some((limit <= most).then_some(list))
+                }
+                _ => Some(Some(json!({"groupVersion": "apps/v1", "resources": [{"name": "deployments", "singularName": "",
+                    "namespaced": true, "kind": "Deployment", "verbs": ["list", "watch"]}]}))),
+            };
+            async move {
+                match body {
+                    Some(Some(body)) => Ok(http::Response::new(kube::client::Body::from(body.to_string().into_bytes()))),
+                    Some(None) => Err(tower::BoxError::from(TooLarge)),
+                    None => std::future::pending().await,
+                }
+            }
+        });
+        (Client::new(service, "default"), asked)
+    }
+
+    #[tokio::test]
+    async fn a_page_that_is_too_large_is_asked_for_in_smaller_ones() {
+        let (feed, _woken) = feed();
+        let (client, asked) = cluster(12, 5);
+        let synced = async {
+            while !feed.shared.store().is_synced(&feed.id) {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        };
+        tokio::select! {
+            never = feed.try_again_and_again(client) => match never {},
+            done = timeout(DEADLINE, synced) => done.unwrap(),
+        }
+        assert_eq!(feed.shared.store().counts(), (1, 12));
+        let limits: Vec<_> = asked.lock().unwrap().iter().map(|q| q.trim_start_matches('&').to_owned()).collect();
+        assert_eq!(limits, ["limit=50", "limit=5", "limit=5&continue=5", "limit=5&continue=10"]);
+    }
+
+    /// What is said of `web` once its feed has followed this link for a moment.
+    async fn under(feed: &Feed, link: Link) -> Option<Reason> {
+        let _ = timeout(Duration::from_millis(50), feed.under(link)).await;
+        reason(feed, "web")
+    }
+
+    #[tokio::test]
+    async fn a_way_that_is_down_is_told_at_once_if_nothing_is_known_or_it_was_tried_enough() {
+        let down = |reason, sure| Link::Down { trouble: trouble(reason), sure };
+        let (feed, mut receiver) = feed();
+        assert_eq!(under(&feed, Link::Resolving).await, Some(Reason::CacheNotSynced));
+        assert_eq!(under(&feed, down(Reason::KubeconfigMissing, false)).await, Some(Reason::KubeconfigMissing));
+        follow(&feed, vec![Ok(Event::Init), Ok(Event::InitDone)]).await;
+        woken(&mut receiver);
+        assert_eq!(under(&feed, down(Reason::KubeconfigMissing, false)).await, None, "what was seen stands for a while");
+        assert_eq!(under(&feed, down(Reason::Timeout, true)).await, Some(Reason::Timeout));
+        assert_eq!(woken(&mut receiver), 1);
+        follow(&feed, vec![Ok(Event::Init), Ok(Event::InitDone)]).await;
+        woken(&mut receiver);
+        follow(&feed, vec![Ok(Event::Init), Ok(Event::InitDone)]).await;
+        assert_eq!(woken(&mut receiver), 1, "a new watch wakes, for the one before may have been dropped too early");
+    }
+}

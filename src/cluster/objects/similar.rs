@@ -1,0 +1,189 @@
+//! What there is where an object is not: objects of the same kind that somebody may have meant.
+//!
+//! In: objects that do not exist. Out: for each the namespaces that hold one of its name, and names in its own namespace to
+//! choose the nearest from. Only a cache that has listed everything is asked, and only one of the same cluster and kind: so no
+//! name is known of a cluster that the object is not on, or of a namespace that is not watched.
+
+use std::collections::{BTreeSet, HashMap};
+
+use super::cache::{CacheKey, Tracked};
+use super::store::Store;
+use crate::api::Status;
+use crate::cluster::Application;
+
+/// So many namespaces are told.
+const NAMESPACES: usize = 3;
+/// In a namespace with more names of about the same length nobody is helped by a guess.
+const NAMES: usize = 256;
+/// Longer names are not compared.
+const LONGEST: usize = 63;
+
+/// What there is instead of one object.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Alike {
+    /// The first namespaces, by name, that hold an object of its name.
+    pub namespaces: BTreeSet<String>,
+    /// Names of about the same length in its own namespace; empty if there are very many.
+    pub names: BTreeSet<String>,
+}
+
+impl Store {
+    /// Looks for objects that are like these.
+    pub fn alike(&self, objects: &[Application]) -> Vec<Alike> {
+        let mut found: Vec<Alike> = objects.iter().map(|_| Alike::default()).collect();
+        let mut kinds: HashMap<CacheKey, Vec<usize>> = HashMap::new();
+        for (at, object) in objects.iter().enumerate() {
+            kinds.entry(kind_of(object)).or_default().push(at);
+        }
+        for (kind, wanted) in kinds {
+            for ((namespace, name), _) in self.listed_of(&kind).filter(|(_, tracked)| exists(tracked)) {
+                for at in &wanted {
+                    found[*at].note(&objects[*at], namespace, name);
+                }
+            }
+        }
+        for alike in found.iter_mut().filter(|alike| alike.names.len() > NAMES) {
+            alike.names.clear();
+        }
+        found
+    }
+}
+
+impl Alike {
+    /// Takes an object into account.
+    fn note(&mut self, meant: &Application, namespace: &str, name: &str) {
+        let meant = &meant.object;
+        if !is_plain(namespace) || !is_plain(name) {
+            return;
+        }
+        if name == meant.name && namespace != meant.namespace {
+            self.namespaces.insert(namespace.to_owned());
+            if self.namespaces.len() > NAMESPACES {
+                self.namespaces.pop_last();
+            }
+        }
+        let near = name.len().abs_diff(meant.name.len()) <= (name.len() / 3).max(1);
+        let known = self.names.len() > NAMES;
+        if namespace == meant.namespace && near && name.len().max(meant.name.len()) <= LONGEST && !known {
+            self.names.insert(name.to_owned());
+        }
+    }
+}
+
+/// Where objects of its kind are, in whatever namespace.
+fn kind_of(object: &Application) -> CacheKey {
+    let app = &object.object;
+    CacheKey {
+        cluster: app.cluster_ref.clone(),
+        revision_path: object.revision_path.clone(),
+        api_version: app.api_version.clone(),
+        kind: app.kind.clone(),
+        namespace: None,
+    }
+}
+
+/// Whether it is a name as objects have them: it may come from a cluster that is anybody's.
+fn is_plain(name: &str) -> bool {
+    name.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '.' | '-'))
+}
+
+fn exists(tracked: &Tracked) -> bool {
+    tracked.unreadable || (tracked.seq > 0 && tracked.current.status != Status::NotFound)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use tokio_util::sync::CancellationToken;
+
+    use super::*;
+    use crate::api::values::refs::{ClusterAppRef, ClusterKind, ClusterRef};
+    use crate::cluster::objects::cache::CacheId;
+    use crate::cluster::{PipelineKey, Scope};
+    use crate::observe::{Came, Observation, Seen};
+
+    fn app(cluster: Option<&str>, kind: &str, namespace: &str, name: &str) -> Application {
+        let cluster_ref = cluster.map(|name| ClusterRef {
+            api_version: None,
+            kind: ClusterKind::Secret,
+            name: name.into(),
+            namespace: Some("team".into()),
+        });
+        let object = ClusterAppRef {
+            api_version: "apps/v1".into(),
+            kind: kind.into(),
+            name: name.into(),
+            namespace: namespace.into(),
+            cluster_ref,
+        };
+        Application { object, revision_path: None }
+    }
+
+    /// A store whose caches are asked for these objects and hold those others, each in the cache of its kind.
+    fn store(scope: Scope, wanted: &[Application], there: &[Application], listed: bool) -> Store {
+        let mut store = Store::new(scope);
+        let pipeline = PipelineKey { namespace: "team".into(), name: "shop".into() };
+        let declared = store.declare(&pipeline, wanted.iter().cloned().collect(), &CancellationToken::new());
+        let ids: Vec<CacheId> = declared.started.into_iter().map(|(id, _)| id).collect();
+        for id in &ids {
+            let here = there.iter().filter(|app| {
+                let own = CacheKey { namespace: id.key.namespace.clone(), ..kind_of(app) };
+                own == id.key && id.key.namespace.as_ref().is_none_or(|ns| *ns == app.object.namespace)
+            });
+            let names: HashSet<_> = here.map(|app| (app.object.namespace.clone(), app.object.name.clone())).collect();
+            for name in &names {
+                let observation = Observation { status: Status::Current, ..Observation::default() };
+                store.record(id, name.clone(), Seen { observation, ties: None }, Came::Listed);
+            }
+            if listed {
+                store.listed(id, &names, true);
+            }
+        }
+        store
+    }
+
+    fn words(alike: &Alike) -> String {
+        let join = |all: &BTreeSet<String>| all.iter().map(String::as_str).collect::<Vec<_>>().join(",");
+        format!("{} {}", join(&alike.namespaces), join(&alike.names))
+    }
+
+    #[test]
+    fn the_same_name_elsewhere_and_names_of_the_same_length_here() {
+        let deployment = |namespace, name| app(None, "Deployment", namespace, name);
+        let there = [
+            deployment("podinfo-prod", "podinfo"),
+            deployment("podinfo-prd", "podinfro"),
+            deployment("podinfo-prd", "a"),
+            deployment("podinfo-prd", "podinf\u{202e}"),
+            deployment("a\nb", "podinfo"),
+            deployment("other", "podinfro"),
+            app(None, "StatefulSet", "sets", "podinfo"),
+            app(Some("eu"), "Deployment", "eu", "podinfo"),
+        ];
+        let meant = deployment("podinfo-prd", "podinfo");
+        let remote = app(Some("eu"), "Deployment", "podinfo-prd", "podinfo");
+        let set = app(None, "StatefulSet", "podinfo-prd", "podinfo");
+        let wanted = [meant, remote, set];
+        let found = store(Scope::All, &wanted, &there, true).alike(&wanted);
+        assert_eq!(found.iter().map(words).collect::<Vec<_>>(), ["podinfo-prod podinfro", "eu ", "sets "]);
+        let filling = store(Scope::All, &wanted, &there, false).alike(&wanted);
+        assert_eq!(filling, vec![Alike::default(); 3], "nothing is known before all is listed");
+    }
+
+    #[test]
+    fn nothing_is_told_of_a_namespace_that_is_not_watched() {
+        let there = ["a", "b", "c"].map(|namespace| app(None, "Deployment", namespace, "web"));
+        let wanted = [app(None, "Deployment", "d", "web"), app(None, "Deployment", "a", "web")];
+        let watched = Scope::Namespaces(["a", "d"].map(str::to_owned).into());
+        assert_eq!(words(&store(watched, &wanted, &there, true).alike(&wanted)[0]), "a ");
+    }
+
+    #[test]
+    fn what_is_told_is_bounded() {
+        let mut there: Vec<_> = (0..9).map(|i| app(None, "Deployment", &format!("n{i}"), "web")).collect();
+        there.extend((0..2 * NAMES).map(|i| app(None, "Deployment", "here", &format!("w{i:03}"))));
+        let wanted = [app(None, "Deployment", "here", "web")];
+        assert_eq!(words(&store(Scope::All, &wanted, &there, true).alike(&wanted)[0]), "n0,n1,n2 ");
+    }
+}

@@ -1,0 +1,492 @@
+//! Objects that are read together with their parts: which caches are needed for that, and what both say when either has changed.
+//!
+//! The parts have a cache like any other, for as long as somebody refers to a parent. What a parent says is made of both while both
+//! caches can be relied on; otherwise it is not known.
+
+use std::collections::{BTreeSet, HashMap, HashSet};
+
+use super::Store;
+use crate::cluster::objects::cache::{Cache, CacheKey, Phase, Ring, Tracked, name_of};
+use crate::cluster::{Application, PipelineKey, Reason, Scope};
+use crate::observe::{Family, Member, Observation, Parts, Ties, parts_of, whole};
+
+impl Store {
+    /// One more object of its caches is needed by a pipeline.
+    pub(super) fn enrol(&mut self, object: &Application, pipeline: &PipelineKey) {
+        for key in self.all_caches(object) {
+            *self.needed_by.entry(key).or_default().entry(pipeline.clone()).or_default() += 1;
+        }
+    }
+
+    /// One object less of its caches is needed by a pipeline.
+    pub(super) fn strike(&mut self, object: &Application, pipeline: &PipelineKey) {
+        for key in self.all_caches(object) {
+            let Some(by) = self.needed_by.get_mut(&key) else { continue };
+            if let Some(count) = by.get_mut(pipeline) {
+                *count -= 1;
+            }
+            by.retain(|_, count| *count > 0);
+            if by.is_empty() {
+                self.needed_by.remove(&key);
+            }
+        }
+    }
+
+    /// The cache that follows an object; `None` where nothing is watched.
+    pub(super) fn locate(&self, object: &Application) -> Option<CacheKey> {
+        Some(CacheKey {
+            cluster: object.object.cluster_ref.clone(),
+            revision_path: object.revision_path.clone(),
+            api_version: object.object.api_version.clone(),
+            kind: object.object.kind.clone(),
+            namespace: self.watched(object, &object.object.namespace)?,
+        })
+    }
+
+    /// The namespace of the watch in which this one can be seen, or all; `None` where it is not watched.
+    #[allow(clippy::option_option, reason = "not watched, or watched with all others")]
+    fn watched(&self, object: &Application, namespace: &str) -> Option<Option<String>> {
+        match &self.scope {
+            Scope::Namespaces(watched) if object.object.cluster_ref.is_none() => Some(Some(watched.get(namespace)?.clone())),
+            Scope::All | Scope::Namespaces(_) => Some(None),
+        }
+    }
+
+    /// The caches that are needed to observe an object: its own, and those of its parts. Where parts may be in any namespace, it is not
+    /// known before the object is read in which one they are.
+    pub(super) fn all_caches(&self, object: &Application) -> Vec<CacheKey> {
+        let Some(own) = self.locate(object) else { return Vec::new() };
+        let Some(parts) = parts(object) else { return vec![own] };
+        let namespaces: BTreeSet<Option<String>> = match &self.scope {
+            Scope::Namespaces(watched) if parts.elsewhere && own.namespace.is_some() => {
+                watched.iter().cloned().map(Some).collect()
+            }
+            Scope::All | Scope::Namespaces(_) => [own.namespace.clone()].into(),
+        };
+        let of_parts = |namespace| cache_of(object, parts, namespace);
+        std::iter::once(own).chain(namespaces.into_iter().map(of_parts)).collect()
+    }
+
+    /// Somebody refers to an object that was not referred to: what it says from now on is kept.
+    pub(super) fn begin_ring(&mut self, object: &Application) {
+        let Some(key) = self.locate(object) else { return };
+        let Some(tracked) = self.caches.get_mut(&key).and_then(|cache| cache.objects.get_mut(&name_of(object))) else {
+            return;
+        };
+        let mut ring = Ring::default();
+        if matches!(tracked.ties.as_deref(), Some(Ties::Parent(_))) {
+            // Its parts may have changed meanwhile.
+            (tracked.ring, tracked.seq) = (Some(ring), 0);
+            self.enter(object, false);
+            return;
+        }
+        if tracked.seq > 0 {
+            ring.push(tracked.seq, &tracked.current);
+        }
+        tracked.ring = Some(ring);
+    }
+
+    /// A parent was read to which somebody refers. `anyway`: it is news, whatever it says. Returns who wants to know.
+    pub(super) fn enter(&mut self, object: &Application, anyway: bool) -> Vec<PipelineKey> {
+        let family = self.parent(object).map(|(parent, _)| parent);
+        let place = family.and_then(|family| Some((self.cache_of_family(object, &family)?, family)));
+        if self.family_of.get(object) != place.as_ref() {
+            self.leave(object);
+            if let Some((key, family)) = place {
+                let of_cache = self.parents.entry(key.clone()).or_default();
+                of_cache.entry(family.clone()).or_default().insert(object.clone());
+                self.family_of.insert(object.clone(), (key, family));
+            }
+        }
+        if self.parts_of(object).is_some() {
+            return self.reconsider(object, anyway);
+        }
+        // It was read, and what it says is not known.
+        let own = self.locate(object).and_then(|key| self.caches.get(&key));
+        let wakes = own.is_some_and(|cache| cache.phase == Phase::Synced);
+        self.wanted_by.get(object).into_iter().flatten().filter(|_| wakes).cloned().collect()
+    }
+
+    /// The cache with the parts of a parent, and which of it are its own, if they can be relied on.
+    fn parts_of(&self, object: &Application) -> Option<(&Cache, &Family)> {
+        let (key, family) = self.family_of.get(object)?;
+        Some((self.caches.get(key).filter(|cache| cache.phase == Phase::Synced)?, family))
+    }
+
+    /// An object is no parent any more to which somebody refers.
+    pub(super) fn leave(&mut self, object: &Application) {
+        let Some((key, family)) = self.family_of.remove(object) else { return };
+        let Some(of_cache) = self.parents.get_mut(&key) else { return };
+        if let Some(objects) = of_cache.get_mut(&family) {
+            objects.remove(object);
+            if objects.is_empty() {
+                of_cache.remove(&family);
+            }
+        }
+        if of_cache.is_empty() {
+            self.parents.remove(&key);
+        }
+    }
+
+    /// Reads again the parents of these families, and with `namespace` those of all families in it. Returns who wants to know.
+    pub(super) fn reconsider_families(
+        &mut self,
+        key: &CacheKey,
+        touched: &[Family],
+        namespace: Option<&str>,
+    ) -> Vec<PipelineKey> {
+        let Some(of_cache) = self.parents.get(key) else { return Vec::new() };
+        let mut objects: HashSet<Application> =
+            touched.iter().filter_map(|family| of_cache.get(family)).flatten().cloned().collect();
+        if let Some(namespace) = namespace {
+            let near = of_cache.iter().filter(|(family, _)| family.namespace == namespace);
+            objects.extend(near.flat_map(|(_, objects)| objects).cloned());
+        }
+        objects.iter().flat_map(|object| self.reconsider(object, false)).collect()
+    }
+
+    /// Reads again all parents with parts in this cache. Returns who wants to know.
+    pub(super) fn reconsider_all(&mut self, key: &CacheKey) -> Vec<PipelineKey> {
+        let objects = self.parents.get(key).into_iter().flat_map(HashMap::values).flatten();
+        let objects: Vec<Application> = objects.cloned().collect();
+        objects.iter().flat_map(|object| self.reconsider(object, false)).collect()
+    }
+
+    /// Reads a parent again with its parts, if they can be relied on. Returns who wants to know.
+    fn reconsider(&mut self, object: &Application, anyway: bool) -> Vec<PipelineKey> {
+        let Some((parts, family)) = self.parts_of(object) else { return Vec::new() };
+        let Some((_, mut ties)) = self.parent(object) else { return Vec::new() };
+        let Ties::Parent(parent) = &mut ties else { return Vec::new() };
+        let said = whole(parent, &members(parts, family));
+        let seq = self.next();
+        let Some(key) = self.locate(object) else { return Vec::new() };
+        let Some(cache) = self.caches.get_mut(&key) else { return Vec::new() };
+        let Some(tracked) = cache.objects.get_mut(&name_of(object)) else { return Vec::new() };
+        tracked.ties = Some(Box::new(ties));
+        let wakes = (tracked.say(seq, said) || anyway) && cache.phase == Phase::Synced;
+        self.wanted_by.get(object).into_iter().flatten().filter(|_| wakes).cloned().collect()
+    }
+
+    /// The family of an object that is a parent, and the object's ties.
+    fn parent(&self, object: &Application) -> Option<(Family, Ties)> {
+        let tracked = self.caches.get(&self.locate(object)?)?.objects.get(&name_of(object))?;
+        let ties = tracked.ties.as_deref()?;
+        Some((ties.as_parent()?.family().clone(), ties.clone()))
+    }
+
+    /// The cache in which the parts of an object are; `None` where they are not watched.
+    fn cache_of_family(&self, object: &Application, family: &Family) -> Option<CacheKey> {
+        Some(cache_of(object, parts(object)?, self.watched(object, &family.namespace)?))
+    }
+
+    /// Why it is not known what an object says that is read with parts; `None` if it is known, or is read alone.
+    pub(super) fn without_parts(&self, object: &Application, tracked: &Tracked) -> Option<(Reason, String)> {
+        let family = tracked.ties.as_deref()?.as_parent()?.family();
+        let kind = parts(object)?.kind;
+        let because = |words: &str| format!("it is read with objects of kind {kind}: {words}");
+        let Some(key) = self.cache_of_family(object, family) else {
+            let words = format!("namespace {} is not among those that are watched", family.namespace);
+            return Some((Reason::NamespaceNotWatched, because(&words)));
+        };
+        match self.caches.get(&key).map(|cache| &cache.phase) {
+            Some(Phase::Synced) if tracked.seq > 0 => None,
+            Some(Phase::Unknown(reason, message)) => Some((*reason, because(message))),
+            Some(Phase::Synced) | None => Some((Reason::CacheNotSynced, because("nobody has asked for them yet"))),
+        }
+    }
+}
+
+/// The kind with which an object is read.
+fn parts(object: &Application) -> Option<Parts> {
+    parts_of(&object.object.api_version, &object.object.kind, object.revision_path.is_some())
+}
+
+/// The cache of parts in this namespace, or in all.
+fn cache_of(object: &Application, parts: Parts, namespace: Option<String>) -> CacheKey {
+    CacheKey {
+        cluster: object.object.cluster_ref.clone(),
+        revision_path: None,
+        api_version: object.object.api_version.clone(),
+        kind: parts.kind.to_owned(),
+        namespace,
+    }
+}
+
+/// The parts of a family, and those of which nobody knows whether they belong to it.
+fn members<'a>(cache: &'a Cache, family: &Family) -> Vec<Member<'a>> {
+    let of_family = cache.families.get(family).into_iter().flatten();
+    let unread = cache.unread.iter().filter(|(namespace, _)| *namespace == family.namespace);
+    let read = |tracked: &'a Tracked| -> Option<(&'a Observation, _)> {
+        let part = tracked.ties.as_deref()?.as_part()?;
+        (!tracked.unreadable).then_some((&tracked.current, part))
+    };
+    let member = |name: &'a (String, String)| Member { name: &name.1, read: cache.objects.get(name).and_then(read) };
+    of_family.chain(unread).map(member).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use kube::core::DynamicObject;
+    use serde_json::{Value, json};
+    use tokio_util::sync::CancellationToken;
+
+    use super::*;
+    use crate::api::Status;
+    use crate::api::values::refs::ClusterAppRef;
+    use crate::cluster::Now;
+    use crate::cluster::objects::cache::CacheId;
+    use crate::cluster::objects::store::Declared;
+    use crate::observe::{Came, Seen, see};
+
+    const FLEET: &str = "fleet.cattle.io/v1alpha1";
+    const NS: &str = "fleet-default";
+
+    fn app(kind: &str, namespace: &str, name: &str) -> Application {
+        let object = ClusterAppRef {
+            api_version: FLEET.into(),
+            kind: kind.into(),
+            name: name.into(),
+            namespace: namespace.into(),
+            cluster_ref: None,
+        };
+        Application { object, revision_path: None }
+    }
+
+    fn repo() -> Application {
+        app("GitRepo", NS, "shop")
+    }
+
+    fn deployment() -> Application {
+        app("BundleDeployment", "cluster-a", "web")
+    }
+
+    #[allow(clippy::needless_pass_by_value, reason = "JSON is made where it is passed")]
+    fn object(app: &Application, labels: Value, spec: Value, status: Value) -> Seen {
+        let (name, namespace) = (&app.object.name, &app.object.namespace);
+        let metadata = json!({"name": name, "namespace": namespace, "generation": 2, "labels": labels});
+        let object =
+            json!({"apiVersion": FLEET, "kind": app.object.kind, "metadata": metadata, "spec": spec, "status": status});
+        let object: DynamicObject = serde_json::from_value(object).unwrap();
+        see(Some(&object), None)
+    }
+
+    fn repo_at(commit: &str) -> Seen {
+        object(&repo(), json!({}), json!({}), json!({"commit": commit, "summary": {"desiredReady": 1}}))
+    }
+
+    fn bundle_of(repo: &str, name: &str, commit: &str) -> Seen {
+        let labels = json!({"fleet.cattle.io/repo-name": repo, "fleet.cattle.io/commit": commit});
+        let status = json!({"observedGeneration": 2, "summary": {"desiredReady": 1, "ready": 1}});
+        object(&app("Bundle", NS, name), labels, json!({}), status)
+    }
+
+    fn bundle(name: &str, commit: &str) -> Seen {
+        bundle_of("shop", name, commit)
+    }
+
+    fn deployed(commit: &str, staged: &str) -> Seen {
+        let labels = json!({"fleet.cattle.io/bundle-name": "web", "fleet.cattle.io/bundle-namespace": NS,
+            "fleet.cattle.io/commit": commit});
+        let spec = json!({"deploymentID": staged, "stagedDeploymentID": staged});
+        object(&deployment(), labels, spec, json!({"appliedDeploymentID": staged, "ready": true, "nonModified": true}))
+    }
+
+    fn pipeline(name: &str) -> PipelineKey {
+        PipelineKey { namespace: NS.into(), name: name.into() }
+    }
+
+    struct Bench(Store);
+
+    impl Bench {
+        /// What one pipeline needs, and its caches by kind.
+        fn new(scope: Scope, needs: &[Application]) -> (Self, HashMap<String, CacheId>) {
+            let mut bench = Self(Store::new(scope));
+            let started = bench.need("p", needs).started;
+            (bench, started.into_iter().map(|(id, _)| (id.key.kind.clone(), id)).collect())
+        }
+
+        fn need(&mut self, name: &str, refs: &[Application]) -> Declared {
+            self.0.declare(&pipeline(name), refs.iter().cloned().collect(), &CancellationToken::new())
+        }
+
+        /// Takes in a list of these, in their namespace.
+        fn list(&mut self, id: &CacheId, namespace: &str, objects: Vec<(&str, Seen)>) -> Vec<PipelineKey> {
+            let name = |name: &str| (namespace.to_owned(), name.to_owned());
+            let names = objects.iter().map(|(n, _)| name(n)).collect();
+            for (n, seen) in objects {
+                self.0.record(id, name(n), seen, Came::Listed);
+            }
+            self.0.listed(id, &names, true)
+        }
+
+        fn change(&mut self, id: &CacheId, namespace: &str, name: &str, seen: Seen) -> usize {
+            self.0.record(id, (namespace.to_owned(), name.to_owned()), seen, Came::Changed).len()
+        }
+
+        /// Status and revisions now, or why they are not known.
+        fn now(&self, app: &Application) -> String {
+            match self.0.read(app, 0).now {
+                Now::Known(o) => format!("{:?} {}/{} {}", o.status, o.revision, o.attempted_revision, o.reason),
+                Now::Unknown { reason, message } => format!("{} {message}", reason.as_str()),
+            }
+        }
+
+        fn said(&self, app: &Application) -> Vec<(Status, String)> {
+            let said = self.0.read(app, 0).observations;
+            said.into_iter().map(|(_, o)| (o.status, o.attempted_revision)).collect()
+        }
+    }
+
+    #[test]
+    fn a_parent_says_what_it_and_its_parts_say_together() {
+        let (mut bench, ids) = Bench::new(Scope::All, &[repo()]);
+        let (repos, bundles) = (&ids["GitRepo"], &ids["Bundle"]);
+        assert_eq!(bench.list(repos, NS, vec![("shop", repo_at("c1"))]), [pipeline("p")]);
+        assert_eq!(
+            bench.now(&repo()),
+            "CacheNotSynced it is read with objects of kind Bundle: the objects are being listed"
+        );
+        assert!(bench.said(&repo()).is_empty());
+        let other = bundle_of("other", "b", "c0");
+        let woken = bench.list(bundles, NS, vec![("a", bundle("a", "c1")), ("b", other.clone())]);
+        assert!(woken.contains(&pipeline("p")));
+        assert_eq!(bench.now(&repo()), "Current c1/c1 ");
+
+        assert_eq!(bench.change(repos, NS, "shop", repo_at("c2")), 1);
+        assert_eq!(bench.now(&repo()), "InProgress /c2 BundleNotUpdated");
+        assert_eq!(bench.change(bundles, NS, "b", other), 0, "it belongs to another");
+        assert_eq!(bench.change(bundles, NS, "a", bundle("a", "c2")), 1);
+        assert_eq!(bench.now(&repo()), "Current c2/c2 ");
+        // One comes from another repository, and goes again; one is deleted.
+        assert_eq!(bench.change(bundles, NS, "b", bundle("b", "c0")), 1);
+        assert_eq!(bench.now(&repo()), "InProgress /c2 BundleNotUpdated");
+        assert_eq!(bench.change(bundles, NS, "b", bundle_of("other", "b", "c0")), 1);
+        assert_eq!(bench.change(bundles, NS, "a", Seen::nothing()), 1);
+        assert_eq!(bench.now(&repo()), "InProgress /c2 NotObserved");
+        let at = |status, commit: &str| (status, commit.to_owned());
+        let (c, i) = (Status::Current, Status::InProgress);
+        assert_eq!(
+            bench.said(&repo()),
+            [at(c, "c1"), at(i, "c2"), at(c, "c2"), at(i, "c2"), at(c, "c2"), at(i, "c2")],
+            "the ring holds wholes"
+        );
+        bench.change(repos, NS, "shop", Seen::nothing());
+        assert_eq!(bench.now(&repo()), "NotFound / NotFound");
+        assert_eq!(bench.change(bundles, NS, "a", bundle("a", "c2")), 0, "nobody reads it");
+    }
+
+    #[test]
+    fn without_its_parts_it_is_not_known_what_a_parent_says() {
+        let (mut bench, ids) = Bench::new(Scope::All, &[repo()]);
+        let (repos, bundles) = (&ids["GitRepo"], &ids["Bundle"]);
+        bench.list(bundles, NS, vec![("a", bundle("a", "c1"))]);
+        bench.list(repos, NS, vec![("shop", repo_at("c1"))]);
+        assert_eq!(bench.now(&repo()), "Current c1/c1 ");
+        for reason in [Reason::Forbidden, Reason::KindNotFound] {
+            let (is_news, woken) = bench.0.set_phase(bundles, Phase::Unknown(reason, "no".to_owned()));
+            assert_eq!((is_news, woken), (true, vec![pipeline("p")]));
+            let want = format!("{} it is read with objects of kind Bundle: no", reason.as_str());
+            assert_eq!(bench.now(&repo()), want);
+        }
+        bench.change(repos, NS, "shop", repo_at("c2"));
+        assert_eq!(bench.said(&repo()).len(), 1, "nothing is made of it alone");
+        // It is gone, and that is known without parts; it comes back, and that alone is not enough.
+        bench.change(repos, NS, "shop", Seen::nothing());
+        assert_eq!(bench.now(&repo()), "NotFound / NotFound");
+        assert_eq!(bench.change(repos, NS, "shop", repo_at("c2")), 1);
+        assert!(bench.now(&repo()).starts_with("KindNotFound"));
+        bench.list(bundles, NS, vec![("a", bundle("a", "c2"))]);
+        assert_eq!(bench.now(&repo()), "Current c2/c2 ");
+        // Another life of the cache of parts knows nothing yet.
+        bench.0.renew(&CancellationToken::new());
+        assert!(bench.now(&repo()).starts_with("CacheNotSynced"));
+    }
+
+    #[test]
+    fn a_part_that_cannot_be_read_is_not_overlooked() {
+        let (mut bench, ids) = Bench::new(Scope::All, &[repo()]);
+        let (repos, bundles) = (&ids["GitRepo"], &ids["Bundle"]);
+        bench.list(bundles, NS, vec![("a", bundle("a", "c1"))]);
+        bench.list(repos, NS, vec![("shop", repo_at("c1"))]);
+        let name = |namespace: &str, name: &str| (namespace.to_owned(), name.to_owned());
+        for known in ["a", "never-read"] {
+            assert_eq!(bench.0.unreadable(bundles, &name(NS, known)).len(), 1, "{known}");
+            assert_eq!(bench.now(&repo()), "InProgress /c1 NotObserved", "{known}");
+            bench.change(bundles, NS, known, bundle(known, "c1"));
+            assert_eq!(bench.now(&repo()), "Current c1/c1 ", "{known}");
+        }
+        assert_eq!(bench.0.unreadable(bundles, &name("elsewhere", "never-read")).len(), 0);
+        assert_eq!(bench.now(&repo()), "Current c1/c1 ");
+    }
+
+    #[test]
+    fn a_label_is_believed_when_its_bundle_confirms_it_or_it_came_with_what_is_staged() {
+        let (mut bench, ids) = Bench::new(Scope::All, &[deployment()]);
+        let (deployments, bundles) = (&ids["BundleDeployment"], &ids["Bundle"]);
+        bench.list(deployments, "cluster-a", vec![("web", deployed("c1", "s-1"))]);
+        bench.list(bundles, NS, vec![("web", bundle("web", "c0"))]);
+        assert_eq!(bench.now(&deployment()), "InProgress /c1 NotStaged", "at first sight nothing is believed");
+        assert_eq!(bench.change(bundles, NS, "web", bundle("web", "c1")), 1);
+        assert_eq!(bench.now(&deployment()), "Current c1/c1 ");
+        assert_eq!(bench.change(bundles, NS, "web", bundle("web", "c2")), 0);
+        assert_eq!(bench.now(&deployment()), "Current c1/c1 ", "what was confirmed stands");
+        bench.change(deployments, "cluster-a", "web", deployed("c3", "s-1"));
+        assert_eq!(bench.now(&deployment()), "InProgress /c3 NotStaged");
+        bench.change(deployments, "cluster-a", "web", deployed("c3", "s-3"));
+        assert_eq!(bench.now(&deployment()), "Current c3/c3 ");
+        // Made before our eyes, and made while nobody looked.
+        bench.change(deployments, "cluster-a", "web", Seen::nothing());
+        bench.change(deployments, "cluster-a", "web", deployed("c4", "s-4"));
+        assert_eq!(bench.now(&deployment()), "Current c4/c4 ");
+        bench.list(deployments, "cluster-a", vec![("web", deployed("c5", "s-5"))]);
+        assert_eq!(bench.now(&deployment()), "InProgress /c5 NotStaged");
+    }
+
+    #[test]
+    fn parts_are_watched_where_they_may_be_and_as_long_as_somebody_needs_them() {
+        let some = Scope::new(&["cluster-a".to_owned(), NS.to_owned(), "other".to_owned()]);
+        let places = |needs: &[Application]| {
+            let mut bench = Bench(Store::new(some.clone()));
+            let started = bench.need("p", needs).started;
+            let mut places: Vec<_> =
+                started.into_iter().map(|(id, _)| format!("{} {}", id.key.kind, id.key.namespace.unwrap())).collect();
+            places.sort();
+            places
+        };
+        assert_eq!(places(&[repo()]), [format!("Bundle {NS}"), format!("GitRepo {NS}")]);
+        let of_deployment = places(&[deployment()]);
+        assert_eq!(of_deployment.len(), 4, "its own, and Bundles in each namespace: {of_deployment:?}");
+        let path = Application { revision_path: Some(".status.appliedDeploymentID".into()), ..deployment() };
+        assert_eq!(places(&[path]).len(), 1, "no label is read");
+
+        let (mut bench, ids) = Bench::new(Scope::new(&["cluster-a".to_owned()]), &[deployment()]);
+        bench.list(&ids["BundleDeployment"], "cluster-a", vec![("web", deployed("c1", "s-1"))]);
+        bench.list(&ids["Bundle"], "cluster-a", vec![]);
+        let want = "NamespaceNotWatched it is read with objects of kind Bundle: namespace fleet-default is not among those that are watched";
+        assert_eq!(bench.now(&deployment()), want);
+
+        let (mut bench, ids) = Bench::new(Scope::All, &[repo(), app("HelmOp", NS, "db")]);
+        assert_eq!(ids.len(), 3, "one cache of Bundles for both");
+        assert!(bench.need("q", &[app("Bundle", NS, "a")]).started.is_empty());
+        let idle: Vec<_> = bench.need("p", &[]).idle.into_iter().map(|(id, _)| id.key.kind).collect();
+        assert_eq!(idle.len(), 2, "{idle:?}");
+        assert_eq!(bench.need("q", &[]).idle.len(), 1);
+        assert!(bench.0.parents.is_empty() && bench.0.family_of.is_empty() && bench.0.needed_by.is_empty());
+    }
+
+    #[test]
+    fn a_parent_that_is_referred_to_later_is_read_with_its_parts_as_they_are() {
+        let (mut bench, ids) = Bench::new(Scope::All, &[app("GitRepo", NS, "first")]);
+        let (repos, bundles) = (&ids["GitRepo"], &ids["Bundle"]);
+        bench.list(bundles, NS, vec![("a", bundle("a", "c1"))]);
+        bench.list(repos, NS, vec![("shop", repo_at("c1"))]);
+        bench.change(bundles, NS, "a", bundle("a", "c2"));
+        assert_eq!(bench.change(repos, NS, "shop", repo_at("c2")), 0);
+        bench.need("q", &[repo()]);
+        assert_eq!((bench.now(&repo()).as_str(), bench.said(&repo()).len()), ("Current c2/c2 ", 1));
+        bench.need("q", &[]);
+        bench.change(bundles, NS, "a", bundle("a", "c3"));
+        bench.need("q", &[repo()]);
+        assert_eq!((bench.now(&repo()).as_str(), bench.said(&repo()).len()), ("InProgress /c2 BundleNotUpdated", 1));
+    }
+}

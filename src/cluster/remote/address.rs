@@ -1,0 +1,80 @@
+//! Addresses that no API server of a remote cluster has.
+//!
+//! In: an address, as it stands in a kubeconfig or as a name leads to it. Out: whether it is refused, for what is there belongs
+//! to this machine's surroundings. Private addresses and loopback are where API servers are.
+
+use std::net::IpAddr;
+
+use crate::api::values::address::{METADATA, embedded};
+
+/// Whether it is link-local, multicast, unspecified or of a metadata service, in whatever spelling.
+pub(in crate::cluster) fn is_refused(address: IpAddr) -> bool {
+    METADATA.contains(&address)
+        || address.is_multicast()
+        || match address {
+            IpAddr::V4(ip) => ip.is_link_local() || ip.is_broadcast() || ip.octets()[0] == 0,
+            IpAddr::V6(ip) => {
+                // Of a local NAT64 (RFC 8215) nobody else knows what it stands for.
+                let local_nat64 = ip.segments()[..3] == [0x64, 0xff9b, 1];
+                local_nat64
+                    || ip.is_unspecified()
+                    || ip.is_unicast_link_local()
+                    // Site-local (RFC 3879).
+                    || ip.segments()[0] & 0xffc0 == 0xfec0
+                    || embedded(address).into_iter().flatten().any(|v4| is_refused(v4.into()))
+            }
+        }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_spelling_is_refused_and_where_api_servers_are_is_not() {
+        let refused = |address: &&str| is_refused(address.parse().unwrap());
+        for address in [
+            "169.254.169.254",
+            "100.100.100.200",
+            "168.63.129.16",
+            "0.0.0.0",
+            "0.1.2.3",
+            "255.255.255.255",
+            "224.0.0.1",
+            "::",
+            "fe80::1",
+            "ff02::1",
+            "fd00:ec2::254",
+            "fd00:ec2::23",
+            "fd20:ce::254",
+            "::169.254.169.254",
+            "::ffff:100.100.100.200",
+            "::ffff:0:169.254.169.254",
+            "64:ff9b::168.63.129.16",
+            "64:ff9b:1::10.0.0.1",
+            "2002:a9fe:a9fe::1",
+            "2001:0:a9fe:a9fe::1",
+            "2001:0:808:808::5601:5601",
+            "192.0.0.192",
+            "fec0::1",
+            "2606:4700::5efe:169.254.169.254",
+            "2606:4700::200:5efe:192.0.0.192",
+        ] {
+            assert!(refused(&address), "{address}");
+        }
+        for address in [
+            "127.0.0.1",
+            "10.0.0.1",
+            "100.64.0.1",
+            "203.0.113.1",
+            "::1",
+            "fd00::1",
+            "2606:4700::1",
+            "::ffff:10.0.0.1",
+            "64:ff9b::10.0.0.1",
+            "2002:a00:1::",
+        ] {
+            assert!(!refused(&address), "{address}");
+        }
+    }
+}

@@ -1,0 +1,124 @@
+//! Which Secret holds the kubeconfig of a cluster: pure. In: a reference, and the object that it names. Out: the Secret's name
+//! and the keys to look under, or why there is none. The Secret is always in the namespace of the object that names it, so
+//! that nobody reaches through an object into a namespace whose Secrets are not theirs.
+
+use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
+
+use crate::api::values::refs::{ClusterKind, ClusterRef};
+use crate::cluster::Reason;
+use crate::cluster::error::Trouble;
+
+/// A kubeconfig in a Secret.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(in crate::cluster) struct Place {
+    /// The Secret.
+    pub secret: String,
+    /// The keys under which it may stand, in the order in which they are looked at.
+    pub keys: &'static [&'static str],
+}
+
+/// The kind of object that stands for a cluster; `None` for a Secret, which stands for itself.
+pub(in crate::cluster) fn kind(cluster: &ClusterRef) -> Option<ApiResource> {
+    let given = cluster.api_version.as_deref();
+    let (api_version, plural) = match cluster.kind {
+        ClusterKind::Secret => return None,
+        ClusterKind::GitopsCluster => (given.unwrap_or("gitops.weave.works/v1alpha1"), "gitopsclusters"),
+        ClusterKind::Cluster => (given.unwrap_or("cluster.x-k8s.io/v1beta2"), "clusters"),
+    };
+    let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
+    Some(ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(group, version, cluster.kind.as_str()), plural))
+}
+
+/// Where a Secret that stands for itself has its kubeconfig.
+pub(in crate::cluster) fn itself(cluster: &ClusterRef) -> Place {
+    Place { secret: cluster.name.clone(), keys: &["kubeconfig", "value"] }
+}
+
+/// Where the kubeconfig of this object is.
+pub(in crate::cluster) fn place(cluster: &ClusterRef, object: &DynamicObject) -> Result<Place, Trouble> {
+    let text = |pointer: &str| object.data.pointer(pointer).and_then(|v| v.as_str()).filter(|s| !s.is_empty());
+    let of_cluster_api = |name: &str| Place { secret: format!("{name}-kubeconfig"), keys: &["value"] };
+    let is_fleet = cluster.api_version.as_deref().is_some_and(|v| v.starts_with("fleet.cattle.io/"));
+    let (found, field) = match cluster.kind {
+        ClusterKind::Secret => (Some(itself(cluster)), ""),
+        ClusterKind::GitopsCluster => {
+            let named = text("/spec/secretRef/name")
+                .map(|name| Place { secret: name.to_owned(), keys: &["value", "kubeconfig"] })
+                .or_else(|| text("/spec/capiClusterRef/name").map(of_cluster_api));
+            (named, "spec.secretRef.name or spec.capiClusterRef.name")
+        }
+        ClusterKind::Cluster if is_fleet => {
+            let own = cluster.namespace.as_deref();
+            if text("/spec/kubeConfigSecretNamespace").is_some_and(|elsewhere| Some(elsewhere) != own) {
+                let words = "names another namespace in spec.kubeConfigSecretNamespace; put the Secret into its own";
+                return Err(invalid(cluster, words));
+            }
+            let named = text("/spec/kubeConfigSecret").map(|s| Place { secret: s.to_owned(), keys: &["value"] });
+            (named, "spec.kubeConfigSecret")
+        }
+        ClusterKind::Cluster => (Some(of_cluster_api(&cluster.name)), ""),
+    };
+    let found = found.ok_or_else(|| invalid(cluster, &format!("names no Secret; set {field}")))?;
+    // It becomes part of a selector, in which other characters have a meaning.
+    let is_name = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-' || c == '.';
+    if found.secret.len() > 253 || !found.secret.chars().all(is_name) {
+        return Err(invalid(cluster, &format!("names no Secret that can exist; mend {field}")));
+    }
+    Ok(found)
+}
+
+fn invalid(cluster: &ClusterRef, words: &str) -> Trouble {
+    let message = format!("cluster {}: the {} {words}", cluster.full_name(), cluster.kind.as_str());
+    Trouble::new(Reason::KubeconfigInvalid, message)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn cluster(kind: ClusterKind, api_version: Option<&str>) -> ClusterRef {
+        ClusterRef { api_version: api_version.map(str::to_owned), kind, name: "eu".into(), namespace: Some("infra".into()) }
+    }
+
+    fn look(cluster: &ClusterRef, spec: &Value) -> Result<(String, usize), String> {
+        let object = serde_json::from_value(json!({"metadata": {"name": "eu"}, "spec": spec})).unwrap();
+        place(cluster, &object).map(|p| (p.secret, p.keys.len())).map_err(|t| t.message)
+    }
+
+    #[test]
+    fn each_kind_names_its_secret() {
+        let gitops = cluster(ClusterKind::GitopsCluster, None);
+        let capi = cluster(ClusterKind::Cluster, Some("cluster.x-k8s.io/v1beta1"));
+        let fleet = cluster(ClusterKind::Cluster, Some("fleet.cattle.io/v1alpha1"));
+        let is = |secret: &str, keys| Ok((secret.to_owned(), keys));
+        assert_eq!(look(&gitops, &json!({"secretRef": {"name": "a"}})), is("a", 2));
+        assert_eq!(look(&gitops, &json!({"capiClusterRef": {"name": "b"}})), is("b-kubeconfig", 1));
+        assert_eq!(look(&capi, &json!(null)), is("eu-kubeconfig", 1));
+        assert_eq!(look(&fleet, &json!({"kubeConfigSecret": "c"})), is("c", 1));
+        assert_eq!(look(&fleet, &json!({"kubeConfigSecret": "c", "kubeConfigSecretNamespace": "infra"})), is("c", 1));
+        assert_eq!(look(&cluster(ClusterKind::Secret, None), &json!(null)), is("eu", 2));
+        let plural = |c: &ClusterRef| kind(c).map(|k| (k.api_version, k.plural));
+        assert_eq!(plural(&gitops), Some(("gitops.weave.works/v1alpha1".into(), "gitopsclusters".into())));
+        assert_eq!(plural(&capi), Some(("cluster.x-k8s.io/v1beta1".into(), "clusters".into())));
+        assert_eq!(plural(&cluster(ClusterKind::Secret, None)), None);
+    }
+
+    #[test]
+    fn what_names_none_or_reaches_elsewhere_is_refused() {
+        let gitops = cluster(ClusterKind::GitopsCluster, None);
+        let fleet = cluster(ClusterKind::Cluster, Some("fleet.cattle.io/v1alpha1"));
+        for (of, spec, words) in [
+            (&gitops, json!({}), "set spec.secretRef.name or spec.capiClusterRef.name"),
+            (&gitops, json!({"secretRef": {"name": 7}}), "names no Secret"),
+            (&gitops, json!({"secretRef": {"name": "a,metadata.name=b"}}), "that can exist"),
+            (&gitops, json!({"secretRef": {"name": "../b"}}), "that can exist"),
+            (&fleet, json!({}), "set spec.kubeConfigSecret"),
+            (&fleet, json!({"kubeConfigSecret": "c", "kubeConfigSecretNamespace": "other"}), "another namespace"),
+        ] {
+            let said = look(of, &spec).unwrap_err();
+            assert!(said.contains(words) && said.starts_with("cluster infra.eu: "), "{said}");
+        }
+    }
+}

@@ -1,0 +1,50 @@
+//! Which remote clusters are followed: in: the caches that begin and end. Out: the [`Handle`] of each cluster that has a cache,
+//! whose task begins with the first of them and ends with the last.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use tokio_util::sync::CancellationToken;
+
+use super::Handle;
+use crate::api::values::refs::ClusterRef;
+use crate::cluster::Reachability;
+
+/// The tasks of remote clusters.
+#[derive(Default)]
+pub(in crate::cluster) struct Remotes(Mutex<HashMap<ClusterRef, Followed>>);
+
+struct Followed {
+    handle: Handle,
+    stop: CancellationToken,
+}
+
+impl Remotes {
+    /// The handle of a cluster; `begin` makes it where there is none, and is given what ends the task.
+    pub fn get(&self, cluster: &ClusterRef, begin: impl FnOnce(CancellationToken) -> Handle) -> Handle {
+        let mut all = self.all();
+        if let Some(followed) = all.get(cluster) {
+            return followed.handle.clone();
+        }
+        let stop = CancellationToken::new();
+        let handle = begin(stop.clone());
+        all.insert(cluster.clone(), Followed { handle: handle.clone(), stop });
+        handle
+    }
+
+    /// The cluster has no cache any more.
+    pub fn end(&self, cluster: &ClusterRef) {
+        if let Some(followed) = self.all().remove(cluster) {
+            followed.stop.cancel();
+        }
+    }
+
+    /// Whether a cluster can be reached; of one that is not followed nothing is known.
+    pub fn reachability(&self, cluster: &ClusterRef) -> Reachability {
+        self.all().get(cluster).map_or(Reachability::Unknown, |followed| *followed.handle.reachability.borrow())
+    }
+
+    fn all(&self) -> MutexGuard<'_, HashMap<ClusterRef, Followed>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

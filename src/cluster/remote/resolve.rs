@@ -1,0 +1,350 @@
+//! From a reference to a kubeconfig, and on: in: watches of the object that stands for the cluster and of its Secret, each by
+//! its name, on the local cluster. Out: each new way to the cluster, or why there is none. What says the same again, as a
+//! resync does or an edited label, is not told.
+
+use futures::StreamExt as _;
+use futures::stream::BoxStream;
+use k8s_openapi::api::core::v1::Secret;
+use kube::core::DynamicObject;
+use kube::runtime::watcher::{self, Event};
+use kube::{Api, Client};
+use sha2::{Digest as _, Sha256};
+
+use super::kubeconfig::{self, Checked};
+use super::reference::{self, Place};
+use crate::api::values::refs::ClusterRef;
+use crate::cluster::Reason;
+use crate::cluster::error::Trouble;
+use crate::k8s::watch;
+use crate::telemetry::Metrics;
+use crate::telemetry::metrics::Watch;
+
+/// What a reference leads to.
+#[derive(Clone, Debug)]
+pub(in crate::cluster) enum Resolution {
+    /// It is not known yet.
+    Pending,
+    /// To a kubeconfig; its digest tells it from others.
+    Ready(Box<Checked>, [u8; 32]),
+    /// To nothing.
+    Trouble(Trouble),
+}
+
+impl Resolution {
+    fn is(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Pending, Self::Pending) => true,
+            (Self::Ready(_, a), Self::Ready(_, b)) => a == b,
+            (Self::Trouble(a), Self::Trouble(b)) => a == b,
+            _ => false,
+        }
+    }
+}
+
+/// Follows one reference.
+pub(in crate::cluster) struct Resolver {
+    client: Client,
+    cluster: ClusterRef,
+    /// `--allow-insecure-clusters`.
+    insecure: bool,
+    metrics: Metrics,
+    /// The object that stands for the cluster; `None`, where a Secret does.
+    object: Option<Seen<DynamicObject>>,
+    /// Where the kubeconfig is said to be.
+    place: Result<Place, Trouble>,
+    secret: Option<Seen<Secret>>,
+    told: Resolution,
+}
+
+impl Resolver {
+    /// Begins to look. `cluster` has a namespace.
+    pub fn new(client: Client, cluster: ClusterRef, insecure: bool, metrics: Metrics) -> Self {
+        let namespace = cluster.namespace.clone().unwrap_or_default();
+        let object = reference::kind(&cluster).map(|kind| {
+            let api: Api<DynamicObject> = Api::namespaced_with(client.clone(), &namespace, &kind);
+            Seen::new(watch::one(api, &cluster.name))
+        });
+        let told = Resolution::Pending;
+        let place = Ok(reference::itself(&cluster));
+        let mut new = Self { client, cluster, insecure, metrics, object, place, secret: None, told };
+        if new.object.is_none() {
+            new.follow(Ok(reference::itself(&new.cluster)));
+        }
+        new
+    }
+
+    /// Waits until the reference leads elsewhere than it did.
+    pub async fn next(&mut self) -> Resolution {
+        loop {
+            tokio::select! {
+                () = next(&mut self.object, &self.metrics) => self.object_seen(),
+                () = next(&mut self.secret, &self.metrics) => {}
+            }
+            let now = self.resolve();
+            // What was known stands until something else is.
+            if !matches!(now, Resolution::Pending) && !now.is(&self.told) {
+                self.told = now.clone();
+                return now;
+            }
+        }
+    }
+
+    fn object_seen(&mut self) {
+        let found = match self.object.as_ref().map(|seen| &seen.state) {
+            Some(State::Is(object)) => reference::place(&self.cluster, object),
+            Some(State::Absent | State::NoKind) => {
+                // Nobody refers to its Secret any more.
+                self.secret = None;
+                return;
+            }
+            _ => return,
+        };
+        if found != self.place || self.secret.is_none() {
+            self.follow(found);
+        }
+    }
+
+    /// Watches the Secret of this place, and no other.
+    fn follow(&mut self, place: Result<Place, Trouble>) {
+        self.secret = place.as_ref().ok().map(|place| {
+            let namespace = self.cluster.namespace.as_deref().unwrap_or_default();
+            Seen::new(watch::one(Api::namespaced(self.client.clone(), namespace), &place.secret))
+        });
+        self.place = place;
+    }
+
+    fn resolve(&self) -> Resolution {
+        let name = self.cluster.full_name();
+        let kind = self.cluster.kind.as_str();
+        let trouble = |reason, words: String| Resolution::Trouble(Trouble::new(reason, format!("cluster {name}: {words}")));
+        match self.object.as_ref().map(|seen| &seen.state) {
+            None | Some(State::Is(_)) => {}
+            Some(State::Unseen) => return Resolution::Pending,
+            Some(State::Absent) => return trouble(Reason::ClusterNotFound, format!("there is no {kind} of that name")),
+            Some(State::NoKind) => {
+                let words = format!("the local cluster has no kind {kind}; install its definition");
+                return trouble(Reason::ClusterNotFound, words);
+            }
+            Some(State::Forbidden) => {
+                return trouble(Reason::Forbidden, format!("Pennant may not list and watch the {kind}"));
+            }
+        }
+        let place = match &self.place {
+            Ok(place) => place,
+            Err(why) => return Resolution::Trouble(why.clone()),
+        };
+        let secret = format!("{}/{}", self.cluster.namespace.as_deref().unwrap_or_default(), place.secret);
+        let object = match self.secret.as_ref().map(|seen| &seen.state) {
+            None | Some(State::Unseen) => return Resolution::Pending,
+            Some(State::Forbidden) => {
+                return trouble(Reason::Forbidden, format!("Pennant may not list and watch Secret {secret}"));
+            }
+            Some(State::Absent | State::NoKind) => {
+                return trouble(Reason::KubeconfigMissing, format!("there is no Secret {secret}"));
+            }
+            Some(State::Is(object)) => object,
+        };
+        let data = object.data.as_ref();
+        let found = place.keys.iter().find_map(|key| Some((key, data?.get(*key)?)));
+        let Some((key, bytes)) = found else {
+            let words = format!("Secret {secret} has no key {}", place.keys.join(" or "));
+            return trouble(Reason::KubeconfigMissing, words);
+        };
+        match kubeconfig::read(&bytes.0, self.insecure) {
+            Ok(checked) => Resolution::Ready(Box::new(checked), Sha256::digest(&bytes.0).into()),
+            Err(why) => trouble(Reason::KubeconfigInvalid, format!("Secret {secret}, key {key}: {why}")),
+        }
+    }
+}
+
+/// Takes in the next event of a watch, if there is one.
+async fn next<K>(seen: &mut Option<Seen<K>>, metrics: &Metrics) {
+    match seen {
+        Some(seen) => seen.next(metrics).await,
+        None => std::future::pending().await,
+    }
+}
+
+/// What a watch knows of its one object.
+enum State<K> {
+    Unseen,
+    Is(Box<K>),
+    Absent,
+    NoKind,
+    Forbidden,
+}
+
+/// One object, followed.
+struct Seen<K> {
+    events: BoxStream<'static, watcher::Result<Event<K>>>,
+    listed: Option<Box<K>>,
+    state: State<K>,
+}
+
+impl<K> Seen<K> {
+    fn new(events: BoxStream<'static, watcher::Result<Event<K>>>) -> Self {
+        Self { events, listed: None, state: State::Unseen }
+    }
+
+    async fn next(&mut self, metrics: &Metrics) {
+        match self.events.next().await {
+            Some(Ok(Event::Init)) => self.listed = None,
+            Some(Ok(Event::InitApply(object))) => self.listed = Some(Box::new(object)),
+            Some(Ok(Event::InitDone)) => self.state = self.listed.take().map_or(State::Absent, State::Is),
+            Some(Ok(Event::Apply(object))) => self.state = State::Is(Box::new(object)),
+            Some(Ok(Event::Delete(_))) => self.state = State::Absent,
+            Some(Err(error)) => {
+                metrics.watch_error(Watch::Clusters);
+                self.failed(&error);
+            }
+            // It never ends; if it did, what was seen would stand.
+            None => std::future::pending().await,
+        }
+    }
+
+    /// What was seen stands while the local API server is away or refuses: it refuses everyone while it starts.
+    fn failed(&mut self, error: &watcher::Error) {
+        let code = match error {
+            watcher::Error::InitialListFailed(kube::Error::Api(status))
+            | watcher::Error::WatchStartFailed(kube::Error::Api(status))
+            | watcher::Error::WatchFailed(kube::Error::Api(status))
+            | watcher::Error::WatchError(status) => status.code,
+            _ => return,
+        };
+        match code {
+            404 => self.state = State::NoKind,
+            401 | 403 if !matches!(self.state, State::Is(_)) => self.state = State::Forbidden,
+            _ => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures::stream;
+    use k8s_openapi::ByteString;
+    use kube::Config;
+    use kube::core::Status;
+    use serde_json::json;
+
+    use super::*;
+    use crate::api::values::refs::ClusterKind;
+
+    type Events<K> = Vec<watcher::Result<Event<K>>>;
+
+    const KUBECONFIG: &str = "contexts: [{name: a, context: {cluster: c, user: u}}]\nusers: [{name: u, user: {token: t}}]\n\
+        clusters: [{name: c, cluster: {server: 'https://10.0.0.1'}}]";
+
+    fn listed<K>(object: Option<K>) -> Events<K> {
+        let object = object.map(|object| Ok(Event::InitApply(object)));
+        [Ok(Event::Init)].into_iter().chain(object).chain([Ok(Event::InitDone)]).collect()
+    }
+
+    fn refused<K>(code: u16) -> Events<K> {
+        let status = Status::failure("no", "No").with_code(code).boxed();
+        vec![Err(watcher::Error::InitialListFailed(kube::Error::Api(status)))]
+    }
+
+    fn of<K: Send + 'static>(events: Events<K>) -> Seen<K>
+    where
+        watcher::Result<Event<K>>: Send,
+    {
+        Seen::new(stream::iter(events).chain(stream::pending()).boxed())
+    }
+
+    fn secret(key: &str, text: &str) -> Secret {
+        let data = [(key.to_owned(), ByteString(text.as_bytes().to_vec()))].into();
+        Secret { data: Some(data), ..Secret::default() }
+    }
+
+    fn object(secret: &str) -> DynamicObject {
+        serde_json::from_value(json!({"metadata": {"name": "eu"}, "spec": {"secretRef": {"name": secret}}})).unwrap()
+    }
+
+    /// One whose watches of the local cluster say nothing by themselves.
+    fn resolver(kind: ClusterKind) -> Resolver {
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let client = Client::try_from(Config::new("http://127.0.0.1:1".parse().unwrap())).unwrap();
+        let cluster = ClusterRef { api_version: None, kind, name: "eu".into(), namespace: Some("infra".into()) };
+        let mut resolver = Resolver::new(client, cluster, false, Metrics::new());
+        resolver.object = resolver.object.take().map(|_| of(Vec::new()));
+        resolver.secret = resolver.secret.take().map(|_| of(Vec::new()));
+        resolver
+    }
+
+    /// Reason and words of what it comes to.
+    async fn next(resolver: &mut Resolver) -> (&'static str, String) {
+        match resolver.next().await {
+            Resolution::Ready(..) => ("Ready", String::new()),
+            Resolution::Pending => ("Pending", String::new()),
+            Resolution::Trouble(trouble) => (trouble.reason.as_str(), trouble.message),
+        }
+    }
+
+    #[tokio::test]
+    async fn whatever_is_missing_is_named() {
+        for (events, reason, words) in [
+            (listed(None), "KubeconfigMissing", "there is no Secret infra/eu"),
+            (refused(403), "Forbidden", "may not list and watch Secret infra/eu"),
+            (listed(Some(secret("else", ""))), "KubeconfigMissing", "Secret infra/eu has no key kubeconfig or value"),
+            (
+                listed(Some(secret("value", "sesame"))),
+                "KubeconfigInvalid",
+                "Secret infra/eu, key value: the kubeconfig cannot",
+            ),
+            (listed(Some(secret("value", KUBECONFIG))), "Ready", ""),
+        ] {
+            let mut resolver = resolver(ClusterKind::Secret);
+            resolver.secret = Some(of(events));
+            let (told, message) = next(&mut resolver).await;
+            assert_eq!((told, message.contains(words)), (reason, true), "{message}");
+            assert!(message.is_empty() || message.starts_with("cluster infra.eu: "), "{message}");
+        }
+        for (events, reason, words) in [
+            (listed(None), "ClusterNotFound", "there is no GitopsCluster of that name"),
+            (refused(404), "ClusterNotFound", "install its definition"),
+            (refused(403), "Forbidden", "may not list and watch the GitopsCluster"),
+            (listed(Some(object("A B"))), "KubeconfigInvalid", "names no Secret that can exist"),
+        ] {
+            let mut resolver = resolver(ClusterKind::GitopsCluster);
+            resolver.object = Some(of(events));
+            let (told, message) = next(&mut resolver).await;
+            assert_eq!((told, message.contains(words)), (reason, true), "{message}");
+        }
+    }
+
+    #[tokio::test]
+    async fn only_what_leads_elsewhere_is_told_and_what_was_known_stands_while_nobody_can_be_asked() {
+        let mut resolver = resolver(ClusterKind::Secret);
+        let mut events = listed(Some(secret("value", KUBECONFIG)));
+        let mut edited = secret("value", KUBECONFIG);
+        edited.metadata.labels = Some([("edited".to_owned(), "yes".to_owned())].into());
+        events.push(Ok(Event::Apply(edited)));
+        events.extend(refused(403));
+        events.extend(refused(500));
+        events.extend(listed(Some(secret("value", KUBECONFIG))));
+        events.push(Ok(Event::Apply(secret("value", &format!("{KUBECONFIG}\n")))));
+        events.push(Ok(Event::Delete(Secret::default())));
+        resolver.secret = Some(of(events));
+        let told = [next(&mut resolver).await.0, next(&mut resolver).await.0, next(&mut resolver).await.0];
+        assert_eq!(told, ["Ready", "Ready", "KubeconfigMissing"], "once each");
+    }
+
+    #[tokio::test]
+    async fn an_object_that_names_another_secret_leads_there() {
+        let mut resolver = resolver(ClusterKind::GitopsCluster);
+        let mut events = listed(Some(object("one")));
+        events.push(Ok(Event::Apply(object("one"))));
+        events.push(Ok(Event::Apply(object("two"))));
+        resolver.object = Some(of(events));
+        let place = |resolver: &Resolver| resolver.place.clone().unwrap().secret;
+        for (steps, named) in [(3, "one"), (1, "one"), (1, "two")] {
+            for _ in 0..steps {
+                super::next(&mut resolver.object, &resolver.metrics).await;
+                resolver.object_seen();
+            }
+            assert_eq!(place(&resolver), named);
+            assert!(matches!(resolver.resolve(), Resolution::Pending), "the Secret has not been seen");
+        }
+    }
+}

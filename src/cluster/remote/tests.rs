@@ -1,0 +1,220 @@
+use rustls::pki_types::PrivateKeyDer;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::mpsc::Receiver;
+use tokio_rustls::TlsAcceptor;
+use tokio_util::sync::CancellationToken;
+
+use super::kubeconfig::Credentials;
+use super::*;
+use crate::api::values::refs::{ClusterAppRef, ClusterKind};
+use crate::cluster::{Application, Options, PipelineKey};
+
+fn cluster(name: &str) -> ClusterRef {
+    ClusterRef { api_version: None, kind: ClusterKind::Secret, name: name.into(), namespace: Some("team".into()) }
+}
+
+fn app(cluster_ref: Option<ClusterRef>) -> Application {
+    let object = ClusterAppRef { api_version: "v1".into(), kind: "K".into(), cluster_ref, ..ClusterAppRef::default() };
+    Application { object, revision_path: None }
+}
+
+/// What tells of cluster `eu`, which one pipeline of three needs, twice.
+fn post() -> (Post, Receiver<PipelineKey>) {
+    let (shared, woken) = Shared::new(Options::default(), crate::telemetry::Metrics::new());
+    let mut twice = app(Some(cluster("eu")));
+    twice.object.name = "another".to_owned();
+    for (name, apps) in [
+        ("far", vec![app(Some(cluster("eu"))), twice]),
+        ("other", vec![app(Some(cluster("us")))]),
+        ("near", vec![app(None)]),
+    ] {
+        let pipeline = PipelineKey { namespace: "team".into(), name: name.into() };
+        shared.store().declare(&pipeline, apps.into_iter().collect(), &CancellationToken::new());
+    }
+    let post = Post {
+        shared,
+        cluster: cluster("eu"),
+        link: watch::Sender::new(Link::Resolving),
+        reachability: watch::Sender::new(Reachability::Unknown),
+        told: Reachability::Unknown,
+        state: State::Unknown,
+        nudge: Arc::new(Notify::new()),
+    };
+    (post, woken)
+}
+
+#[tokio::test]
+async fn who_needs_the_cluster_is_woken_once_for_each_change_and_when_it_is_known_again() {
+    use Reachability::{Offline, Online, Unknown};
+    let (mut post, mut receiver) = post();
+    for (now, wakes) in [
+        (Unknown, 0),
+        (Online, 1),
+        (Online, 0),
+        (Unknown, 0),
+        // One that has come meanwhile has looked at an unknown one.
+        (Online, 1),
+        (Online, 0),
+        (Unknown, 0),
+        (Offline, 1),
+        (Offline, 0),
+        (Unknown, 0),
+        (Offline, 1),
+        (Online, 1),
+    ] {
+        post.tell(now).await;
+        let woken: Vec<String> = std::iter::from_fn(|| receiver.try_recv().ok()).map(|p| p.name).collect();
+        assert_eq!(woken, vec!["far"; wakes], "{now:?}");
+        assert_eq!(*post.reachability.borrow(), now);
+    }
+}
+
+#[test]
+fn the_same_trouble_is_no_news() {
+    let (mut post, _woken) = post();
+    let mut link = post.link.subscribe();
+    for (reason, sure, news) in [
+        (Reason::Timeout, true, true),
+        (Reason::Timeout, true, false),
+        (Reason::Unreachable, true, true),
+        (Reason::KubeconfigMissing, false, true),
+    ] {
+        post.down(Trouble::new(reason, "why".to_owned()), sure);
+        assert_eq!(link.has_changed().unwrap(), news, "{reason:?}");
+        link.mark_unchanged();
+    }
+    assert_eq!(post.state, State::Invalid);
+}
+
+/// What a server does with a connection.
+#[derive(Clone, Copy)]
+enum Manner {
+    /// Answers this, and no more.
+    Says(&'static str),
+    /// Sends a body without end.
+    Floods,
+    /// Reads and says nothing.
+    Mute,
+}
+
+impl Manner {
+    async fn serve(self, mut stream: TcpStream) -> std::io::Result<()> {
+        let mut asked = [0; 4096];
+        let _ = stream.read(&mut asked).await?;
+        match self {
+            Self::Says(answer) => stream.write_all(answer.as_bytes()).await?,
+            Self::Floods => {
+                stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\n\r\n").await?;
+                while stream.write_all(&[b' '; 1 << 14]).await.is_ok() {}
+            }
+            Self::Mute => std::future::pending().await,
+        }
+        let _ = stream.read(&mut asked).await?;
+        Ok(())
+    }
+}
+
+fn checked(server: &str) -> Checked {
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let user = Credentials { token: Some("sesame".to_owned().into()), ..Credentials::default() };
+    Checked { server: server.parse().unwrap(), roots: None, any_certificate: false, server_name: None, user }
+}
+
+async fn said(checked: &Checked) -> String {
+    match probe(&client(checked).unwrap(), "eu").await {
+        Probed::Answered => "answered".to_owned(),
+        Probed::Unauthorized => "unauthorized".to_owned(),
+        Probed::Failed(trouble) => trouble.message,
+    }
+}
+
+/// What a probe says of a server of this manner.
+async fn of_server(manner: Manner) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let serving = tokio::spawn(async move {
+        while let Ok((stream, _)) = listener.accept().await {
+            let _ = manner.serve(stream).await;
+        }
+    });
+    let said = said(&checked(&format!("http://{address}"))).await;
+    serving.abort();
+    said
+}
+
+#[tokio::test]
+async fn what_servers_do_is_told_apart() {
+    let answer = |head: &'static str| Manner::Says(head);
+    for (manner, words) in [
+        (answer("HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}"), "answered"),
+        (answer("HTTP/1.1 403 Forbidden\r\ncontent-length: 2\r\n\r\nno"), "answered"),
+        (answer("HTTP/1.1 401 Unauthorized\r\ncontent-length: 2\r\n\r\nno"), "unauthorized"),
+        (answer("HTTP/1.1 503 Sorry\r\ncontent-length: 2\r\n\r\nno"), "cluster eu answers 503"),
+        (answer("SSH-2.0-OpenSSH_9.9\r\n"), "cluster eu does not answer"),
+        (Manner::Floods, "cluster eu cannot be reached: an answer is larger than is read"),
+        (Manner::Mute, "cluster eu does not answer in time"),
+    ] {
+        assert_eq!(of_server(manner).await, words);
+    }
+}
+
+#[tokio::test]
+async fn a_watch_that_is_refused_without_end_is_let_go_and_not_begun_again_at_once() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let client = client(&checked(&format!("http://{}", listener.local_addr().unwrap()))).unwrap();
+    let serving = tokio::spawn(async move {
+        let mut asked = Vec::new();
+        for _ in 0..2 {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            asked.push(Instant::now());
+            let _ = stream.read(&mut [0; 4096]).await;
+            stream.write_all(b"HTTP/1.1 500 Sorry\r\n\r\n").await.unwrap();
+            while stream.write_all(&[b'\n'; 1 << 14]).await.is_ok() {}
+        }
+        asked[1] - asked[0]
+    });
+    for version in 1..=2 {
+        let watch = Request::get(format!("/api/v1/pods?&watch=true&resourceVersion={version}")).body(Vec::new()).unwrap();
+        let error = client.request_events::<kube::core::DynamicObject>(watch).await.err().unwrap();
+        let message = Trouble::of_call("eu", &error).message;
+        assert_eq!(message, "cluster eu cannot be reached: an answer is larger than is read");
+    }
+    let between = serving.await.unwrap();
+    assert!(between > Duration::from_millis(900), "{between:?}");
+}
+
+#[tokio::test]
+async fn steps_that_fail_on_the_way_are_told_apart() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let made = rcgen::generate_simple_self_signed(vec!["eu.example".to_owned()]).unwrap();
+    let key = PrivateKeyDer::Pkcs8(made.signing_key.serialize_der().into());
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let tls = rustls::ServerConfig::builder().with_no_client_auth().with_single_cert(vec![made.cert.der().clone()], key);
+    let tls = TlsAcceptor::from(Arc::new(tls.unwrap()));
+    let serving = tokio::spawn(async move {
+        while let Ok((stream, _)) = listener.accept().await {
+            let _ = tls.accept(stream).await;
+        }
+    });
+    let https = checked(&format!("https://127.0.0.1:{port}"));
+    let stranger = rcgen::generate_simple_self_signed(vec!["127.0.0.1".to_owned()]).unwrap();
+    let with = |root: &rcgen::CertifiedKey<rcgen::KeyPair>| Checked {
+        roots: Some(vec![root.cert.der().to_vec()]),
+        ..https.clone()
+    };
+    assert_eq!(
+        said(&with(&stranger)).await,
+        "cluster eu cannot be reached: its certificate is not trusted (certificate-authority-data)"
+    );
+    assert_eq!(
+        said(&with(&made)).await,
+        "cluster eu cannot be reached: its certificate is for another name (tls-server-name)"
+    );
+    serving.abort();
+    let _ = serving.await;
+    assert_eq!(said(&https).await, "cluster eu cannot be reached: the connection is refused");
+    let nowhere = checked("https://no-such-host.invalid:6443");
+    assert_eq!(said(&nowhere).await, "cluster eu cannot be reached: the name of its server cannot be resolved");
+}

@@ -1,0 +1,421 @@
+//! The credential rule, by a table of attacks and of what is harmless.
+
+use serde_json::{Value, json};
+
+use super::super::layers::{Layer, Source, fold};
+use super::*;
+
+fn checked(layers: &[Value]) -> Result<(), String> {
+    let source = |at: usize| if at == 0 { Source::Notification } else { Source::Target(at.to_string()) };
+    by(&layers.iter().cloned().enumerate().map(|(at, value)| (source(at), value)).collect::<Vec<_>>())
+}
+
+/// Layers of these authors; the global configuration stands in a namespace of its own.
+fn by(layers: &[(Source, Value)]) -> Result<(), String> {
+    let layers = layers.iter().map(|(source, value)| {
+        let remove = value.get("remove").and_then(Value::as_array).into_iter().flatten();
+        let mut fields = value.as_object().cloned().unwrap_or_default();
+        fields.remove("remove");
+        let remove = remove.filter_map(|p| p.as_str().map(str::to_owned)).collect();
+        let namespace = if *source < Source::Notification { "pennant-system" } else { "team-a" };
+        Layer { source: source.clone(), namespace: namespace.to_owned(), remove, value: fields }
+    });
+    let layers: Vec<_> = layers.collect();
+    let mut ways = Ways::default();
+    let folded = fold(&layers, |folded| ways.see(folded)).unwrap();
+    ways.check(&folded).map_err(|problem| {
+        assert_eq!(problem.reason(), "CredentialOriginMismatch");
+        problem.to_string()
+    })
+}
+
+fn token() -> Value {
+    json!({"token": {"secretKeyRef": {"name": "github", "key": "token"}}})
+}
+
+fn with_token(url: &str) -> Value {
+    json!({"endpoint": {"url": url, "auth": token()}})
+}
+
+#[test]
+fn credentials_do_not_go_where_a_more_specific_layer_leads() {
+    let api = "https://api.example.com/a";
+    let from = json!({"secretKeyRef": {"name": "chat", "key": "url"}});
+    let ca = json!({"configMapKeyRef": {"name": "ca", "key": "ca.crt"}});
+    let attacks = [
+        ("another host", with_token(api), json!({"endpoint": {"url": "https://evil.example.net/a"}})),
+        ("a subdomain", with_token(api), json!({"endpoint": {"url": "https://api.example.com.evil.net/a"}})),
+        ("another port", with_token(api), json!({"endpoint": {"url": "https://api.example.com:8443/a"}})),
+        ("another scheme", with_token(api), json!({"endpoint": {"url": "http://api.example.com/a"}})),
+        ("a trailing dot", with_token(api), json!({"endpoint": {"url": "https://api.example.com./a"}})),
+        ("user info", with_token(api), json!({"endpoint": {"url": "https://api.example.com@evil.net/a"}})),
+        ("a backslash", with_token(api), json!({"endpoint": {"url": "https://evil.net\\@api.example.com/a"}})),
+        ("not a URL", with_token(api), json!({"endpoint": {"url": "nonsense"}})),
+        ("another IPv6 address", with_token("https://[::1]/a"), json!({"endpoint": {"url": "https://[::2]/a"}})),
+        ("url by urlFrom", with_token(api), json!({"endpoint": {"urlFrom": from}})),
+        ("urlFrom by url", json!({"endpoint": {"urlFrom": from, "auth": token()}}), json!({"endpoint": {"url": api}})),
+        (
+            "another key",
+            json!({"endpoint": {"urlFrom": from, "auth": token()}}),
+            json!({"endpoint": {"urlFrom": {"secretKeyRef": {"name": "chat", "key": "mine"}}}}),
+        ),
+        ("no URL beneath", json!({"endpoint": {"auth": token()}}), json!({"endpoint": {"url": api}})),
+        ("taken away first", with_token(api), json!({"remove": ["/endpoint/url"], "endpoint": {"url": "https://evil.net"}})),
+        ("anybody answers", with_token(api), json!({"endpoint": {"tls": {"insecureSkipVerify": true}}})),
+        ("its own authorities", with_token(api), json!({"endpoint": {"tls": {"caFrom": ca}}})),
+        (
+            "basic",
+            json!({"endpoint": {"url": api, "auth": {"basic": {"secretRef": {"name": "a"}}}}}),
+            json!({"endpoint": {"url": "https://evil.net"}}),
+        ),
+        (
+            "signing",
+            json!({"endpoint": {"url": api, "signing": {"secretRef": {"name": "a"}}}}),
+            json!({"endpoint": {"url": "https://evil.net"}}),
+        ),
+        (
+            "a client certificate",
+            json!({"endpoint": {"url": api, "tls": {"clientCertificate": {"secretRef": {"name": "a"}}}}}),
+            json!({"endpoint": {"url": "https://evil.net"}}),
+        ),
+    ];
+    for (what, beneath, above) in attacks {
+        assert!(checked(&[beneath, above]).is_err(), "{what}");
+    }
+    // Whose the Secret is counts, not who says in which header it goes.
+    let beneath = with_token(api);
+    let above = json!({"endpoint": {"url": "https://evil.net", "auth": {"token": {"header": "X-Mine", "secretKeyRef": {"key": "b"}}}}});
+    assert!(checked(&[beneath, above]).is_err());
+    for header in
+        ["Authorization", "authorization", "Cookie", "X-Api-Key", "X-Gitlab-Token", "PRIVATE-TOKEN", "X-Auth", "X-Secret"]
+    {
+        let beneath = json!({"endpoint": {"url": api, "headers": {header: "literal"}}});
+        let error = checked(&[beneath, json!({"endpoint": {"url": "https://evil.net"}})]).unwrap_err();
+        assert!(error.contains(header) && error.contains("target 1 of the Pipeline"), "{error}");
+    }
+    let beneath = json!({"endpoint": {"url": api}, "template": {"parameters": {"routingKey": "literal"}}});
+    assert!(checked(&[beneath, json!({"endpoint": {"url": "https://evil.net"}})]).is_err());
+}
+
+#[test]
+fn what_is_harmless_is_let_through() {
+    let api = "https://api.example.com/a";
+    for (what, layers) in [
+        ("one layer", vec![with_token(api)]),
+        ("another path", vec![with_token(api), json!({"endpoint": {"url": "https://api.example.com/b?c={{d}}"}})]),
+        (
+            "capitals and the default port",
+            vec![with_token(api), json!({"endpoint": {"url": "https://API.example.COM:443/b"}})],
+        ),
+        (
+            "spellings of IPv6",
+            vec![with_token("https://[::1]/"), json!({"endpoint": {"url": "https://[0:0:0:0:0:0:0:1]/"}})],
+        ),
+        (
+            "no credentials beneath",
+            vec![
+                json!({"endpoint": {"url": api, "headers": {"Accept": "a"}}}),
+                json!({"endpoint": {"url": "https://b.net"}}),
+            ],
+        ),
+        ("its own credentials", vec![with_token(api), with_token("https://b.net")]),
+        ("credentials above a URL", vec![json!({"endpoint": {"url": api}}), json!({"endpoint": {"auth": token()}})]),
+        (
+            "away and back",
+            vec![with_token(api), json!({"endpoint": {"url": "https://b.net"}}), json!({"endpoint": {"url": api}})],
+        ),
+        ("taken away", vec![with_token(api), json!({"remove": ["/endpoint/auth"], "endpoint": {"url": "https://b.net"}})]),
+        ("nothing to send to", vec![with_token(api), json!({"remove": ["/endpoint/url"]})]),
+        (
+            "stricter",
+            vec![
+                json!({"endpoint": {"url": api, "auth": token(), "tls": {"insecureSkipVerify": true}}}),
+                json!({"endpoint": {"tls": {"insecureSkipVerify": false}}}),
+            ],
+        ),
+    ] {
+        assert_eq!(checked(&layers), Ok(()), "{what}");
+    }
+}
+
+/// A field of the endpoint.
+fn endpoint(endpoint: Value) -> Value {
+    Value::Object(Map::from_iter([("endpoint".to_owned(), endpoint)]))
+}
+
+fn of_secret(name: &str, key: &str) -> Value {
+    json!({"secretKeyRef": {"name": name, "key": key}})
+}
+
+#[test]
+fn no_team_leads_credentials_of_the_global_configuration_away() {
+    let (api, evil) = ("https://api.example.com/a", "https://evil.net/a");
+    let from = of_secret("chat", "url");
+    let ca = json!({"configMapKeyRef": {"name": "ca", "key": "ca.crt"}});
+    let with_ca = endpoint(json!({"url": api, "auth": token(), "tls": {"caFrom": ca}}));
+    let from_secret = endpoint(json!({"urlFrom": from, "auth": token()}));
+    let api_key = endpoint(json!({"headers": {"X-Api-Key": "literal"}}));
+    let signing = endpoint(json!({"signing": {"secretRef": {"name": "hmac"}}}));
+    let url = |url: &str| endpoint(json!({ "url": url }));
+    let global = |layer: &Value| (Source::Global, layer.clone());
+    let defaults = |layer: &Value| (Source::Defaults, layer.clone());
+    let team = |layer: Value| (Source::Notification, layer);
+    let pipeline = |layer: Value| (Source::Pipeline, layer);
+    let target = |layer: Value| (Source::Target("prod/c/x".to_owned()), layer);
+    for (what, layers) in [
+        ("a team's URL under global auth", vec![global(&with_token(api)), team(url(evil))]),
+        ("a target's", vec![global(&with_token(api)), team(json!({"suspend": false})), target(url(evil))]),
+        ("a team's URL over a header of the defaults", vec![defaults(&api_key), team(url(api))]),
+        ("a URL of the global notification over one", vec![defaults(&api_key), global(&url(api))]),
+        ("a team's URL over signing of the defaults", vec![defaults(&signing), team(url(api))]),
+        ("urlFrom of a team", vec![global(&with_token(api)), team(endpoint(json!({"urlFrom": from})))]),
+        ("url of a team under urlFrom", vec![global(&from_secret), pipeline(url(api))]),
+        (
+            "urlFrom, spelt the same, is a Secret of the team",
+            vec![global(&from_secret), team(endpoint(json!({"urlFrom": from})))],
+        ),
+        (
+            "away and back to urlFrom, spelt the same",
+            vec![global(&from_secret), team(url(api)), pipeline(endpoint(json!({"urlFrom": from})))],
+        ),
+        (
+            "caFrom, spelt the same, is a ConfigMap of the team",
+            vec![global(&with_ca), team(endpoint(json!({"tls": {"caFrom": ca}})))],
+        ),
+        (
+            "anybody answers to a URL that is secret",
+            vec![global(&endpoint(json!({"urlFrom": from}))), team(endpoint(json!({"tls": {"insecureSkipVerify": true}})))],
+        ),
+        (
+            "a team's authorities, and a URL that is secret",
+            vec![global(&endpoint(json!({"urlFrom": from}))), team(endpoint(json!({"tls": {"caFrom": ca}})))],
+        ),
+        ("authorities taken away", vec![global(&with_ca), pipeline(json!({"remove": ["/endpoint/tls/caFrom"]}))]),
+        (
+            "taken away and anybody answers",
+            vec![
+                global(&with_ca),
+                pipeline(json!({"remove": ["/endpoint/tls"], "endpoint": {"tls": {"insecureSkipVerify": true}}})),
+            ],
+        ),
+        ("user info", vec![global(&with_token(api)), team(url("https://a:b@api.example.com/a"))]),
+        (
+            "an IPv4 address in IPv6",
+            vec![global(&with_token("https://192.0.2.1/")), team(url("https://[::ffff:192.0.2.1]/"))],
+        ),
+        ("an IPv6 zone", vec![global(&with_token("https://[fe80::1]/")), team(url("https://[fe80::1%25eth0]/"))]),
+        ("a tab in the scheme", vec![global(&with_token(api)), team(url("ht\ttps://api.example.com/a"))]),
+        ("a host of templates", vec![global(&with_token(api)), team(url("https://{{environment}}.example.com/a"))]),
+        (
+            "only the header of the token is the team's",
+            vec![
+                global(&with_token(api)),
+                team(endpoint(json!({"url": evil, "auth": {"token": {"header": "X-Mine", "scheme": ""}}}))),
+            ],
+        ),
+    ] {
+        assert!(by(&layers).is_err(), "{what}");
+    }
+}
+
+#[test]
+fn a_team_may_do_what_leads_nowhere_else() {
+    let api = "https://api.example.com/a";
+    let url = |url: &str| endpoint(json!({ "url": url }));
+    let global = |layer: Value| (Source::Global, layer);
+    let team = |layer: Value| (Source::Notification, layer);
+    let ca = json!({"configMapKeyRef": {"name": "ca", "key": "ca.crt"}});
+    for (what, layers) in [
+        ("capitals", vec![global(with_token(api)), team(url("https://API.Example.com/b"))]),
+        ("the default port", vec![global(with_token("https://api.example.com:443")), team(url(api))]),
+        (
+            "spellings of IPv6",
+            vec![global(with_token("https://[2001:db8::1]/")), team(url("https://[2001:DB8:0:0:0:0:0:1]:443/b"))],
+        ),
+        ("spellings of IPv4", vec![global(with_token("https://192.0.2.1/")), team(url("https://0xc0.0.0x2.1/b"))]),
+        (
+            "a name in Unicode",
+            vec![global(with_token("https://b\u{fc}cher.example/")), team(url("https://xn--bcher-kva.example/b"))],
+        ),
+        (
+            "its own credentials and authorities",
+            vec![
+                global(with_token(api)),
+                team(endpoint(json!({"urlFrom": of_secret("room", "url"), "auth": token(), "tls": {"caFrom": ca}}))),
+            ],
+        ),
+        (
+            "its own URL that is secret, and its authorities",
+            vec![
+                global(endpoint(json!({"urlFrom": of_secret("chat", "url")}))),
+                team(endpoint(json!({"urlFrom": of_secret("room", "url"), "tls": {"caFrom": ca}}))),
+            ],
+        ),
+        (
+            "defaults with all that belongs together",
+            vec![(Source::Defaults, with_token(api)), global(json!({"triggers": []})), team(json!({"suspend": true}))],
+        ),
+    ] {
+        assert_eq!(by(&layers), Ok(()), "{what}");
+    }
+}
+
+/// What comes of layers, as the dispatcher understands them for a pipeline of `team-a`.
+fn sending(layers: &[(Source, Value)]) -> Result<(), Problem> {
+    let layer = |(source, value): &(Source, Value)| {
+        let namespace = if *source < Source::Notification { "pennant-system" } else { "team-a" };
+        let mut value = value.as_object().cloned().unwrap_or_default();
+        let remove = value.remove("remove").and_then(|remove| serde_json::from_value(remove).ok()).unwrap_or_default();
+        Layer { source: source.clone(), namespace: namespace.to_owned(), remove, value }
+    };
+    let layers: Vec<_> = layers.iter().map(layer).collect();
+    let text = |_: &crate::api::values::refs::ConfigMapKey| crate::config::Text::Found("{{parameters.routingKey}}".into());
+    let given = crate::config::Given { allow_http: false, text: &text };
+    crate::config::resolve_layers(&layers, "team-a", "uid", &given).sending.map(drop)
+}
+
+/// A cluster-wide notification with a literal credential.
+fn platform(template: &Value) -> Value {
+    let mut whole = json!({
+        "triggers": [{"type": "Deployed"}],
+        "endpoint": {"url": "https://api.example.com/a"},
+        "template": {"inline": {"body": "{}"}, "parameters": {"routingKey": "s3cr3t", "room": "lobby-7"}},
+    });
+    json_patch::merge(&mut whole, &json!({ "template": template }));
+    whole
+}
+
+/// Each place in which a template may stand, with this in it.
+fn places(tag: &str) -> Vec<(&'static str, Value)> {
+    let template = |template: Value| json!({ "template": template });
+    vec![
+        ("a body", template(json!({"inline": {"body": format!("\"{tag}\"")}}))),
+        (
+            "a body in a ConfigMap",
+            template(json!({"configMapKeyRef": {"name": "a", "key": "b", "contentType": "text/plain"}})),
+        ),
+        ("a header", endpoint(json!({"headers": {"X-Room": tag}}))),
+        ("a URL", endpoint(json!({"url": format!("https://api.example.com/{tag}")}))),
+        ("a foreign URL", endpoint(json!({"url": format!("https://evil.net/{tag}")}))),
+    ]
+}
+
+#[test]
+fn no_template_of_a_team_names_a_parameter_of_the_platform() {
+    let team = [
+        Source::Notification,
+        Source::Pipeline,
+        Source::Environment("prod".to_owned()),
+        Source::Target("prod/c/x".to_owned()),
+    ];
+    let tags = [
+        "{{parameters.routingKey}}",
+        "{{commit parameters.routingKey}}",
+        "{{#if (eq parameters.routingKey \"s\")}}x{{/if}}y",
+        "{{default (lookup pipeline.labels parameters.routingKey) \"-\"}}",
+    ];
+    for (beneath, source) in
+        [Source::Defaults, Source::Global].into_iter().flat_map(|b| team.clone().map(|s| (b.clone(), s)))
+    {
+        for (what, value) in tags.iter().flat_map(|tag| places(tag)) {
+            let layers = [(beneath.clone(), platform(&json!({}))), (source.clone(), value.clone())];
+            let problem = sending(&layers).expect_err(what);
+            let said = problem.to_string();
+            assert_eq!(problem.reason(), "ParameterNotShared", "{what}: {said}");
+            assert!(
+                said.contains("`parameters.routingKey`") && !said.contains("s3cr3t") && !said.contains("lobby"),
+                "{what}: {said}"
+            );
+        }
+    }
+    // The URL of the team, and a parameter that nothing says to be a credential.
+    for (what, value) in places("{{parameters.room}}") {
+        let said =
+            sending(&[(Source::Global, platform(&json!({"parameters": {"routingKey": null}}))), (team[0].clone(), value)]);
+        let said = said.expect_err(what).to_string();
+        let names = ["`parameters.room`", "`parameters.routingKey`"].iter().any(|name| said.contains(name));
+        assert!(said.contains("line 1, column") && (names || what == "a body in a ConfigMap"), "{what}: {said}");
+    }
+    // Nor does one say that it is shared, who did not write it, or take it away who wrote it.
+    for (what, share) in [
+        ("says so itself", json!({"template": {"shareParameters": true}})),
+        ("takes it away first", json!({"remove": ["/template/shareParameters"], "template": {"shareParameters": true}})),
+    ] {
+        let body = json!({"template": {"inline": {"body": "\"{{parameters.room}}\""}}});
+        let layers = [(Source::Global, platform(&json!({}))), (Source::Notification, share), (Source::Pipeline, body)];
+        assert_eq!(sending(&layers).expect_err(what).reason(), "ParameterNotShared", "{what}");
+    }
+    // No error of a template of the platform itself tells what it works with.
+    let layers = [(Source::Global, platform(&json!({"inline": {"body": "\"{{commit parameters.room}}\""}})))];
+    let said = sending(&layers).unwrap_err().to_string();
+    assert!(said.contains("no commit hash") && !said.contains("lobby"), "{said}");
+}
+
+#[test]
+fn a_parameter_that_is_shared_or_ones_own_is_seen() {
+    let body = |tag: &str| json!({"template": {"inline": {"body": format!("\"{tag}\"")}}});
+    let own = || json!({"template": {"parameters": {"routingKey": "mine"}}});
+    let shared = || platform(&json!({"shareParameters": true}));
+    let says_so = json!({"template": {"shareParameters": true}});
+    let url = json!({"url": "https://api.example.com/a"});
+    let defaults = json!({"endpoint": url, "template": {"parameters": {"routingKey": "s3cr3t"}, "shareParameters": true}});
+    let whole = json!({"triggers": []});
+    let named = "{{parameters.routingKey}}";
+    let builtin =
+        json!({"builtin": "slack", "inline": null, "parameters": {"routingKey": null, "room": null, "channel": "a"}});
+    for (what, layers) in [
+        ("shared", vec![(Source::Global, shared()), (Source::Notification, body(named))]),
+        (
+            "shared beneath a layer that does not say so",
+            vec![(Source::Defaults, says_so), (Source::Global, platform(&json!({}))), (Source::Pipeline, body(named))],
+        ),
+        (
+            "shared by the defaults",
+            vec![(Source::Defaults, defaults), (Source::Notification, whole), (Source::Pipeline, body(named))],
+        ),
+        (
+            "replaced",
+            vec![(Source::Global, platform(&json!({}))), (Source::Notification, own()), (Source::Pipeline, body(named))],
+        ),
+        (
+            "the platform's template with a parameter of the team",
+            vec![
+                (Source::Global, platform(&json!({"inline": {"body": format!("\"{named}\"")}}))),
+                (Source::Notification, own()),
+            ],
+        ),
+        (
+            "the platform's template and another header",
+            vec![
+                (Source::Global, platform(&json!({"inline": {"body": format!("\"{named}\"")}}))),
+                (Source::Notification, endpoint(json!({"headers": {"X-Team": "{{pipeline.name}}"}}))),
+            ],
+        ),
+        (
+            "a built-in of the platform",
+            vec![
+                (Source::Global, platform(&builtin)),
+                (Source::Notification, json!({"template": {"parameters": {"channel": "b"}}})),
+            ],
+        ),
+        ("within one namespace", vec![(Source::Notification, platform(&json!({}))), (Source::Pipeline, body(named))]),
+    ] {
+        assert!(sending(&layers).is_ok(), "{what}: {:?}", sending(&layers));
+    }
+    let unshared = json!({"template": {"shareParameters": false}});
+    let layers = [(Source::Defaults, shared()), (Source::Global, unshared), (Source::Notification, body(named))];
+    assert_eq!(
+        sending(&layers).unwrap_err().reason(),
+        "ParameterNotShared",
+        "the more specific of the platform's layers says"
+    );
+}
+
+#[test]
+fn nothing_is_rendered_before_layers_are_trusted() {
+    // Rendered, the body would fail with the sample.
+    let body =
+        json!({"template": {"inline": {"body": "\"{{commit environment}}\""}}, "endpoint": {"url": "https://evil.net"}});
+    let layers = [(Source::Global, platform(&json!({}))), (Source::Notification, body)];
+    assert_eq!(sending(&layers).unwrap_err().reason(), "CredentialOriginMismatch");
+}

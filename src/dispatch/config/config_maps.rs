@@ -1,0 +1,157 @@
+//! The ConfigMaps that hold templates and certificates of authorities, watched one by one.
+//!
+//! In: the names that notifications refer to. Out: the text of a key, and the names of those that changed.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::Client;
+use tokio::sync::watch::Receiver;
+
+use crate::api::values::refs::{ConfigMapKey, ObjectName};
+use crate::api::{Time, now};
+use crate::config::Text;
+use crate::k8s::watch::{NamedWatches, Seen};
+use crate::outbox::Wakes;
+use crate::telemetry::Metrics;
+use crate::telemetry::metrics::Watch;
+
+/// The ConfigMaps that are referred to.
+pub(in crate::dispatch) struct ConfigMaps {
+    watches: NamedWatches,
+    known: Arc<Mutex<HashMap<ObjectName, Slot>>>,
+    /// When this process last saw one change from what it knew of it.
+    edits: Arc<Mutex<HashMap<ObjectName, Time>>>,
+    /// Those about which there is news.
+    pub(in crate::dispatch) changed: Wakes<ObjectName>,
+}
+
+/// Where a watch puts what it sees. One that is no longer wanted is not in `known`, so that a late word is not heard.
+type Slot = Arc<Mutex<State>>;
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+enum State {
+    #[default]
+    Unknown,
+    Unreadable,
+    Missing,
+    Present(BTreeMap<String, Arc<str>>),
+}
+
+impl ConfigMaps {
+    /// No watch yet. The client needs `list` and `watch` on those that will be wanted.
+    pub(in crate::dispatch) fn new(client: Client, turns: Receiver<Option<u64>>, metrics: Metrics) -> Self {
+        let watches = NamedWatches::new(client, turns, Watch::ConfigMaps, metrics);
+        Self { watches, known: Arc::default(), edits: Arc::default(), changed: Wakes::default() }
+    }
+
+    /// What a key holds, as far as it is known.
+    pub(in crate::dispatch) fn text(&self, key: &ConfigMapKey) -> Text {
+        let slot = self.known.lock().unwrap_or_else(PoisonError::into_inner).get(&key.object()).cloned();
+        let Some(slot) = slot else { return Text::Unknown };
+        let state = slot.lock().unwrap_or_else(PoisonError::into_inner);
+        match &*state {
+            State::Unknown => Text::Unknown,
+            State::Unreadable => Text::Unreadable,
+            State::Missing => Text::NoConfigMap,
+            State::Present(data) => data.get(&key.key).map_or(Text::NoKey, |text| Text::Found(Arc::clone(text))),
+        }
+    }
+
+    /// When this process last saw one of these change from what it knew of it; what it reads first is no change.
+    pub(in crate::dispatch) fn edited<'k>(&self, keys: impl IntoIterator<Item = &'k ConfigMapKey>) -> Option<Time> {
+        let edits = self.edits.lock().unwrap_or_else(PoisonError::into_inner);
+        keys.into_iter().filter_map(|key| edits.get(&key.object()).copied()).max()
+    }
+
+    /// Watches these and no others; see [`NamedWatches::set_wanted`].
+    pub(in crate::dispatch) fn set_wanted(&self, wanted: impl FnOnce() -> BTreeSet<ObjectName>) {
+        let known = |name: &ObjectName, slot: Option<Slot>| {
+            let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+            match slot {
+                Some(slot) => known.insert(name.clone(), slot),
+                None => known.remove(name),
+            }
+        };
+        let begin = |name: &ObjectName| {
+            let (name, changed, slot) = (name.clone(), self.changed.clone(), Slot::default());
+            let edits = self.edits.clone();
+            known(&name, Some(Arc::clone(&slot)));
+            move |seen: Seen<ConfigMap>| {
+                let was_known = is_known(&slot);
+                if take(&slot, seen) {
+                    if was_known && is_known(&slot) {
+                        edits.lock().unwrap_or_else(PoisonError::into_inner).insert(name.clone(), now());
+                    }
+                    changed.wake(name.clone());
+                }
+            }
+        };
+        let end = |name: &ObjectName| {
+            known(name, None);
+            self.edits.lock().unwrap_or_else(PoisonError::into_inner).remove(name);
+        };
+        self.watches.set_wanted(wanted, begin, end);
+    }
+
+    /// Ends all watches and joins their tasks.
+    pub(in crate::dispatch) async fn shutdown(&self) {
+        self.watches.shutdown().await;
+    }
+}
+
+fn is_known(slot: &Slot) -> bool {
+    !matches!(*slot.lock().unwrap_or_else(PoisonError::into_inner), State::Unknown | State::Unreadable)
+}
+
+/// Takes what a watch saw; `true` if it is news.
+fn take(slot: &Slot, seen: Seen<ConfigMap>) -> bool {
+    let mut state = slot.lock().unwrap_or_else(PoisonError::into_inner);
+    let new = match seen {
+        Seen::Object(Some(object)) => State::Present(texts(object)),
+        Seen::Object(None) => State::Missing,
+        Seen::Begins => State::Unknown,
+        // What was read stands, as for any other error; if nothing was, people must know.
+        Seen::Forbidden if *state == State::Unknown => State::Unreadable,
+        Seen::Forbidden => return false,
+    };
+    let is_news = *state != new;
+    *state = new;
+    is_news
+}
+
+/// The data; at most 1 MiB, for the API server takes no larger ConfigMap.
+fn texts(object: ConfigMap) -> BTreeMap<String, Arc<str>> {
+    object.data.unwrap_or_default().into_iter().map(|(key, text)| (key, Arc::from(text))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn seen(data: &[(&str, &str)]) -> Seen<ConfigMap> {
+        let data = data.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
+        Seen::Object(Some(ConfigMap { data: Some(data), ..ConfigMap::default() }))
+    }
+
+    #[test]
+    fn only_news_is_told_and_an_error_takes_nothing_away() {
+        let slot = Slot::default();
+        for (told, news, state) in [
+            (Seen::Begins, false, "Unknown"),
+            (Seen::Forbidden, true, "Unreadable"),
+            (Seen::Forbidden, false, "Unreadable"),
+            (Seen::Object(None), true, "Missing"),
+            (seen(&[("k", "1")]), true, "Present({\"k\": \"1\"})"),
+            (seen(&[("k", "1")]), false, "Present({\"k\": \"1\"})"),
+            (Seen::Forbidden, false, "Present({\"k\": \"1\"})"),
+            (seen(&[("k", "2")]), true, "Present({\"k\": \"2\"})"),
+            (Seen::Object(None), true, "Missing"),
+            (Seen::Begins, true, "Unknown"),
+        ] {
+            assert_eq!(take(&slot, told), news, "{state}");
+            assert_eq!(format!("{:?}", slot.lock().unwrap()), state);
+        }
+    }
+}

@@ -1,0 +1,267 @@
+//! Starts the dispatcher's tasks, and flushes the cursors when they end.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::{StreamExt as _, future, stream};
+use kube::ResourceExt as _;
+use kube::runtime::controller::{Action, Config, applier};
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+use super::config::{folding, globals};
+use super::context::{Acts, Again, Context, Given};
+use super::cursor::persist::PersistError;
+use super::cursor::state::PassError;
+use super::follow::{Followed as _, Listed, Watched, follow};
+use super::{notifications, reconcile};
+use crate::api::{Notification, Pipeline};
+use crate::outbox::{ConfirmError, Note, Scope};
+use crate::report::status::StatusError;
+use crate::telemetry::chain;
+
+/// Between two looks at what may be dropped: a figure that nobody needs lives for two of these at most, and statuses are written
+/// more often.
+const TIDY: Duration = Duration::from_secs(15);
+/// Last writes that are made at once.
+const CONCURRENCY: usize = 32;
+/// The gate bounds what is done at once, and what one namespace may take of it: a bound of all alone would let a namespace whose
+/// writes hang hold up the others.
+const UNBOUNDED: u16 = 0;
+const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+
+/// Starts the dispatcher. `ready` is called when all watches have brought their first lists.
+///
+/// The tasks end after `stop`; the last thing that they do is to persist the cursors.
+pub fn start(
+    given: Given,
+    notes: mpsc::Receiver<Note>,
+    ready: impl FnOnce() + Send + 'static,
+    tasks: &mut JoinSet<&'static str>,
+    stop: &CancellationToken,
+) {
+    let ctx = Arc::new(Context::new(given, stop.clone()));
+    ctx.deliveries.directory.put_watched(ctx.scopes().map(|(namespace, _)| namespace.clone()).collect());
+    let (listed, lists) = mpsc::channel(1);
+    let mut watches = BTreeSet::new();
+    for (namespace, again) in ctx.scopes() {
+        for what in [Pipeline::WHAT, Notification::WHAT] {
+            watches.insert((namespace.clone(), what));
+        }
+        let (namespace, again) = (namespace.clone(), again.clone());
+        tasks.spawn(watch_pipelines(ctx.clone(), namespace.clone(), again.clone(), listed.clone(), stop.clone()));
+        tasks.spawn(watch_notifications(ctx.clone(), namespace, again, listed.clone(), stop.clone()));
+    }
+    watches.insert(globals::WATCHED);
+    tasks.spawn(globals::watch(ctx.clone(), listed, stop.clone()));
+    let wait = complete(ctx.clone(), lists, watches, ready);
+    let (done, ended) = (stop.clone(), stop.clone());
+    tasks.spawn(async move {
+        ended.run_until_cancelled(wait).await;
+        done.cancelled().await;
+        "the start of the dispatcher"
+    });
+    tasks.spawn(pass_on(ctx.clone(), notes, stop.clone()));
+    tasks.spawn(tidy(ctx.clone(), stop.clone()));
+    tasks.spawn(follow_secrets(ctx.clone(), stop.clone()));
+    tasks.spawn(follow_config_maps(ctx.clone(), stop.clone()));
+    tasks.spawn(folding::fold(ctx, stop.clone()));
+}
+
+/// Waits in each turn for the list of every watch; from then on, what is not known is not there.
+async fn complete(
+    ctx: Arc<Context>,
+    mut lists: mpsc::Receiver<Listed>,
+    watches: BTreeSet<Watched>,
+    ready: impl FnOnce() + Send + 'static,
+) {
+    let mut ready = Some(ready);
+    let mut listed: BTreeMap<Watched, u64> = BTreeMap::new();
+    while let Some((watched, turn)) = lists.recv().await {
+        listed.insert(watched, turn);
+        let all = watches.iter().all(|watched| listed.get(watched) == Some(&turn));
+        if !all || *ctx.complete.borrow() == Some(turn) {
+            continue;
+        }
+        ctx.deliveries.loaded(turn).await;
+        ctx.deliveries.directory.complete(turn);
+        ctx.complete.send_replace(Some(turn));
+        ctx.deliveries.look(Scope::All).await;
+        ready.take().into_iter().for_each(|ready| ready());
+    }
+}
+
+async fn watch_pipelines(
+    ctx: Arc<Context>,
+    namespace: Option<String>,
+    again: Again,
+    listed: mpsc::Sender<Listed>,
+    stop: CancellationToken,
+) -> &'static str {
+    let (reader, queue) = follow::<Pipeline>(&ctx, namespace, listed, again.pipelines.stream(), &stop);
+    let run = applier(
+        |pipeline: Arc<Pipeline>, ctx: Arc<Context>| Box::pin(pipeline_pass(pipeline, ctx)),
+        |pipeline, error: &PassError, ctx: Arc<Context>| {
+            let of = reconcile::reference(&pipeline);
+            tracing::warn!(pipeline = %of.name, namespace = %of.namespace, error = %chain(error), "a pass ended early; it begins anew");
+            Action::requeue(pause(ctx.failed(&of.uid)))
+        },
+        ctx.clone(),
+        reader.clone(),
+        queue,
+        Config::default().concurrency(UNBOUNDED),
+    );
+    run.for_each(|_| future::ready(())).await;
+    flush(&ctx, &reader.state()).await;
+    "the dispatcher's pipelines"
+}
+
+async fn pipeline_pass(pipeline: Arc<Pipeline>, ctx: Arc<Context>) -> Result<Action, PassError> {
+    let turn = match ctx.acts().await {
+        Acts::Yes(turn) => turn,
+        Acts::Again => return Ok(Action::requeue(Duration::ZERO)),
+        Acts::No => return Ok(Action::await_change()),
+    };
+    let uid = pipeline.uid().unwrap_or_default();
+    let mut visit = ctx.gate.pass(&pipeline.namespace().unwrap_or_default()).await;
+    // It may have waited for long: what it was brought is taken up only if that is still so.
+    if ctx.acts_now() != Some(turn) {
+        return Ok(Action::requeue(Duration::ZERO));
+    }
+    let mut standing = ctx.take_standing(&uid, turn);
+    let result =
+        ctx.before_the_end(reconcile::run(&pipeline, &mut standing, &ctx)).await.unwrap_or(Ok(Action::await_change()));
+    ctx.put_standing(&uid, standing);
+    let hung = matches!(result, Err(PassError::Confirm(ConfirmError::Timeout) | PassError::Persist(PersistError::Timeout)));
+    visit.note(!hung);
+    if result.is_ok() {
+        ctx.succeeded(&uid);
+    }
+    result
+}
+
+/// The last write, once the requests under way are over: where the cursors stand, and what was sent.
+async fn flush(ctx: &Context, pipelines: &[Arc<Pipeline>]) {
+    ctx.deliveries.ended().await;
+    let Some(turn) = ctx.acts_now() else { return };
+    let flush = |pipeline: &Arc<Pipeline>| {
+        let of = reconcile::reference(pipeline);
+        async move {
+            let mut standing = ctx.take_standing(&of.uid, turn);
+            standing.gather(&of, ctx);
+            if !standing.is_dirty() {
+                return;
+            }
+            if let Err(error) = standing.save(&of, None, ctx).await {
+                tracing::warn!(pipeline = %of.name, error = %chain(&error), "cursors could not be flushed; the names of the deliveries will find what is recorded");
+            }
+        }
+    };
+    stream::iter(pipelines).map(flush).buffer_unordered(CONCURRENCY).collect::<()>().await;
+}
+
+async fn watch_notifications(
+    ctx: Arc<Context>,
+    namespace: Option<String>,
+    again: Again,
+    listed: mpsc::Sender<Listed>,
+    stop: CancellationToken,
+) -> &'static str {
+    let (reader, queue) = follow::<Notification>(&ctx, namespace, listed, again.notifications.stream(), &stop);
+    let run = applier(
+        |notification: Arc<Notification>, ctx: Arc<Context>| Box::pin(notification_status(notification, ctx)),
+        |notification, error: &StatusError, ctx: Arc<Context>| {
+            tracing::warn!(notification = %notification.name_any(), error = %chain(error), "a status could not be written");
+            Action::requeue(pause(ctx.failed(&notification.uid().unwrap_or_default())))
+        },
+        ctx.clone(),
+        reader.clone(),
+        queue,
+        Config::default().concurrency(UNBOUNDED),
+    );
+    run.for_each(|_| future::ready(())).await;
+    ctx.deliveries.ended().await;
+    let tell = async |notification: Arc<Notification>| {
+        if ctx.acts_now().is_none() {
+            return;
+        }
+        if let Err(error) = notifications::tell(&notification, &ctx, true).await {
+            tracing::warn!(notification = %notification.name_any(), error = %chain(&error), "the last status could not be written");
+        }
+    };
+    stream::iter(reader.state()).map(tell).buffer_unordered(CONCURRENCY).collect::<()>().await;
+    "the dispatcher's notifications"
+}
+
+async fn notification_status(notification: Arc<Notification>, ctx: Arc<Context>) -> Result<Action, StatusError> {
+    match ctx.acts().await {
+        Acts::Yes(_) => {}
+        Acts::Again => return Ok(Action::requeue(Duration::ZERO)),
+        Acts::No => return Ok(Action::await_change()),
+    }
+    let mut visit = ctx.gate.pass(&notification.namespace().unwrap_or_default()).await;
+    let told = notifications::tell(&notification, &ctx, false).await;
+    visit.note(!matches!(told, Err(StatusError::Timeout)));
+    let action = told?;
+    ctx.succeeded(&notification.uid().unwrap_or_default());
+    Ok(action)
+}
+
+/// Passes on what the engine says: figures and times to whoever writes them, and what a person must know to Events.
+async fn pass_on(ctx: Arc<Context>, mut notes: mpsc::Receiver<Note>, stop: CancellationToken) -> &'static str {
+    let mut changed = Box::pin(ctx.deliveries.ledger.changed.stream());
+    let mut sent = Box::pin(ctx.deliveries.ledger.sent.stream());
+    loop {
+        tokio::select! {
+            () = stop.cancelled() => return "the dispatcher's messenger",
+            Some((namespace, name)) = changed.next() => ctx.wake_notification(&namespace, &name),
+            Some(of) = sent.next() => ctx.wake_pipeline(&of.namespace, &of.name),
+            Some(note) = notes.recv() => warn(&ctx, &note),
+        }
+    }
+}
+
+/// Drops what is kept of what is gone, from time to time.
+async fn tidy(ctx: Arc<Context>, stop: CancellationToken) -> &'static str {
+    while stop.run_until_cancelled(tokio::time::sleep(TIDY)).await.is_some() {
+        ctx.metrics.bookkeeping(ctx.tidy());
+    }
+    "the dispatcher's bookkeeping"
+}
+
+fn warn(ctx: &Context, note: &Note) {
+    let (spec, status) = (&note.record.spec, &note.record.status);
+    let (reason, action) =
+        if status.outcome.is_some() { ("DeliveryParked", "Deliver") } else { ("DeliveryWaits", "Deliver") };
+    let why = status.reason.as_deref().unwrap_or_default();
+    let error = status.error.as_deref().unwrap_or_default();
+    let text =
+        format!("{} of {} (delivery {}): {why}: {error}", spec.type_.as_str(), spec.subject.name, note.record.id.name);
+    ctx.warn(&spec.pipeline_ref, &spec.notification, reason, action, &text);
+}
+
+async fn follow_secrets(ctx: Arc<Context>, stop: CancellationToken) -> &'static str {
+    let mut changes = ctx.secrets.secrets().changes();
+    while let Some(secret) = stop.run_until_cancelled(changes.next()).await {
+        notifications::secret_changed(&ctx, &secret).await;
+    }
+    ctx.secrets.shutdown().await;
+    "the dispatcher's secrets"
+}
+
+async fn follow_config_maps(ctx: Arc<Context>, stop: CancellationToken) -> &'static str {
+    let mut changes = Box::pin(ctx.config_maps.changed.stream());
+    while let Some(Some(name)) = stop.run_until_cancelled(changes.next()).await {
+        notifications::config_map_changed(&ctx, &name).await;
+    }
+    ctx.config_maps.shutdown().await;
+    "the dispatcher's templates"
+}
+
+/// After so many failures in a row: from a fifth of a second to half a minute, spread so that a thousand do not come at once.
+fn pause(failures: u32) -> Duration {
+    let base = Duration::from_millis(200).saturating_mul(1 << failures.min(8)).min(LONGEST_PAUSE);
+    base.mul_f64(0.8 + 0.4 * fastrand::f64())
+}

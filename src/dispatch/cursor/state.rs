@@ -1,0 +1,391 @@
+//! Where the dispatcher stands with one pipeline: its cursors in memory, and what is persisted of them.
+//!
+//! In: what the watch brings, what was recorded, what was sent. Out: `Pipeline.status.dispatched`, at most once a second while
+//! cursors move, and while they do not, after ten.
+
+use std::collections::{BTreeMap, HashMap};
+use std::time::{Duration, Instant};
+
+use thiserror::Error;
+
+use super::aged::Ages;
+use super::persist::{self, PersistError, Persisted, Stored};
+use super::plan::{Position, Sight};
+use crate::api::delivery::PipelineRef;
+use crate::api::pipeline::{Armed, Cursor, Dispatched, InTrouble};
+use crate::api::{self, Pipeline, Time};
+use crate::dispatch::Context;
+use crate::dispatch::status::sent::Sent;
+use crate::outbox::ConfirmError;
+use crate::telemetry::metrics::{ApiWrite, WriteResult};
+
+/// Cursors are persisted at most so often: changes below them can leave the log, and every change in it costs with each write.
+const PERSIST_EVERY: Duration = Duration::from_secs(1);
+/// When only the times of what was sent have changed: while much is sent, a write of the whole status each second would be a
+/// noticeable part of its cost, and nobody needs these to the second.
+const SENT_EVERY: Duration = Duration::from_secs(10);
+/// When a stale copy was in the way: the watch is about to bring the newer one.
+pub const SOON: Duration = Duration::from_millis(50);
+
+/// What came of persisting the position.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Saved {
+    /// It is persisted.
+    Done,
+    /// Something else stood there than was thought, and is now known.
+    Stale,
+    /// The pipeline is gone, or another made under its name.
+    Gone,
+}
+
+/// Why a pass ended early; it begins anew from what the API server holds.
+#[derive(Debug, Error)]
+pub enum PassError {
+    /// The position could not be read or written.
+    #[error("the position could not be kept")]
+    Persist(#[from] PersistError),
+    /// A live read was not possible.
+    #[error("it could not be read whether a notification is gone")]
+    Confirm(#[from] ConfirmError),
+    /// What was to be replaced stands there, and yet it is not replaced: something in the API server is against it.
+    #[error("the API server refuses the position in the change log; look for an admission policy on pipelines/status")]
+    Refused,
+}
+
+/// By subject: the serial up to which its changes were taken.
+pub type Taken = HashMap<String, i64>;
+
+/// Since when what is persisted is out of date.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Dirty {
+    cursors: Option<Instant>,
+    sent: Option<Instant>,
+}
+
+impl Dirty {
+    /// When it is to be persisted, after it last was.
+    fn due(self, persisted: Option<Instant>) -> Option<Instant> {
+        let cursors = self.cursors.map(|since| since + PERSIST_EVERY);
+        let sent =
+            self.sent.map(|since| since + PERSIST_EVERY).map(|soon| persisted.map_or(soon, |at| soon.max(at + SENT_EVERY)));
+        cursors.into_iter().chain(sent).min()
+    }
+}
+
+/// Where the dispatcher stands with one pipeline.
+#[derive(Clone, Debug, Default)]
+pub struct Standing {
+    /// The turn of ours that it belongs to.
+    pub(in crate::dispatch) turn: u64,
+    pub(in crate::dispatch) position: Position,
+    stored: Stored,
+    /// When the pipeline was first seen.
+    first: Option<Time>,
+    /// It was looked at in this turn, which need not be persisted before something has happened.
+    noted: bool,
+    dirty: Dirty,
+    /// When it was last persisted.
+    persisted: Option<Instant>,
+    /// By notification with a held cursor: how far each subject was taken all the same. What is taken is not looked at again, even
+    /// if a person has deleted what came of it, as one does who makes room under a quota, or if changes are made one, which then
+    /// may mean something that they did not mean before.
+    above: HashMap<String, Taken>,
+    /// By notification: where its deliveries were kept when all that were asked for had been recorded. Until then, and when that
+    /// has changed, they may have been recorded elsewhere.
+    homes: HashMap<String, u64>,
+    /// While a cursor is held: how old everything is.
+    pub(in crate::dispatch) ages: Ages,
+    /// By notification: up to which serial it was told that changes were dropped.
+    missed: HashMap<String, i64>,
+}
+
+impl Standing {
+    /// Nothing is known yet in this turn.
+    pub(in crate::dispatch) fn new(turn: u64) -> Self {
+        Self { turn, ..Self::default() }
+    }
+
+    /// Whether the deliveries of a notification cannot have been recorded in another namespace than these.
+    pub(in crate::dispatch) fn is_home(&self, notification: &str, homes: u64) -> bool {
+        self.homes.get(notification) == Some(&homes)
+    }
+
+    /// All deliveries that were asked for are recorded there; `None`: not all.
+    pub(in crate::dispatch) fn put_home(&mut self, notification: &str, homes: Option<u64>) {
+        match homes {
+            Some(homes) => drop(self.homes.insert(notification.to_owned(), homes)),
+            None => drop(self.homes.remove(notification)),
+        }
+    }
+
+    /// Takes over what the watch brings, unless it is older than our own last write.
+    pub(in crate::dispatch) fn absorb(&mut self, pipeline: &Pipeline) {
+        let version = api::version(pipeline.metadata.resource_version.as_deref());
+        if version <= self.stored.version && version != u64::MAX {
+            return;
+        }
+        let dispatched = pipeline.status.as_ref().and_then(|s| s.dispatched.as_ref());
+        let raw = dispatched.and_then(|d| serde_json::to_value(d).ok()).unwrap_or_default();
+        if raw != self.stored.raw {
+            // Not our doing: wiped by hand, restored, or another's write. What stands there counts.
+            self.adopt(Stored { raw, version });
+        }
+        self.stored.version = version;
+        let first = pipeline.status.as_ref().and_then(|s| s.log.as_ref()).map(|log| log.first);
+        self.first = first.and_then(|first| Time::from_millisecond(first).ok());
+    }
+
+    fn adopt(&mut self, stored: Stored) {
+        let dispatched: Option<Dispatched> = serde_json::from_value(stored.raw.clone()).ok().flatten();
+        let known = std::mem::replace(&mut self.position, dispatched.as_ref().map(Position::from).unwrap_or_default());
+        (self.dirty, self.noted) = (Dirty::default(), false);
+        // Another writer may have replaced the cursors; what was recorded and sent before remains true.
+        self.position.recorded = self.position.recorded.max(known.recorded);
+        if dispatched.is_some() && self.position.merge_sent(known.last_sent, known.last_sent_by) {
+            self.dirty.sent.get_or_insert_with(Instant::now);
+        }
+        self.stored = stored;
+    }
+
+    /// Whether the pipeline was seen before.
+    pub(in crate::dispatch) fn sight(&self) -> Sight {
+        match (self.stored.raw.is_null(), self.noted) {
+            (false, _) => Sight::Recorded,
+            (true, true) => Sight::Noted,
+            (true, false) => Sight::First,
+        }
+    }
+
+    /// It was looked at.
+    pub(in crate::dispatch) fn note(&mut self) {
+        self.noted = true;
+    }
+
+    fn moved(&mut self) {
+        self.dirty.cursors.get_or_insert_with(Instant::now);
+    }
+
+    /// Whether something is to be persisted.
+    #[must_use]
+    pub fn is_dirty(&self) -> bool {
+        self.dirty != Dirty::default()
+    }
+
+    /// Takes over cursors that need not be persisted at once.
+    pub(in crate::dispatch) fn put_cursors(&mut self, cursors: BTreeMap<String, Cursor>) {
+        if cursors != self.position.cursors {
+            self.position.put_cursors(cursors);
+            self.moved();
+        }
+    }
+
+    /// Takes over the clocks of a notification that run.
+    pub(in crate::dispatch) fn put_armed(&mut self, notification: &str, mut armed: Vec<Armed>) {
+        armed.sort_unstable_by_key(|clock| (clock.serial, clock.type_));
+        if self.armed(notification) != armed {
+            self.position.armed.insert(notification.to_owned(), armed);
+            self.position.armed.retain(|_, armed| !armed.is_empty());
+            self.moved();
+        }
+    }
+
+    /// The clocks of a notification that run.
+    pub(in crate::dispatch) fn armed(&self, notification: &str) -> &[Armed] {
+        self.position.armed.get(notification).map_or(&[], Vec::as_slice)
+    }
+
+    /// Takes over what cannot be sent as things are.
+    pub(in crate::dispatch) fn put_troubles(&mut self, troubles: Vec<InTrouble>) {
+        if troubles != self.position.troubles {
+            self.position.troubles = troubles;
+            self.moved();
+        }
+    }
+
+    /// Takes over new cursors and persists them. If that does not succeed they are not taken over: what is not persisted is not
+    /// derived from, or a crash would begin it anew somewhere else.
+    pub(in crate::dispatch) async fn begin(
+        &mut self,
+        of: &PipelineRef,
+        cursors: BTreeMap<String, Cursor>,
+        serial: Option<i64>,
+        ctx: &Context,
+    ) -> Result<Saved, PassError> {
+        let before = (self.position.cursors.clone(), self.position.armed.clone());
+        self.position.put_cursors(cursors.clone());
+        self.moved();
+        let saved = self.save(of, serial, ctx).await;
+        if !matches!(saved, Ok(Saved::Done)) && self.position.cursors == cursors {
+            (self.position.cursors, self.position.armed) = before;
+        }
+        saved
+    }
+
+    /// Moves a cursor on, never back.
+    pub(in crate::dispatch) fn advance(&mut self, notification: &str, serial: i64) {
+        if let Some(cursor) = self.position.cursors.get_mut(notification)
+            && cursor.serial < serial
+        {
+            cursor.serial = serial;
+            self.above.get_mut(notification).into_iter().for_each(|above| above.retain(|_, taken| *taken > serial));
+            self.moved();
+        }
+    }
+
+    /// The notifications that have not read this change, which was dropped, and were not told so.
+    pub(in crate::dispatch) fn misses(&mut self, dropped: i64) -> Vec<String> {
+        let cursors = &self.position.cursors;
+        self.missed.retain(|name, _| cursors.contains_key(name));
+        let behind = cursors.values().filter(|cursor| cursor.serial < dropped).map(|cursor| &cursor.notification);
+        let new: Vec<String> = behind.filter(|name| self.missed.get(*name) != Some(&dropped)).cloned().collect();
+        self.missed.extend(new.iter().map(|name| (name.clone(), dropped)));
+        new
+    }
+
+    /// How far the subjects were taken above a held cursor.
+    pub(in crate::dispatch) fn taken(&self, notification: &str) -> Taken {
+        self.above.get(notification).cloned().unwrap_or_default()
+    }
+
+    /// The changes of a subject were taken up to this serial, though the cursor cannot move on.
+    pub(in crate::dispatch) fn take(&mut self, notification: &str, subject: &str, serial: i64) {
+        let taken = self.above.entry(notification.to_owned()).or_default().entry(subject.to_owned()).or_insert(serial);
+        *taken = serial.max(*taken);
+    }
+
+    /// Merges what was sent since; only subjects that the pipeline still has are kept.
+    pub(in crate::dispatch) fn gather(&mut self, of: &PipelineRef, ctx: &Context) {
+        let sent = ctx.deliveries.ledger.take_sent(&of.uid);
+        if sent.is_empty() {
+            return;
+        }
+        let facts = ctx.deliveries.directory.pipeline(&of.uid);
+        let by_subject = sent
+            .iter()
+            .map(|(topic, time)| (topic.subject.clone(), Sent { time: *time, notification: topic.notification.clone() }));
+        let is_there = |subject: &str| facts.as_ref().is_none_or(|f| f.subjects.contains_key(subject));
+        let by_subject = by_subject.filter(|(subject, _)| is_there(subject));
+        let by_notification = sent.iter().map(|(topic, time)| (topic.notification.clone(), *time));
+        let news = self.position.merge_sent(by_subject, by_notification);
+        let before = self.position.last_sent.len();
+        self.position.last_sent.retain(|subject, _| is_there(subject));
+        if news || self.position.last_sent.len() < before {
+            self.dirty.sent.get_or_insert_with(Instant::now);
+        }
+    }
+
+    /// Persists what has changed, if it is time. Gives how long it may wait otherwise.
+    pub(in crate::dispatch) async fn keep(
+        &mut self,
+        of: &PipelineRef,
+        ctx: &Context,
+    ) -> Result<Option<Duration>, PassError> {
+        self.gather(of, ctx);
+        let Some(due) = self.dirty.due(self.persisted) else { return Ok(None) };
+        let left = due.saturating_duration_since(Instant::now());
+        if !left.is_zero() {
+            return Ok(Some(left));
+        }
+        let saved = self.save(of, None, ctx).await?;
+        Ok((saved == Saved::Stale).then_some(SOON))
+    }
+
+    /// Persists the whole position. `serial`: what the log must still end with.
+    pub(in crate::dispatch) async fn save(
+        &mut self,
+        of: &PipelineRef,
+        serial: Option<i64>,
+        ctx: &Context,
+    ) -> Result<Saved, PassError> {
+        let is_new = self.stored.raw.is_null();
+        let newest = ctx.deliveries.ledger.newest(&of.uid).or_else(|| self.first.filter(|_| is_new));
+        self.position.recorded = self.position.recorded.max(newest);
+        let new = Dispatched::from(&self.position);
+        let count = |result| ctx.metrics.api_write(ApiWrite::Dispatched, result);
+        match persist::write(&ctx.client, of, &self.stored.raw, &new, serial).await {
+            Ok(Persisted::Done(stored)) => {
+                count(WriteResult::Ok);
+                self.is_stored(stored);
+                Ok(Saved::Done)
+            }
+            Ok(Persisted::Gone) => {
+                count(WriteResult::Conflict);
+                self.dirty = Dirty::default();
+                Ok(Saved::Gone)
+            }
+            Ok(Persisted::Stale) => {
+                count(WriteResult::Conflict);
+                self.reread(of, &new, serial, ctx).await
+            }
+            Err(error) => {
+                count(WriteResult::Error);
+                // It may have been done: nothing else is written before that is known.
+                match self.reread(of, &new, serial, ctx).await {
+                    Ok(Saved::Done) => Ok(Saved::Done),
+                    Ok(_) | Err(PassError::Refused) => Err(error.into()),
+                    Err(other) => Err(other),
+                }
+            }
+        }
+    }
+
+    fn is_stored(&mut self, stored: Stored) {
+        (self.stored, self.dirty, self.persisted) = (stored, Dirty::default(), Some(Instant::now()));
+    }
+
+    /// After a surprise: what stands there counts. If it is ours, the answer had only been lost.
+    async fn reread(
+        &mut self,
+        of: &PipelineRef,
+        ours: &Dispatched,
+        serial: Option<i64>,
+        ctx: &Context,
+    ) -> Result<Saved, PassError> {
+        let Some((stored, log)) = persist::read(&ctx.client, of).await? else { return Ok(Saved::Gone) };
+        if serde_json::to_value(ours).is_ok_and(|ours| ours == stored.raw) {
+            self.is_stored(stored);
+            return Ok(Saved::Done);
+        }
+        if stored.raw != self.stored.raw {
+            self.adopt(stored);
+            return Ok(Saved::Stale);
+        }
+        self.stored.version = stored.version;
+        if serial.is_some_and(|serial| log != Some(serial)) { Ok(Saved::Stale) } else { Err(PassError::Refused) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cursors_are_persisted_soon_and_times_when_it_is_worth_it() {
+        let now = Instant::now();
+        let after = |seconds| now + Duration::from_secs(seconds);
+        let (moved, sent) = (Dirty { cursors: Some(now), sent: None }, Dirty { cursors: None, sent: Some(now) });
+        for (dirty, persisted, due) in [
+            (Dirty::default(), Some(now), None),
+            (moved, Some(now), Some(after(1))),
+            (sent, None, Some(after(1))),
+            (sent, Some(now), Some(after(10))),
+            (Dirty { cursors: Some(after(3)), ..sent }, Some(now), Some(after(4))),
+            (Dirty { sent: Some(after(30)), ..Dirty::default() }, Some(now), Some(after(31))),
+        ] {
+            assert_eq!(dirty.due(persisted), due, "{dirty:?}");
+        }
+    }
+
+    #[test]
+    fn a_gap_is_told_once_to_each_that_has_not_read_it() {
+        let cursor = |name: &str, serial| Cursor { notification: name.into(), serial, ..Cursor::default() };
+        let cursors = [("behind", 4), ("stuck", 2), ("reads", 9)];
+        let cursors = cursors.map(|(name, serial)| (name.to_owned(), cursor(name, serial)));
+        let position = Position { cursors: cursors.into(), ..Position::default() };
+        let mut standing = Standing { position, ..Standing::default() };
+        assert_eq!(standing.misses(6), ["behind", "stuck"]);
+        assert!(standing.misses(6).is_empty());
+        standing.advance("behind", 8);
+        assert_eq!(standing.misses(7), ["stuck"]);
+    }
+}

@@ -1,0 +1,174 @@
+//! What changes are about: out of the names in the log, the subjects that deliveries carry, and where they are. Pure.
+//!
+//! In: a pipeline's spec; a name. Out: the subject, and the places of its targets, which is what triggers are asked with.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crate::api::PipelineSpec;
+use crate::api::delivery::{AppObject, PipelineRef, Subject, SubjectKind, SubjectTarget};
+use crate::api::pipeline::target::{PIPELINE, TargetInfo, targets};
+use crate::api::values::refs::ClusterRef;
+use crate::trigger::{Place, kind};
+
+/// The subjects of one pipeline.
+#[derive(Debug, Default)]
+pub struct Subjects {
+    pipeline: PipelineRef,
+    known: BTreeMap<String, Arc<About>>,
+}
+
+/// One of them.
+#[derive(Clone, Debug, Default)]
+pub struct About {
+    /// As deliveries carry it.
+    pub subject: Subject,
+    /// Where it is: one place for each of its targets.
+    pub places: Vec<Place>,
+}
+
+impl Subjects {
+    /// Those of a spec. `cluster`: what the local one is called.
+    #[must_use]
+    pub fn new(spec: &PipelineSpec, cluster: &str, pipeline: &PipelineRef) -> Self {
+        let mut known: BTreeMap<String, About> = BTreeMap::new();
+        for info in targets(spec, cluster) {
+            let place = place(&info, &pipeline.namespace);
+            known.entry(info.subject.clone()).or_default().subject = info.as_subject();
+            let environment = format!("environment/{}", info.environment);
+            let whole = info.cluster_ref.as_ref().map(ClusterRef::subject);
+            for name in [info.subject, environment, PIPELINE.to_owned()].into_iter().chain(whole) {
+                let about = known.entry(name.clone()).or_default();
+                if kind(&name) != SubjectKind::Target {
+                    about.subject = Subject { cluster_ref: info.cluster_ref.clone(), ..named(&name, pipeline) };
+                }
+                if !about.places.contains(&place) {
+                    about.places.push(place.clone());
+                }
+            }
+        }
+        for about in known.values_mut().filter(|about| about.subject.kind != SubjectKind::Cluster) {
+            about.subject.cluster_ref = None;
+        }
+        let known = known.into_iter().map(|(name, about)| (name, Arc::new(about))).collect();
+        Self { pipeline: pipeline.clone(), known }
+    }
+
+    /// All names.
+    pub fn names(&self) -> impl Iterator<Item = &String> {
+        self.known.keys()
+    }
+
+    /// The subject of this name. One that is no longer in the spec is told by its name alone.
+    #[must_use]
+    pub fn get(&self, name: &str) -> Arc<About> {
+        self.known.get(name).cloned().unwrap_or_else(|| {
+            let subject = named(name, &self.pipeline);
+            let cluster = match &subject.target {
+                Some(target) => target.cluster.clone(),
+                None if subject.kind == SubjectKind::Cluster => subject.name.clone(),
+                None => String::new(),
+            };
+            let own = cluster.rsplit('.').next().unwrap_or_default().to_owned();
+            let place = Place { environment: subject.environment.clone(), cluster: own, full_cluster: cluster };
+            Arc::new(About { subject, places: vec![place] })
+        })
+    }
+}
+
+fn place(info: &TargetInfo, namespace: &str) -> Place {
+    let (own, full) = match &info.cluster_ref {
+        Some(cluster) => (cluster.name.clone(), cluster.seen_from(namespace).full_name()),
+        None => (info.cluster.clone(), info.cluster.clone()),
+    };
+    Place { environment: info.environment.clone(), cluster: own, full_cluster: full }
+}
+
+/// What a name tells by itself.
+fn named(name: &str, pipeline: &PipelineRef) -> Subject {
+    let kind = kind(name);
+    let short = name.split_once('/').map_or(name, |(_, short)| short);
+    match kind {
+        SubjectKind::Pipeline => Subject { kind, name: pipeline.name.clone(), ..Subject::default() },
+        SubjectKind::Cluster => Subject { kind, name: short.to_owned(), ..Subject::default() },
+        SubjectKind::Environment => {
+            Subject { kind, name: short.to_owned(), environment: short.to_owned(), ..Subject::default() }
+        }
+        SubjectKind::Target => {
+            let mut parts = short.splitn(4, '/').map(str::to_owned);
+            let mut part = || parts.next().unwrap_or_default();
+            let (environment, cluster, namespace) = (part(), part(), part());
+            let app = AppObject { name: part(), ..AppObject::default() };
+            let target = SubjectTarget { namespace, cluster, cluster_ref: None, app };
+            Subject { kind, name: short.to_owned(), environment, cluster_ref: None, target: Some(target) }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn subjects() -> Subjects {
+        let cluster = json!({"kind": "GitopsCluster", "name": "eu", "namespace": "fleet"});
+        let own = json!({"kind": "Secret", "name": "us"});
+        let spec: PipelineSpec = serde_json::from_value(json!({
+            "appRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"},
+            "environments": [
+                {"name": "dev", "targets": [{"namespace": "a"}, {"namespace": "b"}]},
+                {"name": "prod", "targets": [{"namespace": "a", "clusterRef": cluster}, {"namespace": "a", "clusterRef": own}]},
+            ],
+        }))
+        .unwrap();
+        let pipeline = PipelineRef { namespace: "team-a".into(), name: "shop".into(), uid: "u".into() };
+        Subjects::new(&spec, "here", &pipeline)
+    }
+
+    #[test]
+    fn subjects_and_where_they_are() {
+        let (here, eu, us) = ("dev here here", "prod eu fleet.eu", "prod us team-a.us");
+        for (name, kind, called, environment, places) in [
+            ("target/dev/here/a", SubjectKind::Target, "dev/here/a", "dev", &[here][..]),
+            ("target/prod/fleet.eu/a", SubjectKind::Target, "prod/fleet.eu/a", "prod", &[eu]),
+            ("environment/prod", SubjectKind::Environment, "prod", "prod", &[eu, us]),
+            ("cluster/us", SubjectKind::Cluster, "us", "", &[us]),
+            ("pipeline", SubjectKind::Pipeline, "shop", "", &[here, eu, us]),
+            // No longer in the spec.
+            ("target/old/fleet.eu/a/web", SubjectKind::Target, "old/fleet.eu/a/web", "old", &["old eu fleet.eu"]),
+            ("environment/old", SubjectKind::Environment, "old", "old", &["old  "]),
+            ("cluster/fleet.old", SubjectKind::Cluster, "fleet.old", "", &[" old fleet.old"]),
+        ] {
+            let about = subjects().get(name);
+            let About { subject, places: found } = &*about;
+            assert_eq!(
+                (subject.kind, subject.name.as_str(), subject.environment.as_str()),
+                (kind, called, environment),
+                "{name}"
+            );
+            let found: Vec<_> =
+                found.iter().map(|p| format!("{} {} {}", p.environment, p.cluster, p.full_cluster)).collect();
+            assert_eq!(found, places, "{name}");
+        }
+    }
+
+    #[test]
+    fn what_a_subject_refers_to() {
+        let all = subjects();
+        let cluster = all.get("cluster/fleet.eu").subject.cluster_ref.clone().unwrap();
+        assert_eq!(cluster.full_name(), "fleet.eu");
+        assert!(
+            ["pipeline", "environment/prod", "target/prod/fleet.eu/a"].iter().all(|s| all
+                .get(s)
+                .subject
+                .cluster_ref
+                .is_none())
+        );
+        let target = all.get("target/prod/fleet.eu/a").subject.target.clone().unwrap();
+        assert_eq!((target.cluster_ref, target.app.kind.as_str()), (Some(cluster), "Deployment"));
+        let gone = all.get("target/old/c/ns/api").subject.target.clone().unwrap();
+        assert_eq!((gone.namespace.as_str(), gone.app.name.as_str()), ("ns", "api"));
+        assert_eq!(all.names().count(), 9);
+    }
+}

@@ -1,0 +1,382 @@
+//! One pass over one pipeline: cursors → derive → record → advance → persist.
+//!
+//! In: the pipeline as the watch last brought it, and where the dispatcher stands with it in memory. Out: deliveries that are
+//! recorded, and cursors that have moved; those are persisted at most once a second. After a crash a cursor may be a second
+//! old: its changes are derived again, and the names of the deliveries find what is recorded already.
+
+use std::cell::LazyCell;
+use std::collections::BTreeMap;
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::ObjectReference;
+use kube::runtime::controller::Action;
+use kube::{Resource as _, ResourceExt as _};
+
+use super::cursor::plan::{self, Applying, Sight};
+use super::cursor::progress::{Lane, Progress, progress};
+use super::cursor::state::{PassError, SOON, Saved, Standing};
+use super::cursor::{aged, persist};
+use super::derive::subjects::Subjects;
+use super::derive::timers::{self, Places};
+use super::derive::{self, Derived, Of, Reached, Wants};
+use super::status::refused::{Reason, Refusal};
+use super::status::troubles::{defined_wrong, lacks_commit, troubles};
+use super::{Context, notifications, pipelines};
+use crate::api::delivery::PipelineRef;
+use crate::api::pipeline::target::{TargetInfo, targets};
+use crate::api::pipeline::{Cursor, InTrouble};
+use crate::api::{ChangeLog, Pipeline, now, since_boot};
+use crate::config::EffectiveNotification;
+use crate::outbox::{Applied, JournalError, ToRecord, is_notification_gone};
+
+/// A clock of which it is not sure that it rings is looked at again after so long.
+const UNSURE: Duration = Duration::from_secs(1);
+
+/// Goes over one pipeline.
+pub async fn run(pipeline: &Pipeline, standing: &mut Standing, ctx: &Context) -> Result<Action, PassError> {
+    standing.absorb(pipeline);
+    let Some(log) = pipeline.status.as_ref().and_then(|s| s.log.as_ref()) else { return Ok(Action::await_change()) };
+    let of = &reference(pipeline);
+    let notifications = ctx.deliveries.directory.notifications_of(&of.uid, &of.namespace, pipeline.labels());
+    let pass = Pass { pipeline, of, log, notifications, ctx };
+    standing.put_troubles(pass.wrong());
+    match pass.arrange(standing).await? {
+        Saved::Done => {}
+        Saved::Stale => return Ok(Action::requeue(SOON)),
+        Saved::Gone => return Ok(Action::await_change()),
+    }
+    pass.tell_dropped(standing);
+    let again = pass.take(standing).await?;
+    let due = standing.keep(of, ctx).await?;
+    Ok(again.into_iter().chain(due).min().map_or_else(Action::await_change, Action::requeue))
+}
+
+/// What one notification is to have recorded in this pass.
+struct Work {
+    notification: String,
+    derived: Derived,
+    /// How many of its lanes are tried. Where creates were refused the last time, one shows whether they still are, so that a slow
+    /// refusal costs the others little.
+    tried: usize,
+    /// Where each lane of it is kept: if that may have been elsewhere before, it is looked for there.
+    homes: u64,
+}
+
+/// What came of a pass for one notification.
+enum Recorded {
+    /// All that can be now; a change that waits for a clock is taken when that is due.
+    All,
+    /// What was refused is no longer: the rest can be tried.
+    More,
+    /// Something is refused, or unclear.
+    Held,
+}
+
+/// One pass over one pipeline, and what is the same from its beginning to its end.
+struct Pass<'a> {
+    pipeline: &'a Pipeline,
+    of: &'a PipelineRef,
+    log: &'a ChangeLog,
+    /// The notifications that may apply to it.
+    notifications: BTreeMap<String, Applied>,
+    ctx: &'a Context,
+}
+
+impl Pass<'_> {
+    /// Makes new cursors and persists them before anything is derived; drops those of notifications that are gone.
+    async fn arrange(&self, standing: &mut Standing) -> Result<Saved, PassError> {
+        let Self { of, log, ctx, .. } = self;
+        let labels = self.pipeline.labels();
+        let applying: BTreeMap<_, _> = self
+            .notifications
+            .iter()
+            .map(|(name, n)| (name.clone(), Applying { uid: n.uid(), applies: n.selects(labels), own: n.base.is_none() }))
+            .collect();
+        let unknown = ctx.globals.held().in_force.is_none();
+        let mut plan = plan::plan(&standing.position.cursors, standing.sight(), unknown, log, &applying);
+        for name in &plan.suspects {
+            let uid = standing.position.cursors.get(name).map_or("", |cursor| cursor.uid.as_str());
+            let is_gone = is_notification_gone(&ctx.client, &ctx.deliveries.directory, &of.namespace, name, uid).await?;
+            // It may have come back since it was missed.
+            if is_gone && ctx.deliveries.directory.base(&of.namespace, name, labels).is_none() {
+                plan.cursors.remove(name);
+                if let Some(own) = applying.get(name) {
+                    plan.cursors.insert(name.clone(), plan::begin(name, own.uid, Sight::Recorded, log));
+                    plan.fresh = true;
+                }
+            }
+        }
+        for (name, old) in &standing.position.cursors {
+            // What was refused was another's, or is no longer asked for.
+            if plan.cursors.get(name).is_none_or(|new| new.uid != old.uid) {
+                self.forgive(name);
+            }
+        }
+        if !plan.fresh {
+            standing.put_cursors(plan.cursors);
+            standing.note();
+            return Ok(Saved::Done);
+        }
+        let begins = plan.cursors != standing.position.cursors;
+        let serial = (begins && standing.sight() != Sight::First).then_some(log.serial);
+        standing.begin(of, plan.cursors, serial, ctx).await
+    }
+
+    /// What is wrong with the notifications that apply to a pipeline.
+    fn wrong(&self) -> Vec<InTrouble> {
+        let Self { pipeline, ctx, .. } = self;
+        let labels = pipeline.labels();
+        let applying =
+            self.notifications.iter().filter(|(_, n)| n.selects(labels)).map(|(name, n)| (name.clone(), n.clone()));
+        let applying: BTreeMap<_, _> = applying.collect();
+        if applying.is_empty() {
+            return Vec::new();
+        }
+        let missing = |n: &EffectiveNotification| notifications::missing_of(ctx, n);
+        let cluster = &ctx.cluster_name;
+        let commitless = LazyCell::new(|| pipelines::commitless(pipeline, cluster));
+        let unfit = |n: &EffectiveNotification, target: &TargetInfo| {
+            lacks_commit(n).filter(|_| commitless.contains(&target.subject))
+        };
+        troubles(&applying, &targets(&pipeline.spec, cluster), |n| defined_wrong(n).or_else(|| missing(n)), unfit)
+    }
+
+    /// Derives what is to be recorded, one notification after the other; and gives the notifications that are not tried yet.
+    async fn gather(&self, standing: &Standing) -> (Vec<Work>, Vec<String>) {
+        let Self { pipeline, of, log, notifications, ctx } = self;
+        let (mut work, mut held) = (Vec::new(), Vec::new());
+        let is_idle = |cursor: &Cursor| cursor.serial >= log.serial && standing.armed(&cursor.notification).is_empty();
+        if standing.position.cursors.values().all(is_idle) {
+            // The usual case when a pipeline is looked at, so nothing is made ready for it.
+            standing.position.cursors.keys().for_each(|name| self.forgive(name));
+            return (work, held);
+        }
+        let subjects = Subjects::new(&pipeline.spec, &ctx.cluster_name, of);
+        let based = pipelines::based(pipeline, &ctx.cluster_name);
+        let (labels, annotations) = (pipeline.labels().clone().into(), pipeline.annotations().clone().into());
+        let about = Of { pipeline: of, labels: &labels, annotations: &annotations, subjects: &subjects, based: &based, log };
+        let now = now();
+        let mut places = Places::new(standing.position.clocks());
+        for cursor in standing.position.cursors.values() {
+            let name = &cursor.notification;
+            if is_idle(cursor) {
+                self.forgive(name);
+                continue;
+            }
+            // What is not known to be gone is not taken for another of its name.
+            let same = |n: &&Applied| n.uid() == cursor.uid;
+            let Some(notification) = notifications.get(name).filter(same) else { continue };
+            if !ctx.refused.may_try(of, name) {
+                held.push(name.clone());
+                continue;
+            }
+            let taken = standing.taken(name);
+            let armed = standing.armed(name);
+            let from = Reached { cursor, taken: &taken, armed, room: places.room(armed.len()) };
+            let derived = derive::derive(&about, &from, |subject| wants(notification, subject), now);
+            places.put(armed.len(), derived.clocks());
+            let probes = ctx.refused.reason(of, name) == Some(Reason::RecordRefused);
+            let tried = if probes { derived.lanes.len().min(1) } else { derived.lanes.len() };
+            work.push(Work { notification: name.clone(), derived, tried, homes: homes(notification, &subjects) });
+            // The log may be long, and so may be what conditions look at.
+            tokio::task::yield_now().await;
+        }
+        (work, held)
+    }
+
+    /// Takes the changes above each cursor: derives, records, advances. Gives the time after which there is more to do.
+    async fn take(&self, standing: &mut Standing) -> Result<Option<Duration>, PassError> {
+        let (mut work, mut held) = self.gather(standing).await;
+        let mut again = self.hush(&mut work).await?;
+        let to_record = |w: &Work| {
+            let look_elsewhere = !standing.is_home(&w.notification, w.homes);
+            let tried = w.derived.lanes.iter().take(w.tried).cloned();
+            tried.map(move |deliveries| ToRecord { deliveries, look_elsewhere }).collect::<Vec<_>>()
+        };
+        let flat: Vec<_> = work.iter().flat_map(to_record).collect();
+        #[cfg(feature = "broken")]
+        if crate::broken::is(crate::broken::Wrong::CursorBeforeCreate) {
+            for one in &work {
+                standing.advance(&one.notification, self.log.serial);
+            }
+            let _ = standing.save(self.of, None, self.ctx).await;
+        }
+        let mut errors = self.ctx.deliveries.record(flat).await.into_iter();
+        for work in work {
+            let failed: Vec<_> = errors.by_ref().take(work.tried).collect();
+            again = again.into_iter().chain(work.derived.next).min();
+            match self.recorded(&work, &failed, standing) {
+                Recorded::All => {}
+                Recorded::More => again = Some(Duration::ZERO),
+                Recorded::Held => held.push(work.notification),
+            }
+        }
+        if held.is_empty() {
+            standing.ages.clear();
+        } else {
+            let armed: Vec<_> = standing.position.armed.values().flatten().collect();
+            standing.ages.note(self.log, &armed, now(), since_boot());
+        }
+        let waits: Vec<_> = held.iter().filter_map(|name| self.hold(name, standing)).collect();
+        Ok(waits.into_iter().chain(again).min())
+    }
+
+    /// Leaves out the notifications with a clock that rings because nothing has come between, if something has: this copy may have
+    /// waited at the gate, or for a watch that has gone deaf. Gives when to go over them again.
+    async fn hush(&self, work: &mut Vec<Work>) -> Result<Option<Duration>, PassError> {
+        if work.iter().all(|w| w.derived.rang.is_empty()) {
+            return Ok(None);
+        }
+        let moved = persist::changed_since(&self.ctx.client, self.of, self.log.serial).await?;
+        let all = work.len();
+        work.retain(|w| moved.as_ref().is_some_and(|moved| moved.is_disjoint(&w.derived.rang)) || w.derived.rang.is_empty());
+        // The watch is about to bring it.
+        Ok((work.len() < all).then_some(UNSURE))
+    }
+
+    /// Advances the cursor as far as everything is recorded.
+    fn recorded(&self, work: &Work, failed: &[Option<(usize, JournalError)>], standing: &mut Standing) -> Recorded {
+        let Work { notification: name, derived, tried, homes } = work;
+        let tried_lanes = failed.iter().map(|failed| failed.as_ref().map_or(Lane::Recorded, |(at, _)| Lane::Failed(*at)));
+        let probes = derived.lanes.len() > *tried;
+        let lanes: Vec<_> = tried_lanes.chain(derived.lanes.iter().skip(*tried).map(|_| Lane::Later)).collect();
+        let Progress { cursor, taken, armed, all } = progress(derived, &lanes, self.log);
+        standing.put_home(name, Some(*homes).filter(|_| all));
+        standing.put_armed(name, armed);
+        let first = failed.iter().flatten().next();
+        if first.is_some() || probes || !derived.unclear.is_empty() {
+            for (subject, serial) in taken {
+                standing.take(name, &subject, serial);
+            }
+        }
+        if !probes {
+            standing.advance(name, cursor);
+        }
+        if let Some((_, error)) = first {
+            self.refuse(name, error);
+            return Recorded::Held;
+        }
+        let full = derived.full && !probes;
+        if full && derived.fired == 0 {
+            self.crowd(name);
+            return Recorded::Held;
+        }
+        self.forgive(name);
+        match () {
+            // Those that were due have made room.
+            () if full => Recorded::More,
+            () if !derived.unclear.is_empty() => Recorded::Held,
+            () if probes => Recorded::More,
+            () => Recorded::All,
+        }
+    }
+
+    /// Tells of changes that were dropped from the log and that a notification had not read: its cursor passes a gap.
+    fn tell_dropped(&self, standing: &mut Standing) {
+        let Self { of, ctx, .. } = self;
+        let Some(dropped) = self.pipeline.status.as_ref().and_then(|status| status.dropped) else { return };
+        for name in standing.misses(dropped.serial) {
+            let text = format!(
+                "changes of pipeline {} were dropped before they could be recorded: its status has no room",
+                of.name
+            );
+            ctx.warn(of, &name, "ChangesPassed", "Record", &text);
+        }
+    }
+
+    /// Nothing is refused any more.
+    fn forgive(&self, name: &str) {
+        let Self { of, ctx, .. } = self;
+        if ctx.refused.clear(of, name) {
+            ctx.deliveries.ledger.changed.wake((of.namespace.clone(), name.to_owned()));
+        }
+    }
+
+    /// A create was refused or could not be made: only this notification waits.
+    fn refuse(&self, name: &str, error: &JournalError) {
+        let of = self.of;
+        let detail = error.detail();
+        tracing::warn!(pipeline = %of.name, namespace = %of.namespace, notification = %name, error = %detail, "a delivery could not be recorded; its notification's cursor is held");
+        let refused = matches!(error, JournalError::Refused(_) | JournalError::Taken(_));
+        self.note(name, Refusal { reason: Reason::RecordRefused, refused, detail });
+    }
+
+    /// There is no room for another clock: only this notification waits. That is told as seldom as it would be of a refused create.
+    fn crowd(&self, name: &str) {
+        let (of, refused) = (self.of, &self.ctx.refused);
+        let reason = Reason::TooManyClocks;
+        if refused.is_time(of, name) || refused.reason(of, name) != Some(reason) {
+            let detail = format!("{} transitions wait for their state to have held (`for`), and no more may", timers::MOST);
+            self.note(name, Refusal { reason, refused: true, detail });
+        }
+    }
+
+    fn note(&self, name: &str, refusal: Refusal) {
+        let Self { of, ctx, .. } = self;
+        let noted = ctx.refused.note(of, name, refusal);
+        if noted.refused {
+            let text = format!("deliveries of pipeline {} cannot be recorded: {}", of.name, noted.detail);
+            ctx.warn(of, name, noted.reason.as_str(), "Record", &text);
+            ctx.deliveries.ledger.changed.wake((of.namespace.clone(), name.to_owned()));
+        }
+    }
+
+    /// A held cursor passes what is older than `maxAge`, and says so. Gives when to try again.
+    fn hold(&self, name: &str, standing: &mut Standing) -> Option<Duration> {
+        let Self { of, ctx, .. } = self;
+        let max_age = self.notifications.get(name)?.all().map(|n| n.delivery.retry.max_age).max()?;
+        let at = standing.position.cursors.get(name)?.serial;
+        let passed = aged::pass(self.log, at, standing.armed(name), max_age, &standing.ages, since_boot());
+        if passed.count > 0 {
+            standing.put_armed(name, passed.armed);
+            standing.advance(name, passed.serial);
+            let text = format!(
+                "{} changes of pipeline {} grew older than maxAge before they could be recorded",
+                passed.count, of.name
+            );
+            ctx.warn(of, name, "ChangesPassed", "Record", &text);
+        }
+        ctx.refused.retry_in(of, name)
+    }
+}
+
+fn wants<'a>(notification: &'a Applied, subject: &str) -> Wants<'a> {
+    match notification.of(subject).map(|n| (&n.intake, n.delivery.ordering)) {
+        None => Wants::Nothing,
+        Some((Err(_), _)) => Wants::Unclear,
+        Some((Ok(intake), ordering)) => Wants::These(&intake.triggers, ordering),
+    }
+}
+
+/// In which namespaces the deliveries of a notification are kept, by subject; as a number that tells one such answer from another.
+fn homes(notification: &Applied, subjects: &Subjects) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    for subject in subjects.names() {
+        (subject, notification.of(subject).map(|n| &n.home)).hash(&mut hasher);
+    }
+    hasher.finish()
+}
+
+/// A pipeline, for Events.
+#[must_use]
+pub fn regarding(of: &PipelineRef) -> ObjectReference {
+    ObjectReference {
+        api_version: Some(Pipeline::api_version(&()).into_owned()),
+        kind: Some(Pipeline::kind(&()).into_owned()),
+        namespace: Some(of.namespace.clone()),
+        name: Some(of.name.clone()),
+        uid: Some(of.uid.clone()),
+        ..ObjectReference::default()
+    }
+}
+
+/// The pipeline as deliveries name it.
+#[must_use]
+pub fn reference(pipeline: &Pipeline) -> PipelineRef {
+    PipelineRef {
+        namespace: pipeline.namespace().unwrap_or_default(),
+        name: pipeline.name_any(),
+        uid: pipeline.uid().unwrap_or_default(),
+    }
+}

@@ -1,0 +1,517 @@
+//! The status of a Notification, computed from what is known. Pure.
+
+use super::given_up;
+use super::refused::Refusal;
+use crate::api::conditions::{Condition, ConditionStatus, DELIVERING, GLOBAL_CONFIG_VALID, READY, get, set};
+use crate::api::delivery::is_same_notification;
+use crate::api::notification::Summary;
+use crate::api::{NotificationStatus, Time};
+use crate::config::EffectiveNotification;
+use crate::outbox::{Figures, PipelineFacts};
+
+/// Everything that a status is made of.
+#[derive(Clone, Copy, Debug)]
+pub struct Known<'a> {
+    /// Name of the notification.
+    pub name: &'a str,
+    /// Generation of its spec.
+    pub generation: Option<i64>,
+    /// What it means.
+    pub effective: &'a EffectiveNotification,
+    /// What became of its deliveries.
+    pub figures: &'a Figures,
+    /// The pipelines that it applies to.
+    pub pipelines: &'a [std::sync::Arc<PipelineFacts>],
+    /// Whether it stands for some target as it is; where layers lie over it everywhere, only they must be complete.
+    pub stands: bool,
+    /// Targets for which it, with its layers, cannot be sent as things are.
+    pub not_ready: usize,
+    /// What is wrong with its Secrets, or with the revisions of all its targets: reason, and words for people.
+    pub missing: Option<(&'static str, &'a str)>,
+    /// A Secret of which there is no news yet, in words for people.
+    pub unread: Option<&'a str>,
+    /// Why deliveries of a pipeline (by name) cannot be recorded.
+    pub refused: Option<(&'a str, &'a Refusal)>,
+    /// What is wrong with the global configuration beneath it.
+    pub global: Option<&'a str>,
+    /// When it was created.
+    pub created: Option<Time>,
+    /// When its present spec was first seen by this process.
+    pub seen: Option<Time>,
+    /// When this process last saw a Secret or ConfigMap change that it names.
+    pub edited: Option<Time>,
+}
+
+/// All of its pipelines are known, and there are none.
+const NO_PIPELINE: &str = "NoPipeline";
+/// Reason of `Delivering` where a person wants nothing to be sent.
+const SUSPENDED: &str = "Suspended";
+
+/// The next status after `old`.
+#[must_use]
+pub fn status(old: &NotificationStatus, known: &Known<'_>, now: Time) -> NotificationStatus {
+    let mut new = old.clone();
+    new.observed_generation = known.generation;
+    new.pipelines = count(known.pipelines.len());
+    new.targets = count(known.pipelines.iter().map(|p| p.targets().count()).sum());
+    new.targets_not_ready = count(known.not_ready);
+    let figures = known.figures;
+    (new.pending, new.delivered, new.parked) = (figures.pending, figures.delivered, figures.parked);
+    if figures.last_attempt > old.last_attempt_time {
+        new.last_attempt_time = figures.last_attempt;
+        new.last_error.clone_from(&figures.last_error);
+    }
+    new.last_sent_time = old.last_sent_time.max(figures.last_sent);
+    let given_up = given_up(known, old, &mut new);
+    let (ready, reason, message) = readiness(known, old);
+    set(&mut new.conditions, READY, ready, &reason, &message, known.generation, now);
+    let (delivering, reason, message) = delivering(known, given_up, old);
+    set(&mut new.conditions, DELIVERING, delivering, &reason, &message, known.generation, now);
+    match known.global {
+        Some(wrong) => {
+            let (no, generation) = (ConditionStatus::False, known.generation);
+            set(&mut new.conditions, GLOBAL_CONFIG_VALID, no, "GlobalConfigInvalid", wrong, generation, now);
+        }
+        None => new.conditions.retain(|condition| condition.type_ != GLOBAL_CONFIG_VALID),
+    }
+    new.summary = summary(&new.conditions);
+    new
+}
+
+/// Reason and message of the condition that needs attention first.
+fn summary(conditions: &[Condition]) -> Option<Summary> {
+    let wrong = |type_| get(conditions, type_).filter(|c| c.status == ConditionStatus::False);
+    let first = wrong(READY).or_else(|| wrong(DELIVERING)).or_else(|| wrong(GLOBAL_CONFIG_VALID));
+    let one = first.or_else(|| get(conditions, READY))?;
+    Some(Summary { reason: one.reason.clone(), message: one.message.clone() })
+}
+
+/// Why its last deliveries were parked, if none was delivered since and no person has done anything about it. Takes over when that was.
+fn given_up(known: &Known<'_>, old: &NotificationStatus, new: &mut NotificationStatus) -> Option<Word> {
+    let parked = &known.figures.given_up;
+    new.last_parked_time = old.last_parked_time.max(parked.last());
+    let good = new.last_sent_time.max(parked.delivered).max(known.created);
+    if new.last_parked_time <= good {
+        return None;
+    }
+    let is_edited = old.observed_generation.is_some() && old.observed_generation != known.generation;
+    let seen = known.seen.filter(|_| is_edited);
+    new.last_action_time = old.last_action_time.max(seen).max(known.edited).max(parked.requested);
+    if new.last_parked_time <= new.last_action_time {
+        return None;
+    }
+    // They may be deleted by now: then what was said of them holds.
+    let said = || {
+        let said = get(&old.conditions, DELIVERING).filter(|c| c.status == ConditionStatus::False && c.reason != SUSPENDED);
+        said.filter(|_| old.last_parked_time == new.last_parked_time).map(|c| (c.reason.clone(), c.message.clone()))
+    };
+    let unknown = || (given_up::UNKNOWN.to_owned(), "the last delivery was parked, and is no longer kept".to_owned());
+    given_up::words(parked.after(good.max(new.last_action_time))).or_else(said).or_else(|| Some(unknown()))
+}
+
+type Verdict = (ConditionStatus, String, String);
+
+/// Reason and message.
+type Word = (String, String);
+
+fn readiness(known: &Known<'_>, old: &NotificationStatus) -> Verdict {
+    let problem = known.effective.intake.as_ref().err().or(known.effective.sending.as_ref().err());
+    if let Some(problem) = problem.filter(|_| known.stands) {
+        return (ConditionStatus::False, problem.reason().to_owned(), problem.to_string());
+    }
+    if let Some((reason, missing)) = known.missing.filter(|_| known.stands) {
+        return (ConditionStatus::False, reason.to_owned(), missing.to_owned());
+    }
+    // From the moment it says Ready, every later change is reported: so first all cursors must be kept.
+    let same = |uid: &String| is_same_notification(uid, &known.effective.uid);
+    let begun = |p: &PipelineFacts| !p.logged || p.cursors.get(known.name).is_some_and(same);
+    if let Some(waiting) = known.pipelines.iter().find(|p| !begun(p)) {
+        let message = format!("the cursor of pipeline {} is not persisted yet", waiting.name);
+        return (ConditionStatus::Unknown, "Initializing".to_owned(), message);
+    }
+    if let Some(unread) = known.unread.filter(|_| known.stands) {
+        // After a restart what was said stands until there is news: nobody is told that nothing has changed.
+        let said = get(&old.conditions, READY).filter(|c| c.observed_generation == known.generation);
+        return said.map_or_else(
+            || (ConditionStatus::Unknown, "Initializing".to_owned(), unread.to_owned()),
+            |c| (c.status, c.reason.clone(), c.message.clone()),
+        );
+    }
+    if known.pipelines.is_empty() {
+        let message = "valid, but no Pipeline of its namespace is selected; see spec.pipelineSelector".to_owned();
+        return (ConditionStatus::True, NO_PIPELINE.to_owned(), message);
+    }
+    let message = "valid, all references resolve, and later changes are reported".to_owned();
+    (ConditionStatus::True, "Configured".to_owned(), message)
+}
+
+fn delivering(known: &Known<'_>, given_up: Option<Word>, old: &NotificationStatus) -> Verdict {
+    if known.effective.suspend {
+        let message = "spec.suspend is true: deliveries are recorded and held".to_owned();
+        return (ConditionStatus::False, SUSPENDED.to_owned(), message);
+    }
+    if let Some((pipeline, refusal)) = known.refused {
+        let message = format!("deliveries of pipeline {pipeline} cannot be recorded: {}", refusal.detail);
+        return (ConditionStatus::False, refusal.reason.as_str().to_owned(), message);
+    }
+    let troubles = &known.figures.troubles;
+    let Some((_, first)) = troubles.first_key_value() else {
+        if let Some((reason, message)) = given_up {
+            return (ConditionStatus::False, reason, message);
+        }
+        // After a restart what was said stands until something has come of what waits.
+        let said = get(&old.conditions, DELIVERING).filter(|c| c.status == ConditionStatus::False && c.reason != SUSPENDED);
+        let said = said.filter(|c| c.observed_generation == known.generation && !known.figures.untried.is_empty());
+        if let Some(said) = said {
+            return (said.status, said.reason.clone(), said.message.clone());
+        }
+        return (ConditionStatus::True, "Delivering".to_owned(), "nothing is stuck".to_owned());
+    };
+    let lanes = if troubles.len() == 1 { "1 lane waits".to_owned() } else { format!("{} lanes wait", troubles.len()) };
+    (ConditionStatus::False, first.reason.clone(), format!("{lanes}: {}", first.message))
+}
+
+fn count(n: usize) -> i64 {
+    i64::try_from(n).unwrap_or(i64::MAX)
+}
+
+/// Whether the difference between two statuses is one that people wait for, so that it is written without delay.
+#[must_use]
+pub fn urgent(old: &NotificationStatus, new: &NotificationStatus) -> bool {
+    let words = |s: &NotificationStatus| {
+        let ready = crate::api::conditions::get(&s.conditions, READY);
+        (s.observed_generation, ready.map(|c| (c.status, c.reason.clone())))
+    };
+    words(old) != words(new)
+}
+
+/// An Event about a notification.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Said<'a> {
+    /// Whether a person should look.
+    pub warning: bool,
+    /// What was done or attempted.
+    pub action: &'static str,
+    /// The reason of the condition.
+    pub reason: &'a str,
+    /// Its message.
+    pub note: &'a str,
+}
+
+/// What the difference between two statuses is worth an Event: that it has become unusable, that it selects no pipeline, that
+/// deliveries no longer reach the receiver, and that they do again. That a person has suspended it is known to them.
+#[must_use]
+pub fn events<'a>(old: &NotificationStatus, new: &'a NotificationStatus) -> Vec<Said<'a>> {
+    let mut events = Vec::new();
+    let mut say = |c: &'a Condition, warning, action| {
+        events.push(Said { warning, action, reason: &c.reason, note: &c.message });
+    };
+    let before = get(&old.conditions, READY);
+    if let Some(ready) = get(&new.conditions, READY) {
+        let same = before.is_some_and(|c| (c.status, &c.reason) == (ready.status, &ready.reason));
+        let told = same && before.is_some_and(|c| c.message == ready.message);
+        match ready.status {
+            ConditionStatus::False if !told => say(ready, true, "Configure"),
+            ConditionStatus::True if !same && ready.reason == NO_PIPELINE => say(ready, false, "Configure"),
+            _ => {}
+        }
+    }
+    let is_wrong = |c: &&Condition| c.status == ConditionStatus::False && c.reason != SUSPENDED;
+    let was_wrong = get(&old.conditions, DELIVERING).as_ref().is_some_and(is_wrong);
+    match get(&new.conditions, DELIVERING) {
+        Some(now) if is_wrong(&now) && !was_wrong => say(now, true, "Deliver"),
+        Some(now) if now.status == ConditionStatus::True && was_wrong => say(now, false, "Deliver"),
+        _ => {}
+    }
+    events
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashMap;
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::dispatch::status::refused::Reason;
+    use crate::outbox::record::LaneKey;
+    use crate::outbox::store::delivery_index::Trouble;
+    use crate::outbox::testing::notification;
+
+    fn facts(cursor: Option<&str>, logged: bool) -> Arc<PipelineFacts> {
+        let cursors = cursor.map(|uid| ("deploys".to_owned(), uid.to_owned())).into_iter().collect();
+        let subjects = HashMap::from([("target/a".to_owned(), Some(0)), ("target/b".to_owned(), Some(0))]);
+        Arc::new(PipelineFacts { name: "p".into(), cursors, subjects, logged, ..PipelineFacts::default() })
+    }
+
+    fn refusal(reason: Reason) -> Refusal {
+        Refusal { reason, refused: true, detail: "quota".into() }
+    }
+
+    fn troubled() -> Figures {
+        let lane = LaneKey { namespace: "a".into(), pipeline: "p".into(), notification: "n".into(), lane: "l".into() };
+        let trouble = Trouble { reason: "ReceiverError".into(), message: "prod/x/y: 503 Service Unavailable".into() };
+        Figures { troubles: [(lane, trouble)].into(), ..Figures::default() }
+    }
+
+    #[test]
+    fn conditions_by_table() {
+        let effective = notification("n1");
+        let mut suspended = notification("n1");
+        suspended.suspend = true;
+        let fine = Figures::default();
+        let stuck = troubled();
+        let (refused, crowded) = (refusal(Reason::RecordRefused), refusal(Reason::TooManyClocks));
+        let base = |pipelines| Known {
+            name: "deploys",
+            generation: Some(1),
+            effective: &effective,
+            figures: &fine,
+            pipelines,
+            stands: true,
+            not_ready: 0,
+            missing: None,
+            unread: None,
+            refused: None,
+            global: None,
+            created: None,
+            seen: None,
+            edited: None,
+        };
+        let ours = [facts(Some("n1"), true)];
+        let other = [facts(Some("n0"), true)];
+        let none = [facts(None, true)];
+        let new = [facts(None, false)];
+        let table = [
+            (base(&ours), "Configured", "Delivering"),
+            (base(&[]), "NoPipeline", "Delivering"),
+            (base(&new), "Configured", "Delivering"),
+            (base(&none), "Initializing", "Delivering"),
+            (base(&other), "Initializing", "Delivering"),
+            (Known { missing: Some(("SecretMissing", "secret x")), ..base(&ours) }, "SecretMissing", "Delivering"),
+            (Known { unread: Some("secret x"), ..base(&ours) }, "Initializing", "Delivering"),
+            (Known { refused: Some(("p", &refused)), ..base(&ours) }, "Configured", "RecordRefused"),
+            (Known { refused: Some(("p", &crowded)), ..base(&ours) }, "Configured", "TooManyClocks"),
+            (Known { missing: Some(("SecretMissing", "x")), stands: false, ..base(&ours) }, "Configured", "Delivering"),
+            (Known { figures: &stuck, ..base(&ours) }, "Configured", "ReceiverError"),
+            (Known { effective: &suspended, ..base(&ours) }, "Configured", "Suspended"),
+        ];
+        for (known, ready, delivering) in table {
+            let status = status(&NotificationStatus::default(), &known, Time::UNIX_EPOCH);
+            let reason = |t| get(&status.conditions, t).unwrap().reason.clone();
+            assert_eq!((reason(READY).as_str(), reason(DELIVERING).as_str()), (ready, delivering));
+        }
+    }
+
+    #[test]
+    fn while_a_secret_is_not_read_what_was_said_of_this_generation_stands() {
+        let effective = notification("n1");
+        let fine = Figures::default();
+        let known = |unread, generation| Known {
+            name: "deploys",
+            generation: Some(generation),
+            effective: &effective,
+            figures: &fine,
+            pipelines: &[],
+            stands: true,
+            not_ready: 0,
+            missing: None,
+            unread,
+            refused: None,
+            global: None,
+            created: None,
+            seen: None,
+            edited: None,
+        };
+        let said = status(&NotificationStatus::default(), &known(None, 1), Time::UNIX_EPOCH);
+        assert_eq!(get(&said.conditions, READY).unwrap().reason, "NoPipeline");
+        assert_eq!(status(&said, &known(Some("secret x"), 1), Time::UNIX_EPOCH), said);
+        let edited = status(&said, &known(Some("secret x"), 2), Time::UNIX_EPOCH);
+        let ready = get(&edited.conditions, READY).unwrap();
+        assert_eq!((ready.status, ready.reason.as_str()), (ConditionStatus::Unknown, "Initializing"));
+    }
+
+    #[test]
+    fn times_are_kept_over_a_restart() {
+        let at = |s| Some(Time::from_second(s).unwrap());
+        let old = NotificationStatus {
+            last_sent_time: at(5),
+            last_attempt_time: at(9),
+            last_error: Some("503 Service Unavailable".into()),
+            ..NotificationStatus::default()
+        };
+        let effective = notification("n1");
+        let mut figures = Figures { last_sent: at(4), last_attempt: at(9), ..Figures::default() };
+        let next = |figures: &Figures| {
+            let known = Known {
+                name: "deploys",
+                generation: Some(1),
+                effective: &effective,
+                figures,
+                pipelines: &[],
+                stands: true,
+                not_ready: 0,
+                missing: None,
+                unread: None,
+                refused: None,
+                global: None,
+                created: None,
+                seen: None,
+                edited: None,
+            };
+            status(&old, &known, Time::UNIX_EPOCH)
+        };
+        let new = next(&figures);
+        assert_eq!((new.last_sent_time, new.last_error.as_deref()), (at(5), Some("503 Service Unavailable")));
+        figures.last_attempt = at(10);
+        figures.last_sent = at(10);
+        let new = next(&figures);
+        assert_eq!((new.last_sent_time, new.last_error), (at(10), None));
+    }
+
+    fn at(second: i64) -> Option<Time> {
+        Time::from_second(second).ok()
+    }
+
+    fn parked(serials: &[i64]) -> Figures {
+        let mut figures = Figures::default();
+        for serial in serials {
+            let mut record = crate::outbox::testing::record(*serial);
+            record.status.outcome = Some(crate::api::Outcome::Parked);
+            record.status.reason = Some("ReceiverNotFound".into());
+            record.status.status_code = Some(404);
+            record.status.settled_time = at(*serial);
+            figures.given_up.note(&record);
+        }
+        figures
+    }
+
+    struct Case<'a> {
+        figures: &'a Figures,
+        generation: i64,
+        seen: Option<Time>,
+        edited: Option<Time>,
+        created: Option<Time>,
+    }
+
+    impl Case<'_> {
+        fn after(&self, old: &NotificationStatus) -> NotificationStatus {
+            let effective = notification("n1");
+            let known = Known {
+                name: "deploys",
+                generation: Some(self.generation),
+                effective: &effective,
+                figures: self.figures,
+                pipelines: &[],
+                stands: true,
+                not_ready: 0,
+                missing: None,
+                unread: None,
+                refused: None,
+                global: None,
+                created: self.created,
+                seen: self.seen,
+                edited: self.edited,
+            };
+            status(old, &known, Time::UNIX_EPOCH)
+        }
+    }
+
+    fn reason(status: &NotificationStatus) -> &str {
+        &get(&status.conditions, DELIVERING).unwrap().reason
+    }
+
+    #[test]
+    fn what_was_parked_last_counts_until_one_is_delivered_or_a_person_acts() {
+        let stuck = parked(&[10, 20, 30]);
+        let none = Figures::default();
+        let case = |figures| Case { figures, generation: 1, seen: at(99), edited: None, created: at(1) };
+        let first = case(&stuck).after(&NotificationStatus::default());
+        let condition = get(&first.conditions, DELIVERING).unwrap();
+        assert_eq!((condition.status, condition.reason.as_str()), (ConditionStatus::False, "ReceiverRejects"));
+        assert!(condition.message.starts_with("3 of the last 3 deliveries were rejected with 404"), "{}", condition.message);
+        assert_eq!(first.summary.as_ref().map(|s| s.reason.as_str()), Some("ReceiverRejects"));
+        assert_eq!((first.last_parked_time, first.last_action_time), (at(30), None));
+        // A process that begins now, with the same deliveries, with one of them, with none.
+        assert_eq!(case(&stuck).after(&first), first);
+        let newest = parked(&[30]);
+        assert_eq!(reason(&case(&newest).after(&first)), "ReceiverRejects");
+        assert_eq!(case(&none).after(&first).conditions, first.conditions);
+        let delivered = Figures { last_sent: at(31), ..Figures::default() };
+        let edited = Case { generation: 2, ..case(&stuck) }.after(&first);
+        let secret = Case { edited: at(40), ..case(&stuck) }.after(&first);
+        let mut again = parked(&[10, 20]);
+        again.given_up.requested = at(40);
+        let requested = case(&again).after(&first);
+        let mut settled = parked(&[10, 20]);
+        settled.given_up.delivered = at(35);
+        for (what, status, acted) in [
+            ("delivered", case(&delivered).after(&first), None),
+            ("delivered later than parked", case(&settled).after(&first), None),
+            ("edited", edited.clone(), at(99)),
+            ("a Secret is edited", secret, at(40)),
+            ("requested again", requested, at(40)),
+            (
+                "of one of the same name before",
+                Case { created: at(31), ..case(&stuck) }.after(&NotificationStatus::default()),
+                None,
+            ),
+        ] {
+            assert_eq!((reason(&status), status.last_action_time), ("Delivering", acted), "{what}");
+        }
+        // What was edited stays edited, in this process and the next, until one more is parked.
+        let next = Case { generation: 2, seen: at(200), ..case(&stuck) };
+        assert_eq!(next.after(&edited), edited);
+        let more = parked(&[10, 20, 30, 120]);
+        let more = Case { generation: 2, seen: at(200), ..case(&more) }.after(&edited);
+        let message = &get(&more.conditions, DELIVERING).unwrap().message;
+        assert!(message.starts_with("the last delivery was rejected with 404"), "{message}");
+    }
+
+    #[test]
+    fn after_a_restart_what_was_said_of_the_same_spec_stands_while_something_is_untried() {
+        let stuck = troubled();
+        let case = |figures, generation| Case { figures, generation, seen: None, edited: None, created: None };
+        let said = case(&stuck, 1).after(&NotificationStatus::default());
+        assert_eq!(reason(&said), "ReceiverError");
+        let untried = Figures { untried: stuck.troubles.keys().cloned().collect(), ..Figures::default() };
+        assert_eq!(case(&untried, 1).after(&said).conditions, said.conditions);
+        assert_eq!(reason(&case(&untried, 2).after(&said)), "Delivering");
+        assert_eq!(reason(&case(&untried, 1).after(&NotificationStatus::default())), "Delivering");
+        assert_eq!(reason(&case(&Figures::default(), 1).after(&said)), "Delivering");
+    }
+
+    #[test]
+    fn events_come_once_when_it_gets_wrong_and_when_it_is_right_again() {
+        let with = |ready: (ConditionStatus, &str), delivering: (ConditionStatus, &str)| {
+            let mut status = NotificationStatus::default();
+            for (type_, (is, reason)) in [(READY, ready), (DELIVERING, delivering)] {
+                set(&mut status.conditions, type_, is, reason, "m", Some(1), Time::UNIX_EPOCH);
+            }
+            status
+        };
+        let (yes, no) = (ConditionStatus::True, ConditionStatus::False);
+        let fine = with((yes, "Configured"), (yes, "Delivering"));
+        let (stuck, other) = (with((yes, "Configured"), (no, "R")), with((yes, "Configured"), (no, "S")));
+        let (held, alone) = (with((yes, "Configured"), (no, "Suspended")), with((yes, "NoPipeline"), (yes, "Delivering")));
+        let broken = with((no, "InvalidSpec"), (yes, "Delivering"));
+        let new = NotificationStatus::default();
+        for (what, old, now, said) in [
+            ("new", &new, &fine, vec![]),
+            ("stuck", &fine, &stuck, vec![(true, "Deliver", "R")]),
+            ("stuck from the beginning", &new, &stuck, vec![(true, "Deliver", "R")]),
+            ("still", &stuck, &stuck, vec![]),
+            ("for another reason", &stuck, &other, vec![]),
+            ("recovered", &other, &fine, vec![(false, "Deliver", "Delivering")]),
+            ("suspended", &fine, &held, vec![]),
+            ("no longer", &held, &fine, vec![]),
+            ("stuck after that", &held, &stuck, vec![(true, "Deliver", "R")]),
+            ("alone", &new, &alone, vec![(false, "Configure", "NoPipeline")]),
+            ("still alone", &alone, &alone, vec![]),
+            ("not usable", &alone, &broken, vec![(true, "Configure", "InvalidSpec")]),
+            ("usable, and alone", &broken, &alone, vec![(false, "Configure", "NoPipeline")]),
+        ] {
+            let events: Vec<_> = events(old, now).iter().map(|said| (said.warning, said.action, said.reason)).collect();
+            assert_eq!(events, said, "{what}");
+        }
+    }
+}

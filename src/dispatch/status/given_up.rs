@@ -1,0 +1,146 @@
+//! What is said of a notification whose last deliveries were parked. Pure.
+//!
+//! In: those deliveries, the newest first. Out: reason and message of the condition `Delivering`.
+
+use crate::api::Time;
+use crate::outbox::Park;
+
+/// The last delivery was parked, and nothing more is known of it.
+pub const UNKNOWN: &str = "DeliveryParked";
+
+/// Reason and message; `None` if there are none.
+#[must_use]
+pub fn words<'a>(parks: impl Iterator<Item = (Time, &'a Park)>) -> Option<(String, String)> {
+    let mut parks = parks.peekable();
+    let (time, last) = parks.peek().copied()?;
+    let (mut same, mut all) = (0usize, 0usize);
+    for (_, park) in parks {
+        all += 1;
+        same += usize::from((&park.reason, park.code) == (&last.reason, last.code));
+    }
+    let when = if all == 1 { "at" } else { "last at" };
+    let how_many = match all {
+        1 => "the last delivery was".to_owned(),
+        _ if same == 1 => format!("1 of the last {all} deliveries was"),
+        _ => format!("{same} of the last {all} deliveries were"),
+    };
+    let Said { reason, what, advice } = said(last);
+    let at = Time::from_second(time.as_second()).unwrap_or(time);
+    let about = &last.subject;
+    Some((reason, format!("{how_many} {what}; {when} {at} for {about}; {advice}")))
+}
+
+struct Said {
+    reason: String,
+    what: String,
+    advice: &'static str,
+}
+
+fn said(park: &Park) -> Said {
+    let error = &park.error;
+    let code = park.code.unwrap_or_default();
+    match park.reason.as_str() {
+        "ReceiverGone" => Said {
+            reason: park.reason.clone(),
+            what: "rejected with 410 Gone".to_owned(),
+            advice: "change spec.endpoint, or delete this Notification",
+        },
+        "ReceiverRejected" | "ReceiverNotFound" | "Redirected" => {
+            let advice = match code {
+                300..=399 => "redirects are not followed; check the URL",
+                404 => "check the URL",
+                405 => "check the method and the URL",
+                413 => "the body is too large for the receiver; check the template",
+                _ => "check the template; status.response of the Delivery has the receiver's answer",
+            };
+            Said { reason: "ReceiverRejects".to_owned(), what: format!("rejected with {code}"), advice }
+        }
+        "ExpressionFailed" => Said {
+            reason: park.reason.clone(),
+            what: format!("parked because `when` of a trigger could not be evaluated ({error})"),
+            advice: "correct the expression",
+        },
+        reason if reason.starts_with("Template") => Said {
+            reason: reason.to_owned(),
+            what: format!("parked because the template failed ({error})"),
+            advice: "correct the template",
+        },
+        reason => Said {
+            reason: if reason.is_empty() { UNKNOWN } else { reason }.to_owned(),
+            what: format!("parked after maxAge ({error})"),
+            advice: "send it again with `pennant redeliver` when the cause is corrected",
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn park(reason: &str, code: Option<u16>, error: &str) -> Park {
+        Park { reason: reason.into(), code, error: error.into(), subject: "prod/c/web".into() }
+    }
+
+    fn told(parks: &[Park]) -> (String, String) {
+        let times = (0..).map(|n| Time::from_millisecond(100_500 - n * 1000).unwrap());
+        words(times.zip(parks)).unwrap()
+    }
+
+    #[test]
+    fn words_by_table() {
+        let not_found = park("ReceiverNotFound", Some(404), "404 Not Found");
+        let refused = park("ReceiverRejected", Some(422), "422 Unprocessable Entity");
+        let table = [
+            (
+                vec![not_found.clone(); 4],
+                "ReceiverRejects",
+                "4 of the last 4 deliveries were rejected with 404; last at 1970-01-01T00:01:40Z for prod/c/web; check the URL",
+            ),
+            (
+                vec![not_found.clone()],
+                "ReceiverRejects",
+                "the last delivery was rejected with 404; at 1970-01-01T00:01:40Z for prod/c/web; check the URL",
+            ),
+            (
+                vec![refused.clone(), not_found.clone(), refused],
+                "ReceiverRejects",
+                "2 of the last 3 deliveries were rejected with 422; last at 1970-01-01T00:01:40Z for prod/c/web; check the template; \
+                 status.response of the Delivery has the receiver's answer",
+            ),
+            (
+                vec![park("Redirected", Some(302), "302 Found"), not_found.clone()],
+                "ReceiverRejects",
+                "1 of the last 2 deliveries was rejected with 302; last at 1970-01-01T00:01:40Z for prod/c/web; redirects are not \
+                 followed; check the URL",
+            ),
+            (
+                vec![park("ReceiverGone", Some(410), "410 Gone")],
+                "ReceiverGone",
+                "the last delivery was rejected with 410 Gone; at 1970-01-01T00:01:40Z for prod/c/web; change spec.endpoint, or \
+                 delete this Notification",
+            ),
+            (
+                vec![park("ExpressionFailed", None, "there is no \"team\"")],
+                "ExpressionFailed",
+                "the last delivery was parked because `when` of a trigger could not be evaluated (there is no \"team\"); at \
+                 1970-01-01T00:01:40Z for prod/c/web; correct the expression",
+            ),
+            (
+                vec![park("TemplateInvalid", None, "no commit hash")],
+                "TemplateInvalid",
+                "the last delivery was parked because the template failed (no commit hash); at 1970-01-01T00:01:40Z for \
+                 prod/c/web; correct the template",
+            ),
+            (
+                vec![park("ReceiverError", Some(503), "503 Service Unavailable")],
+                "ReceiverError",
+                "the last delivery was parked after maxAge (503 Service Unavailable); at 1970-01-01T00:01:40Z for prod/c/web; \
+                 send it again with `pennant redeliver` when the cause is corrected",
+            ),
+        ];
+        for (parks, reason, message) in table {
+            assert_eq!(told(&parks), (reason.to_owned(), message.to_owned()));
+        }
+        assert_eq!(words(std::iter::empty()), None);
+    }
+}

@@ -1,0 +1,136 @@
+//! Which notifications cannot be sent as things are, for one pipeline: for `Pipeline.status.dispatched.notifications`. Pure.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crate::api::pipeline::InTrouble;
+use crate::api::pipeline::target::TargetInfo;
+use crate::config::EffectiveNotification;
+use crate::outbox::Applied;
+use crate::render::COMMIT_REMEDY;
+
+/// At most so many are told.
+const MOST: usize = 100;
+/// Characters of a message.
+const LONGEST: usize = 512;
+
+/// The reason of a target whose revision names no commit, where one is needed.
+const COMMIT_MISSING: &str = "CommitMissing";
+
+/// What is wrong with one: a reason, and words for people.
+pub type Wrong = (&'static str, String);
+
+/// What the definition of a notification has against being recorded or sent. What is only not known yet is nothing.
+#[must_use]
+pub fn defined_wrong(notification: &EffectiveNotification) -> Option<Wrong> {
+    let problem = notification.intake.as_ref().err().or(notification.sending.as_ref().err());
+    problem.filter(|problem| !problem.is_unknown()).map(|problem| (problem.reason(), problem.to_string()))
+}
+
+/// What a target whose revision names no commit has against a notification that needs one.
+#[must_use]
+pub fn lacks_commit(notification: &EffectiveNotification) -> Option<Wrong> {
+    let needs = notification.sending.as_ref().is_ok_and(|sending| sending.needs_commit);
+    needs.then(|| (COMMIT_MISSING, format!("the template needs a commit, and the revision names none; {COMMIT_REMEDY}")))
+}
+
+/// The same of all targets of a notification.
+#[must_use]
+pub fn all_lack_commits() -> Wrong {
+    let message = "the template needs a commit, and the revision of none of its targets names one";
+    (COMMIT_MISSING, format!("{message}; {COMMIT_REMEDY}"))
+}
+
+/// Lists them, in the order of names and of the spec. `wrong` is asked once for each effective notification, and `unfit` for
+/// each target of one with which nothing is wrong.
+#[must_use]
+pub fn troubles(
+    notifications: &BTreeMap<String, Applied>,
+    targets: &[TargetInfo],
+    wrong: impl Fn(&EffectiveNotification) -> Option<Wrong>,
+    unfit: impl Fn(&EffectiveNotification, &TargetInfo) -> Option<Wrong>,
+) -> Vec<InTrouble> {
+    let mut all = Vec::new();
+    for (name, applied) in notifications {
+        let mut known: Vec<(Arc<EffectiveNotification>, Option<Wrong>)> = Vec::new();
+        let mut of = |effective: &Arc<EffectiveNotification>| -> Option<Wrong> {
+            if let Some((_, wrong)) = known.iter().find(|(of, _)| Arc::ptr_eq(of, effective)) {
+                return wrong.clone();
+            }
+            known.push((effective.clone(), wrong(effective)));
+            known.last().and_then(|(_, wrong)| wrong.clone())
+        };
+        let each: Vec<_> =
+            targets.iter().map(|t| (t, applied.of(&t.subject).and_then(|n| of(n).or_else(|| unfit(n, t))))).collect();
+        // What is the same for all is told once.
+        if let Some((_, Some(first))) = each.first()
+            && each.iter().all(|(_, wrong)| wrong.as_ref() == Some(first))
+        {
+            all.push(trouble(name, None, first));
+            continue;
+        }
+        all.extend(each.iter().filter_map(|(target, wrong)| wrong.as_ref().map(|w| trouble(name, Some(target), w))));
+    }
+    all.truncate(MOST);
+    all
+}
+
+fn trouble(name: &str, target: Option<&TargetInfo>, (reason, message): &Wrong) -> InTrouble {
+    InTrouble {
+        name: name.to_owned(),
+        environment: target.map(|t| t.environment.clone()),
+        target: target.map(|t| t.name.clone()),
+        ready: false,
+        reason: (*reason).to_owned(),
+        message: message.chars().take(LONGEST).collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Problem;
+    use crate::outbox::Overridden;
+    use crate::outbox::testing::notification;
+
+    fn target(name: &str) -> TargetInfo {
+        TargetInfo { name: name.into(), subject: format!("target/{name}"), environment: "e".into(), ..TargetInfo::default() }
+    }
+
+    fn broken() -> Arc<EffectiveNotification> {
+        let mut broken = notification("n");
+        broken.sending = Err(Problem::Incomplete { field: "spec.template" });
+        Arc::new(broken)
+    }
+
+    #[test]
+    fn what_is_the_same_for_all_targets_is_told_once() {
+        let (fine, broken) = (Arc::new(notification("n")), broken());
+        let targets = [target("e/a"), target("e/b")];
+        let told = |applied: Applied| {
+            let all = BTreeMap::from([("deploys".to_owned(), applied)]);
+            let told = troubles(&all, &targets, defined_wrong, |_, _| None);
+            told.into_iter().map(|t| (t.target, t.reason)).collect::<Vec<_>>()
+        };
+        let base = |base: &Arc<EffectiveNotification>| Applied { base: Some(base.clone()), layered: None };
+        assert!(told(base(&fine)).is_empty());
+        assert_eq!(told(base(&broken)), [(None, "Incomplete".to_owned())]);
+        let one = Overridden { rest: Some(fine), subjects: [("target/e/b".to_owned(), broken)].into() };
+        let layered = Applied { layered: Some(Arc::new(one)), ..Applied::default() };
+        assert_eq!(told(layered), [(Some("e/b".to_owned()), "Incomplete".to_owned())]);
+    }
+
+    #[test]
+    fn a_target_without_a_commit_is_told_where_one_is_needed() {
+        let told = |needs_commit: bool| {
+            let mut one = notification("n");
+            one.sending.as_mut().unwrap().needs_commit = needs_commit;
+            let all = BTreeMap::from([("status".to_owned(), Applied { base: Some(Arc::new(one)), layered: None })]);
+            let unfit = |n: &EffectiveNotification, t: &TargetInfo| lacks_commit(n).filter(|_| t.name == "e/b");
+            let told = troubles(&all, &[target("e/a"), target("e/b")], defined_wrong, unfit);
+            told.into_iter().map(|t| (t.target, t.reason)).collect::<Vec<_>>()
+        };
+        assert_eq!(told(true), [(Some("e/b".to_owned()), "CommitMissing".to_owned())]);
+        assert_eq!(told(false), []);
+    }
+}

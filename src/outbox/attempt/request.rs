@@ -1,0 +1,124 @@
+//! From a recorded transition to a request. Pure: rendered anew for every attempt, so that it follows edits of the
+//! configuration, and the same bytes as long as none was made.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{HeaderName, HeaderValue, header};
+use thiserror::Error;
+
+use crate::config::{Address, Problem, Sending, is_secret};
+use crate::outbox::record::{Record, webhook_id};
+use crate::outbox::send_gate::index::PipelineFacts;
+use crate::render::Data;
+use crate::webhook::{self, Hidden, Outgoing};
+
+/// Why no request could be made of a delivery.
+#[derive(Debug, Error)]
+pub enum RequestError {
+    /// A template failed on these values, though it did not on the samples.
+    #[error(transparent)]
+    Render(#[from] Problem),
+    /// A header cannot be sent.
+    #[error("header {0} is not a valid header")]
+    Header(HeaderName),
+}
+
+impl RequestError {
+    /// The reason of the delivery.
+    #[must_use]
+    pub fn reason(&self) -> &'static str {
+        match self {
+            Self::Render(problem) => problem.reason(),
+            Self::Header(_) => "TemplateInvalid",
+        }
+    }
+
+    /// Whether the same recorded data gives it each time, so that waiting does not help.
+    #[must_use]
+    pub fn is_final(&self) -> bool {
+        match self {
+            Self::Render(problem) => problem.is_final(),
+            // Values were checked when they were rendered; the rest of a header is configuration.
+            Self::Header(_) => false,
+        }
+    }
+}
+
+/// Renders URL, headers and body. `until`: the end of the attempt, by [`crate::api::since_boot`].
+pub fn build(record: &Record, sending: &Sending, facts: &PipelineFacts, until: Duration) -> Result<Outgoing, RequestError> {
+    let spec = &record.spec;
+    let id = webhook_id(spec);
+    let superseded = record.status.superseded;
+    let data = Data { superseded, ..Data::new(&id, spec, &facts.labels, &facts.annotations, &facts.namespace) };
+    let rendered = sending.render(&data)?;
+    let destination = match rendered.address {
+        Address::Url(url) => webhook::Destination::Url(url),
+        Address::Secret(key) => webhook::Destination::Secret(key),
+    };
+    let mut headers = vec![(header::CONTENT_TYPE, value(header::CONTENT_TYPE, sending.body.content_type())?)];
+    for (name, text) in rendered.headers {
+        let mut value = value(name.clone(), &text)?;
+        // A receiver that repeats it does not make it public.
+        value.set_sensitive(is_secret(name.as_str()));
+        headers.push((name, value));
+    }
+    let mut hidden = Hidden::default();
+    rendered.credentials.iter().for_each(|value| hidden.add(value));
+    // Those who may read the Delivery need not be those whose credentials these are.
+    let withhold_answer = sending.credentials_from().any(|namespace| namespace != record.id.namespace);
+    Ok(Outgoing {
+        destination,
+        method: sending.method,
+        headers,
+        body: Bytes::from(rendered.body),
+        id,
+        trace_parent: None,
+        auth: sending.auth.clone(),
+        signing: sending.signing.clone(),
+        tls: sending.tls.clone(),
+        timeout: sending.timeout,
+        until,
+        connect_timeout: sending.connect_timeout,
+        hidden,
+        withhold_answer,
+    })
+}
+
+fn value(name: HeaderName, text: &str) -> Result<HeaderValue, RequestError> {
+    HeaderValue::from_str(text).map_err(|_| RequestError::Header(name))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::notification::credentials::{AuthRef, Authorities, SecretKey, SecretName};
+    use crate::outbox::testing::{notification, record};
+
+    #[test]
+    fn an_answer_is_kept_where_the_credentials_are() {
+        let plain = notification("n1").sending.unwrap();
+        let secret = |namespace: &str| SecretName { namespace: namespace.to_owned(), name: "s".to_owned() };
+        let key = |namespace: &str| SecretKey::new(namespace, "s", "k");
+        let withheld = |change: &dyn Fn(&mut Sending)| {
+            let mut sending = plain.clone();
+            change(&mut sending);
+            build(&record(7), &sending, &PipelineFacts::default(), Duration::MAX).unwrap().withhold_answer
+        };
+        assert!(!withheld(&|_| {}));
+        for (namespace, expected) in [("team-a", false), ("pennant-system", true)] {
+            let auth = AuthRef::Basic { namespace: namespace.to_owned(), name: "s".to_owned() };
+            let all: [&dyn Fn(&mut Sending); 5] = [
+                &|s| s.auth = Some(auth.clone()),
+                &|s| s.signing = Some(secret(namespace)),
+                &|s| s.tls.client_certificate = Some(secret(namespace)),
+                &|s| s.destination = crate::config::Destination::Secret(key(namespace)),
+                &|s| s.literal_credentials = [namespace.to_owned()].into(),
+            ];
+            for (number, change) in all.into_iter().enumerate() {
+                assert_eq!(withheld(change), expected, "{namespace}, {number}");
+            }
+        }
+        assert!(!withheld(&|s| s.tls.authorities = Authorities::Secret(key("pennant-system"))), "these are no credentials");
+    }
+}

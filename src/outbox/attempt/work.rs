@@ -1,0 +1,338 @@
+//! One piece of work on one delivery, from the moment its lane gives it out until the answer to its write is back.
+//!
+//! In: a record and what is to be done with it. Out: [`Worked`]. It runs in a task of its own and touches nothing of the
+//! engine's; whatever it decides is decided by the pure functions of `decide`.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use backon::BackoffBuilder as _;
+use tokio::runtime::Handle;
+use tokio_util::task::AbortOnDropHandle;
+use url::Url;
+
+use super::decide::{self, At, Then};
+use super::request::build;
+use crate::api::{DeliveryStatus, now, since_boot};
+use crate::config::{self, EffectiveNotification, Retry, Sending};
+use crate::k8s::limiter::Gate;
+use crate::leader::Lease;
+use crate::outbox::lane::After;
+use crate::outbox::lane::{redeliver, schedule};
+use crate::outbox::record::Record;
+use crate::outbox::scheduler::fair_queue::Heard;
+use crate::outbox::send_gate::index;
+use crate::outbox::send_gate::index::{Answer, Gone, PipelineFacts};
+use crate::outbox::send_gate::live_check::{self, ConfirmError};
+use crate::outbox::store::delivery_index::Ledger;
+use crate::outbox::store::journal::{Journal, JournalError, Written};
+use crate::outbox::trace::Call;
+use crate::telemetry::{Metrics, Tracer, chain};
+use crate::webhook::{self, Attempt, AttemptResult, Outgoing, Sender};
+
+/// The longest pause between two tries of a write.
+const LONGEST_PAUSE: Duration = Duration::from_secs(10);
+/// When something seems gone and is not: the watches catch up meanwhile.
+const ASK_AGAIN: Duration = Duration::from_secs(5);
+
+/// What the engine's work needs.
+#[derive(Clone)]
+pub struct Parts {
+    /// Whether this replica may act.
+    pub lease: Lease,
+    /// Where deliveries are kept.
+    pub journal: Journal,
+    /// What may be sent.
+    pub directory: index::Directory,
+    /// What is known of all.
+    pub ledger: Ledger,
+    /// Who sends.
+    pub sender: Arc<Sender>,
+    /// Where it does.
+    pub sending: Handle,
+    /// For live reads.
+    pub client: kube::Client,
+    /// The name of the local cluster.
+    pub cluster_name: String,
+    /// What is counted.
+    pub metrics: Metrics,
+    /// What is traced.
+    pub tracer: Tracer,
+    /// Bounds the writes of outcomes that are under way.
+    pub outcomes: Gate,
+    /// Bounds the writes of attempts that failed and come again: nobody waits for those, and the timeouts of a receiver that hangs
+    /// come all at once.
+    pub failures: Gate,
+    /// Bounds the calls for deliveries that are not sent: waiting, canceling.
+    pub aside: Gate,
+}
+
+impl Parts {
+    /// What lanes to one receiver share, also when its URL is a secret.
+    pub fn origin(&self, sending: &Sending) -> String {
+        let destination = match &sending.destination {
+            config::Destination::Url(url) => Url::parse(url.origin()).map(webhook::Destination::Url).ok(),
+            config::Destination::Secret(key) => Some(webhook::Destination::Secret(key.clone())),
+        };
+        // Of a Secret that is not known yet, all that can be told is which it is.
+        destination.and_then(|destination| self.sender.origin(&destination)).unwrap_or_else(|| sending.origin())
+    }
+}
+
+/// What an attempt, or the lack of one, means for a delivery; still to be written.
+#[derive(Debug)]
+pub struct Decided {
+    record: Record,
+    status: DeliveryStatus,
+    after: After,
+}
+
+impl Decided {
+    /// That of a delivery is to be written; the lane may take it again at once.
+    pub fn noted(record: Record, status: DeliveryStatus) -> Self {
+        Self { record, status, after: After::Nothing }
+    }
+
+    /// That this one is superseded is to be written.
+    pub fn superseded(record: Record, status: DeliveryStatus) -> Self {
+        Self { record, status, after: After::Settled { answered: false } }
+    }
+
+    /// A failure that is not worth a write: everybody knows that nobody is there. `Err`: it must be written.
+    pub fn untold(self) -> Result<Box<Worked>, Box<Self>> {
+        if !self.is_retried() {
+            return Err(Box::new(self));
+        }
+        let Self { record, status, after } = self;
+        let record = Record { status, unwritten: true, ..record };
+        Ok(Box::new(Worked { record, after, gone: false, instead: None, news: false }))
+    }
+
+    /// Whether it failed, and comes again.
+    pub fn is_retried(&self) -> bool {
+        matches!(self.after, After::Retry { .. })
+    }
+
+    fn new(record: Record, (status, then): (DeliveryStatus, Then)) -> Self {
+        let now = Instant::now();
+        let status = redeliver::noted(&record, status, crate::api::now());
+        let after = match then {
+            Then::Settle { answered } => After::Settled { answered },
+            Then::Retry { after, asked } => After::Retry { until: now + after, asked },
+            Then::Hold { after } => After::Hold { until: after.map(|a| now + a) },
+        };
+        Self { record, status, after }
+    }
+}
+
+#[cfg(feature = "broken")]
+impl Decided {
+    /// As if it were written.
+    pub fn unwritten(&self) -> Option<Worked> {
+        let record = Record { status: self.status.clone(), ..self.record.clone() };
+        let settled = matches!(self.after, After::Settled { .. });
+        settled.then_some(Worked { record, after: self.after, gone: false, instead: None, news: true })
+    }
+}
+
+/// A piece of work that is over.
+#[derive(Debug)]
+pub struct Worked {
+    /// The record as it now stands.
+    pub record: Record,
+    /// What the lane does next.
+    pub after: After,
+    /// The object was deleted meanwhile.
+    pub gone: bool,
+    /// What stands under its name now.
+    pub instead: Option<Box<Record>>,
+    /// Whether the status says something that it did not say before.
+    pub news: bool,
+}
+
+/// Makes one attempt, which is over by `until`, counted from the machine's start. Says also what was heard of the receiver.
+pub async fn attempt(
+    parts: Parts,
+    mut record: Record,
+    notification: Arc<EffectiveNotification>,
+    facts: Arc<PipelineFacts>,
+    failures: u32,
+    until: Duration,
+) -> (Decided, Heard) {
+    if record.refusal().is_some() {
+        return (refuse(record), Heard::Nothing);
+    }
+    let blocked = |record: Record, reason, message: &str| {
+        let retry = Some(&notification.delivery.retry);
+        let decision = decide::blocked(&record.status, reason, message, retry, record.age.at(since_boot()), failures, at());
+        (Decided::new(record, decision), Heard::Nothing)
+    };
+    let how = match &notification.sending {
+        Ok(how) => how,
+        Err(problem) => return blocked(record, problem.reason(), &problem.to_string()),
+    };
+    let mut outgoing = match build(&record, how, &facts, until) {
+        Ok(outgoing) => outgoing,
+        Err(error) if error.is_final() => {
+            let decision = decide::unsendable(&record.status, error.reason(), &error.to_string(), now());
+            return (Decided::new(record, decision), Heard::Nothing);
+        }
+        Err(error) => return blocked(record, error.reason(), &error.to_string()),
+    };
+    #[cfg(feature = "broken")]
+    if crate::broken::is(crate::broken::Wrong::OutcomeBeforeRequest) {
+        let status = crate::broken::delivered(&record.status);
+        let decided = Decided::new(record, (status, Then::Settle { answered: true }));
+        let worked = store(parts.clone(), decided, parts.outcomes.clone()).await;
+        parts.sender.send(outgoing).await;
+        let status = worked.record.status.clone();
+        return (Decided { record: worked.record, status, after: worked.after }, Heard::Answer);
+    }
+    let call = Call::begin(&parts.tracer, &record, &outgoing, fastrand::u64(..));
+    outgoing.trace_parent = call.as_ref().and_then(Call::header);
+    let attempt = send_apart(&parts, outgoing).await;
+    observe(&parts, &record, &attempt);
+    if let Some(span) = call.and_then(|call| call.end(&attempt)) {
+        parts.tracer.take(span);
+    }
+    let before = record.not_found;
+    record.not_found = if attempt.result.status() == Some(404) { before.saturating_add(1) } else { 0 };
+    let retry = &notification.delivery.retry;
+    let decision = decide::attempted(&record.status, &attempt, before, retry, record.age.at(since_boot()), failures, at());
+    let decided = Decided::new(record, decision);
+    let heard = heard(&attempt.result, decided.after);
+    (decided, heard)
+}
+
+/// Makes the request on threads of its own: a receiver that answers without end would otherwise take those that renew the Lease.
+/// It ends when nobody waits for it any more.
+async fn send_apart(parts: &Parts, outgoing: Outgoing) -> Attempt {
+    let sender = parts.sender.clone();
+    let request = AbortOnDropHandle::new(parts.sending.spawn(async move { sender.send(outgoing).await }));
+    match request.await {
+        Ok(attempt) => attempt,
+        Err(error) => match error.try_into_panic() {
+            Ok(panic) => std::panic::resume_unwind(panic),
+            // Those threads end after everything else.
+            Err(_) => std::future::pending().await,
+        },
+    }
+}
+
+fn heard(result: &AttemptResult, after: After) -> Heard {
+    match result {
+        AttemptResult::Answered { .. } => Heard::Answer,
+        AttemptResult::NotSent(_) => Heard::Nothing,
+        AttemptResult::Failed(failure) if failure.kind.is_unreachable() => {
+            // One that is given up has done its part: the next may ask at once.
+            let again = if let After::Retry { until, .. } = after { until } else { Instant::now() };
+            Heard::NoConnection { again }
+        }
+        AttemptResult::Failed(_) => Heard::Silence,
+    }
+}
+
+/// Decides about a delivery that must wait.
+pub fn wait(record: Record, reason: &str, message: &str, until: Option<&Retry>, failures: u32) -> Decided {
+    let decision = decide::blocked(&record.status, reason, message, until, record.age.at(since_boot()), failures, at());
+    Decided::new(record, decision)
+}
+
+/// Parks a delivery that was recorded with an error.
+pub fn refuse(record: Record) -> Decided {
+    let error = record.refusal().unwrap_or_default();
+    let decision = decide::unsendable(&record.status, "ExpressionFailed", error, now());
+    Decided::new(record, decision)
+}
+
+/// Cancels a delivery whose pipeline, target or notification is gone; unless that is sure, after a live read has said so.
+pub async fn cancel(parts: Parts, record: Record, what: Gone, sure: bool) -> Worked {
+    if !sure {
+        let turn = parts.aside.pass(&record.id.namespace).await;
+        let found = live_check::is_gone(&parts.client, &parts.directory, &parts.cluster_name, &record.spec, what).await;
+        turn.over(!matches!(found, Err(ConfirmError::Timeout)));
+        match found {
+            // It may have come back since the look that found it gone.
+            Ok(true) if matches!(parts.directory.find(&record.spec), Answer::Gone { .. }) => {}
+            Ok(_) => return untouched(record),
+            Err(error) => {
+                tracing::warn!(error = %chain(&error), delivery = %record.id.name, "could not confirm what is gone; asking again");
+                return untouched(record);
+            }
+        }
+    }
+    let status = decide::canceled(&record.status, what.reason(), now());
+    let decided = Decided::new(record, (status, Then::Settle { answered: false }));
+    let gate = parts.aside.clone();
+    store(parts, decided, gate).await
+}
+
+fn untouched(record: Record) -> Worked {
+    let until = Some(Instant::now() + ASK_AGAIN);
+    Worked { record, after: After::Hold { until }, gone: false, instead: None, news: false }
+}
+
+/// Another replica has written what came of a later attempt, or of what is settled: what it says counts.
+fn overtaken(record: &Record, live: Record) -> Worked {
+    let after = match live.status.outcome {
+        Some(_) => After::Settled { answered: false },
+        None => After::Retry { until: Instant::now() + schedule::resume(live.status.next_attempt_time, now()), asked: true },
+    };
+    let mut live = Record { again: record.again || live.again, ..live };
+    live.goes_on_from(record);
+    Worked { record: live, after, gone: false, instead: None, news: false }
+}
+
+fn at() -> At {
+    At { now: now(), chance: fastrand::f64() }
+}
+
+fn observe(parts: &Parts, record: &Record, attempt: &Attempt) {
+    if matches!(attempt.result, AttemptResult::NotSent(_)) {
+        return;
+    }
+    if record.status.attempts == 0 {
+        let after = attempt.started.duration_since(record.spec.time);
+        parts.metrics.first_attempt(Duration::try_from(after).unwrap_or_default());
+    }
+    parts.ledger.attempted(record, attempt.started, attempt.result.error().as_deref());
+}
+
+/// Writes a status until the answer is back. What is known in memory is never sent again for want of a write: the lane waits.
+///
+/// `gate` bounds the writes under way. It is passed for each try and not held while pausing, so that writes that are refused or
+/// hang in one namespace do not stand in the way of all others.
+pub async fn store(parts: Parts, decided: Decided, gate: Gate) -> Worked {
+    let Decided { mut record, status, after } = decided;
+    if status == record.status && !record.unwritten {
+        return Worked { record, after, gone: false, instead: None, news: false };
+    }
+    let mut pauses = backon::ExponentialBuilder::default()
+        .with_min_delay(Duration::from_millis(200))
+        .with_max_delay(LONGEST_PAUSE)
+        .with_jitter()
+        .without_max_times()
+        .build();
+    loop {
+        let turn = gate.pass(&record.id.namespace).await;
+        let written = parts.journal.write(&record, &status).await;
+        turn.over(!matches!(written, Err(JournalError::Timeout)));
+        match written {
+            Ok(Written::Stored { version }) => {
+                record.version = version;
+                record.status = status;
+                record.unwritten = false;
+                return Worked { record, after, gone: false, instead: None, news: true };
+            }
+            Ok(Written::Overtaken(live)) => return overtaken(&record, *live),
+            Ok(Written::Gone(instead)) => {
+                let after = After::Settled { answered: false };
+                return Worked { record, after, gone: true, instead, news: false };
+            }
+            Err(error) => {
+                tracing::warn!(error = %error.detail(), delivery = %record.id.name, "a status could not be written; the lane waits");
+                tokio::time::sleep(pauses.next().unwrap_or(LONGEST_PAUSE)).await;
+            }
+        }
+    }
+}

@@ -1,0 +1,47 @@
+//! What is said of a delivery outside its object: the audit line, the label of a metric, the trouble of its lane.
+
+use super::record::Record;
+use super::store::delivery_index::Trouble;
+use crate::api::Outcome;
+use crate::telemetry::logging::AUDIT;
+use crate::telemetry::metrics;
+
+/// One line for every settled delivery, for those who keep audits elsewhere.
+pub(super) fn audit(record: &Record, outcome: Outcome) {
+    let (spec, status) = (&record.spec, &record.status);
+    tracing::info!(
+        target: AUDIT,
+        delivery = %record.id.name,
+        namespace = %record.id.namespace,
+        pipeline = %spec.pipeline_ref.name,
+        notification = %spec.notification,
+        subject = %spec.subject.name,
+        type = spec.type_.as_str(),
+        revision = %spec.to.revision,
+        outcome = outcome.as_str(),
+        reason = status.reason.as_deref(),
+        code = status.status_code,
+        attempts = status.attempts,
+        superseded = status.superseded,
+        recorded = %record.recorded,
+        settled = status.settled_time.map(tracing::field::display),
+        "settled"
+    );
+}
+
+/// The outcome as metrics name it.
+pub(super) fn label(outcome: Outcome) -> metrics::Outcome {
+    match outcome {
+        Outcome::Delivered => metrics::Outcome::Delivered,
+        Outcome::Parked => metrics::Outcome::Parked,
+        Outcome::Canceled => metrics::Outcome::Canceled,
+        Outcome::Superseded => metrics::Outcome::Superseded,
+    }
+}
+
+/// Why a lane does not move, for the Notification's condition.
+pub(super) fn trouble(record: &Record) -> Option<Trouble> {
+    let reason = record.status.reason.clone()?;
+    let error = record.status.error.clone().unwrap_or_default();
+    Some(Trouble { reason, message: format!("{}: {error}", record.spec.subject.name) })
+}

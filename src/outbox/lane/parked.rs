@@ -1,0 +1,162 @@
+//! What was parked since a delivery last reached the receiver. Pure.
+
+use std::collections::BTreeMap;
+
+use crate::api::{Outcome, Time};
+use crate::outbox::record::{Record, RecordId};
+
+/// So many are remembered of one notification, the newest.
+const MOST: usize = 100;
+
+/// Why one was parked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Park {
+    /// The reason in its status.
+    pub reason: String,
+    /// HTTP status of the last answer.
+    pub code: Option<u16>,
+    /// The error in its status.
+    pub error: String,
+    /// What it was about.
+    pub subject: String,
+}
+
+/// The settled deliveries of one notification that say whether the receiver has what it should: by when they were settled, those
+/// parked after the last one that was delivered.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Parked {
+    parks: BTreeMap<(Time, RecordId), Park>,
+    /// When one was last delivered.
+    pub delivered: Option<Time>,
+    /// When a person last requested that one be sent again.
+    pub requested: Option<Time>,
+}
+
+impl Parked {
+    /// Takes note of a delivery as it stands.
+    pub fn note(&mut self, record: &Record) {
+        let status = &record.status;
+        let settled = status.settled_time.unwrap_or(record.recorded);
+        // A request that came while it was pending asks for nothing more, and its time is that of the outcome.
+        let requested = status.redelivered.as_ref().map(|redelivered| redelivered.time);
+        let counts = |time: &Time| status.outcome.is_none() || *time < settled;
+        self.requested = self.requested.max(requested.filter(counts));
+        match status.outcome {
+            Some(Outcome::Delivered) => {
+                self.delivered = self.delivered.max(Some(settled));
+                self.parks.retain(|(time, _), _| *time > settled);
+            }
+            Some(Outcome::Parked) if Some(settled) > self.delivered => {
+                let park = Park {
+                    reason: status.reason.clone().unwrap_or_default(),
+                    code: status.status_code,
+                    error: status.error.clone().unwrap_or_default(),
+                    subject: record.spec.subject.name.clone(),
+                };
+                self.parks.insert((settled, record.id.clone()), park);
+                if self.parks.len() > MOST {
+                    self.parks.pop_first();
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// One is pending again, or its object is gone.
+    pub fn forget(&mut self, id: &RecordId) {
+        self.parks.retain(|(_, known), _| known != id);
+    }
+
+    /// When one was last parked, if none was delivered since.
+    #[must_use]
+    pub fn last(&self) -> Option<Time> {
+        self.parks.last_key_value().map(|((time, _), _)| *time)
+    }
+
+    /// Those parked after `since`, the newest first.
+    pub fn after(&self, since: Option<Time>) -> impl Iterator<Item = (Time, &Park)> {
+        let all = self.parks.iter().rev().map(|((time, _), park)| (*time, park));
+        all.take_while(move |(time, _)| Some(*time) > since)
+    }
+
+    /// Whether none is remembered.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.parks.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::delivery::Redelivered;
+    use crate::outbox::testing::record;
+
+    fn at(second: i64) -> Time {
+        Time::from_second(second).unwrap()
+    }
+
+    fn settled(serial: i64, outcome: Outcome, second: i64) -> Record {
+        let mut record = record(serial);
+        record.status.outcome = Some(outcome);
+        record.status.settled_time = Some(at(second));
+        record.status.reason = Some("ReceiverRejected".to_owned());
+        record
+    }
+
+    fn times(parked: &Parked) -> Vec<i64> {
+        parked.after(None).map(|(time, _)| time.as_second()).collect()
+    }
+
+    #[test]
+    fn only_what_was_parked_since_the_last_delivered_one_counts_in_whatever_order_it_is_listed() {
+        use Outcome::{Canceled, Delivered, Parked as Given, Superseded};
+        let mut all = [
+            settled(1, Given, 10),
+            settled(2, Delivered, 20),
+            settled(3, Given, 30),
+            settled(4, Canceled, 40),
+            settled(5, Given, 50),
+            settled(6, Superseded, 60),
+        ];
+        for _ in 0..all.len() {
+            all.rotate_left(1);
+            let mut parked = Parked::default();
+            for record in &all {
+                parked.note(record);
+            }
+            assert_eq!((times(&parked), parked.last()), (vec![50, 30], Some(at(50))));
+            assert_eq!(parked.after(Some(at(30))).count(), 1);
+            parked.note(&settled(7, Delivered, 55));
+            assert_eq!((times(&parked), parked.last()), (vec![], None));
+        }
+    }
+
+    #[test]
+    fn a_request_to_send_again_is_remembered_and_one_that_was_pending_anyhow_is_none() {
+        let mut parked = Parked::default();
+        parked.note(&settled(1, Outcome::Parked, 10));
+        let mut reopened = record(1);
+        reopened.status.redelivered = Some(Redelivered { value: "1".into(), time: at(20) });
+        parked.forget(&reopened.id);
+        parked.note(&reopened);
+        assert_eq!((parked.requested, parked.is_empty()), (Some(at(20)), true));
+        let mut again = settled(1, Outcome::Parked, 30);
+        again.status.redelivered = Some(Redelivered { value: "1".into(), time: at(20) });
+        parked.note(&again);
+        assert_eq!((parked.requested, times(&parked)), (Some(at(20)), vec![30]));
+        let mut pending = settled(2, Outcome::Parked, 40);
+        pending.status.redelivered = Some(Redelivered { value: "1".into(), time: at(40) });
+        parked.note(&pending);
+        assert_eq!((parked.requested, times(&parked)), (Some(at(20)), vec![40, 30]));
+    }
+
+    #[test]
+    fn what_is_remembered_is_bounded() {
+        let mut parked = Parked::default();
+        for n in 1..=250 {
+            parked.note(&settled(n, Outcome::Parked, n));
+        }
+        assert_eq!((times(&parked).len(), parked.last()), (MOST, Some(at(250))));
+    }
+}

@@ -1,0 +1,111 @@
+//! A settled delivery that a person wants to have sent again. Pure.
+//!
+//! Each new value of the annotation does it once. The value is kept in the same write that reopens the delivery, so that
+//! neither a restart nor another replica does it again.
+
+use sha2::{Digest as _, Sha256};
+
+use crate::api::delivery::Redelivered;
+use crate::api::{DeliveryStatus, Time};
+use crate::outbox::record::Record;
+
+/// A longer value is cut to this, in characters, with a hash of the whole.
+const VALUE: usize = 128;
+
+/// The value that has not been acted on, of a settled one.
+#[must_use]
+pub fn wanted(record: &Record) -> Option<String> {
+    record.status.outcome?;
+    unheeded(record)
+}
+
+/// The status with which a settled one is to be sent again: as it was, but pending.
+#[must_use]
+pub fn reopened(before: &DeliveryStatus, value: String, now: Time) -> DeliveryStatus {
+    DeliveryStatus {
+        outcome: None,
+        reason: None,
+        settled_time: None,
+        next_attempt_time: None,
+        redelivered: Some(Redelivered { value, time: now }),
+        ..before.clone()
+    }
+}
+
+/// Takes note of an annotation on one that was pending: it was to be sent anyhow, and is not sent twice for it. One that is
+/// sent again already, and is to be sent once more, will be.
+#[must_use]
+pub fn noted(record: &Record, status: DeliveryStatus, now: Time) -> DeliveryStatus {
+    if status.outcome.is_none() || record.again {
+        return status;
+    }
+    match unheeded(record) {
+        Some(value) => DeliveryStatus { redelivered: Some(Redelivered { value, time: now }), ..status },
+        None => status,
+    }
+}
+
+fn unheeded(record: &Record) -> Option<String> {
+    let value = kept(record.asked.as_deref()?);
+    let acted = record.status.redelivered.as_ref().is_some_and(|redelivered| redelivered.value == value);
+    (!acted).then_some(value)
+}
+
+/// The value as it is kept.
+fn kept(value: &str) -> String {
+    match value.char_indices().nth(VALUE) {
+        None => value.to_owned(),
+        Some((end, _)) => format!("{}…{}", &value[..end], &hex::encode(Sha256::digest(value))[..16]),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::Outcome;
+    use crate::outbox::testing::record;
+
+    fn asked(value: &str) -> Record {
+        let mut record = record(1);
+        record.asked = Some(value.to_owned());
+        record.status.outcome = Some(Outcome::Parked);
+        record.status.settled_time = Some(Time::UNIX_EPOCH);
+        record
+    }
+
+    #[test]
+    fn each_value_reopens_once() {
+        let mut first = asked("1");
+        let value = wanted(&first).unwrap();
+        let reopened = reopened(&first.status, value, Time::UNIX_EPOCH);
+        assert_eq!((reopened.outcome, reopened.settled_time), (None, None));
+        first.status = reopened;
+        assert_eq!(wanted(&first), None, "it is pending");
+        first.status.outcome = Some(Outcome::Delivered);
+        assert_eq!(wanted(&first), None, "that was done");
+        first.asked = Some("2".to_owned());
+        assert_eq!(wanted(&first).as_deref(), Some("2"));
+        first.asked = None;
+        assert_eq!(wanted(&first), None);
+        assert_eq!(wanted(&asked("")).as_deref(), Some(""));
+    }
+
+    #[test]
+    fn one_that_is_pending_is_not_sent_twice() {
+        let mut pending = asked("1");
+        pending.status.outcome = None;
+        let settled = DeliveryStatus { outcome: Some(Outcome::Delivered), ..pending.status.clone() };
+        let noted_status = noted(&pending, settled.clone(), Time::UNIX_EPOCH);
+        assert_eq!(wanted(&Record { status: noted_status, ..pending.clone() }), None);
+        assert_eq!(noted(&pending, pending.status.clone(), Time::UNIX_EPOCH), pending.status, "not before it is settled");
+        let again = Record { again: true, ..pending };
+        assert_eq!(noted(&again, settled.clone(), Time::UNIX_EPOCH), settled);
+    }
+
+    #[test]
+    fn long_values_are_cut_and_still_told_apart() {
+        let (a, b) = (format!("{}a", "é".repeat(500)), format!("{}b", "é".repeat(500)));
+        assert_ne!(kept(&a), kept(&b));
+        assert!(kept(&a).chars().count() < 160);
+    }
+}

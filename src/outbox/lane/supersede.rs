@@ -1,0 +1,279 @@
+//! Which pending deliveries of a lane are replaced by later ones, and how many each stands for. Pure.
+//!
+//! A later one about the same subject says all that an earlier one said. With `supersede` every earlier one goes that is not
+//! in flight. Without it a lane holds [`BOUND`]; what is beyond goes from the young end, so that what is oldest is still sent
+//! as it happened and the newest stands for the gap. Nothing goes without a record: each is settled as Superseded.
+//!
+//! The count is a chain: each superseded one carries how many it had replaced itself, and the next about the same subject
+//! replaces one more. So it can be told from what is stored, after a crash at any point.
+
+use std::collections::{HashMap, HashSet};
+use std::hash::Hash;
+
+use super::{Lane, Place};
+use crate::api::{DeliveryStatus, Outcome, Time};
+use crate::outbox::record::{Record, Theme};
+
+/// Deliveries that may be pending in a lane.
+pub const BOUND: usize = 100;
+
+/// Why they are superseded: the reason that is shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Why {
+    /// `spec.delivery.supersede`.
+    Wanted,
+    /// The lane is full.
+    LaneFull,
+}
+
+impl Why {
+    /// The word on the wire.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Wanted => "NewerPending",
+            Self::LaneFull => "LaneFull",
+        }
+    }
+}
+
+/// The places of those that go, oldest first.
+#[must_use]
+pub fn victims(lane: &Lane<Record>, why: Why) -> Vec<Place> {
+    let queue = lane.iter().map(|(place, record)| (place, record.theme()));
+    let most = match why {
+        Why::Wanted => usize::MAX,
+        Why::LaneFull => lane.count().saturating_sub(BOUND),
+    };
+    choose(queue, lane.at_work(), most)
+}
+
+/// At most `most` that have a later one of the same theme, youngest first; given back in order.
+fn choose<K: Eq + Hash>(
+    queue: impl DoubleEndedIterator<Item = (Place, K)>,
+    at_work: Option<Place>,
+    most: usize,
+) -> Vec<Place> {
+    let mut later = HashSet::new();
+    let replaced = queue.rev().filter_map(|(place, theme)| {
+        // Remembered first: one at work is no less a later one of those before it.
+        let replaced = !later.insert(theme);
+        (replaced && Some(place) != at_work).then_some(place)
+    });
+    let mut places: Vec<_> = replaced.take(most).collect();
+    places.reverse();
+    places
+}
+
+/// The statuses of those that go. `known`: how many one stands for by what was settled behind a place.
+pub fn statuses(
+    lane: &Lane<Record>,
+    victims: &[Place],
+    why: Why,
+    now: Time,
+    known: impl Fn(&Record, Option<Place>) -> i64,
+) -> Vec<DeliveryStatus> {
+    let goes: HashSet<_> = victims.iter().copied().collect();
+    // By theme: the place of the last one, and how many the next stands for on its account.
+    let mut chain: HashMap<Theme<'_>, (Place, i64)> = HashMap::new();
+    let mut statuses = Vec::with_capacity(victims.len());
+    for (place, record) in lane.iter() {
+        if !goes.contains(&place) {
+            chain.insert(record.theme(), (place, 0));
+            continue;
+        }
+        let (last, count) = chain.get(&record.theme()).map_or((None, 0), |(last, count)| (Some(*last), *count));
+        let count = record.status.superseded.max(count + known(record, last));
+        chain.insert(record.theme(), (place, count + 1));
+        statuses.push(settled(&record.status, count, why, now));
+    }
+    statuses
+}
+
+fn settled(before: &DeliveryStatus, superseded: i64, why: Why, now: Time) -> DeliveryStatus {
+    DeliveryStatus {
+        outcome: Some(Outcome::Superseded),
+        reason: Some(why.as_str().to_owned()),
+        next_attempt_time: None,
+        settled_time: Some(now),
+        superseded,
+        ..before.clone()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Instant;
+
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::outbox::lane::After;
+    use crate::outbox::store::retention_index::Kept;
+    use crate::outbox::testing::record;
+
+    fn places(lane: &str, at_work: Option<i64>, most: usize) -> Vec<i64> {
+        let place = |serial| Place::from(&*record(serial).spec);
+        let queue: Vec<_> = lane.bytes().zip(1..).map(|(theme, serial)| (place(serial), theme)).collect();
+        choose(queue.into_iter(), at_work.map(place), most).into_iter().map(Place::serial).collect()
+    }
+
+    #[test]
+    fn what_has_a_later_one_of_its_theme_goes() {
+        // what is pending, oldest first; the one at work; how many may go; those that go
+        for (lane, at_work, most, expected) in [
+            ("", None, usize::MAX, &[][..]),
+            ("a", None, usize::MAX, &[]),
+            ("aaaa", None, usize::MAX, &[1, 2, 3]),
+            ("aaaa", Some(1), usize::MAX, &[2, 3]),
+            ("aaaa", Some(4), usize::MAX, &[1, 2, 3]),
+            ("abab", None, usize::MAX, &[1, 2]),
+            ("abc", None, usize::MAX, &[]),
+            ("aaaa", None, 1, &[3]),
+            ("aaaa", Some(3), 1, &[2]),
+            ("abacd", None, 2, &[1]),
+            ("aaaa", None, 0, &[]),
+        ] {
+            assert_eq!(places(lane, at_work, most), expected, "{lane}");
+        }
+    }
+
+    #[test]
+    fn counts_are_a_chain_that_goes_on_from_what_is_stored() {
+        let mut lane = Lane::default();
+        for serial in 1..=5 {
+            let record = record(serial);
+            lane.insert(Place::from(&*record.spec), record);
+        }
+        let at = |serial| Place::from(&*record(serial).spec);
+        // Seven were replaced before the first, three between the second and the third.
+        let known = |record: &Record, after: Option<Place>| match record.spec.serial {
+            1 if after.is_none() => 7,
+            3 if after == Some(at(2)) => 3,
+            _ => 0,
+        };
+        let counts = |victims: &[Place]| {
+            let statuses = statuses(&lane, victims, Why::Wanted, Time::UNIX_EPOCH, known);
+            statuses.into_iter().map(|s| s.superseded).collect::<Vec<_>>()
+        };
+        assert_eq!(counts(&[at(1), at(2), at(3), at(4)]), [7, 8, 12, 13]);
+        assert_eq!(counts(&[at(1), at(3), at(4)]), [7, 3, 4], "one that stays is itself what the later ones follow");
+        let status = &statuses(&lane, &[at(1)], Why::LaneFull, Time::UNIX_EPOCH, known)[0];
+        assert_eq!((status.outcome, status.reason.as_deref()), (Some(Outcome::Superseded), Some("LaneFull")));
+    }
+
+    #[test]
+    fn a_lane_keeps_its_bound() {
+        let mut lane = Lane::default();
+        for serial in 1..=130 {
+            let record = record(serial);
+            lane.insert(Place::from(&*record.spec), record);
+        }
+        let gone: Vec<_> = victims(&lane, Why::LaneFull).into_iter().map(Place::serial).collect();
+        assert_eq!(gone, (100..130).collect::<Vec<_>>());
+        let places = victims(&lane, Why::LaneFull);
+        assert_eq!(lane.supersede(&places).len(), 30);
+        assert_eq!(lane.count(), BOUND);
+    }
+
+    /// A lane, what is stored of it, and a process that can die between any two steps.
+    #[derive(Default)]
+    struct Life {
+        stored: std::collections::BTreeMap<i64, Record>,
+        lane: Lane<Record>,
+        kept: Kept,
+        clock: i64,
+        sent: Vec<(i64, i64)>,
+    }
+
+    impl Life {
+        fn arrive(&mut self) {
+            let next = record(i64::try_from(self.stored.len()).unwrap() + 1);
+            self.lane.insert(Place::from(&*next.spec), next.clone());
+            self.stored.insert(next.spec.serial, next);
+        }
+
+        fn store(&mut self, record: Record, status: DeliveryStatus) {
+            let record = Record { status, ..record };
+            let home = self.kept.lane(record.home());
+            if record.status.outcome.is_some() {
+                self.kept.put(&home, &record);
+            }
+            self.stored.insert(record.spec.serial, record);
+        }
+
+        fn supersede(&mut self, most: usize) {
+            self.clock += 1;
+            let queue = self.lane.iter().map(|(place, record)| (place, record.theme()));
+            let places = choose(queue, self.lane.at_work(), most);
+            let now = Time::from_second(self.clock).unwrap();
+            let known = |record: &Record, after| self.kept.replaced(record, after);
+            let statuses = statuses(&self.lane, &places, Why::Wanted, now, known);
+            for (record, status) in self.lane.supersede(&places).into_iter().zip(statuses) {
+                self.store(record, status);
+                self.lane.superseded();
+            }
+        }
+
+        fn begin(&mut self) {
+            let Some(head) = self.lane.take(Instant::now()).cloned() else { return };
+            let superseded = head.status.superseded.max(self.kept.replaced(&head, None));
+            let status = DeliveryStatus { superseded, ..head.status.clone() };
+            *self.lane.busy().unwrap() = Record { status: status.clone(), ..head.clone() };
+            self.store(head, status);
+        }
+
+        fn end(&mut self, taken: bool) {
+            self.clock += 1;
+            let Some(busy) = self.lane.busy().cloned() else { return };
+            let after =
+                if taken { After::Settled { answered: true } } else { After::Retry { until: Instant::now(), asked: false } };
+            self.lane.done(after);
+            if taken {
+                self.sent.push((busy.spec.serial, busy.status.superseded));
+                let settled_time = Some(Time::from_second(self.clock).unwrap());
+                let status = DeliveryStatus { outcome: Some(Outcome::Delivered), settled_time, ..busy.status.clone() };
+                self.store(busy, status);
+            }
+        }
+
+        fn crash(&mut self) {
+            (self.lane, self.kept) = (Lane::default(), Kept::default());
+            for record in self.stored.values() {
+                let home = self.kept.lane(record.home());
+                match record.status.outcome {
+                    Some(_) => self.kept.put(&home, record),
+                    None => drop(self.lane.insert(Place::from(&*record.spec), record.clone())),
+                }
+            }
+        }
+    }
+
+    proptest! {
+        /// Whatever comes between: nothing is lost, the order holds, and each that is sent says how many it stands for.
+        #[test]
+        fn every_one_that_goes_is_counted_once(steps in prop::collection::vec(0u8..12, 1..120)) {
+            let mut life = Life::default();
+            for step in steps {
+                match step {
+                    0..4 => life.arrive(),
+                    4 => life.supersede(usize::MAX),
+                    5 => life.supersede(1),
+                    6 | 7 => life.begin(),
+                    8 => life.end(true),
+                    9 | 10 => life.end(false),
+                    _ => life.crash(),
+                }
+            }
+            life.end(true);
+            while life.lane.count() > 0 {
+                life.begin();
+                life.end(true);
+            }
+            prop_assert!(life.sent.is_sorted());
+            let superseded = life.stored.values().filter(|r| r.status.outcome == Some(Outcome::Superseded)).count();
+            prop_assert_eq!(life.sent.len() + superseded, life.stored.len());
+            prop_assert_eq!(life.sent.iter().map(|(_, count)| *count).sum::<i64>(), i64::try_from(superseded).unwrap());
+        }
+    }
+}

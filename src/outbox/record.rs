@@ -1,0 +1,249 @@
+//! A delivery as the other files of this room see it: values, whatever store they are kept in.
+
+use std::sync::Arc;
+
+use sha2::{Digest as _, Sha256};
+
+use crate::api::delivery::{Family, SubjectKind};
+use crate::api::{Age, DeliverySpec, DeliveryStatus, Time, version};
+
+/// Where a record is kept; also the key of its identity.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct RecordId {
+    /// Namespace of the object.
+    pub namespace: String,
+    /// Name of the object; see [`name`].
+    pub name: String,
+}
+
+/// A delivery that has been recorded.
+#[derive(Clone, Debug)]
+pub struct Record {
+    /// Where it is kept.
+    pub id: RecordId,
+    /// Identity of the stored object: one made again under the same name is another.
+    pub uid: String,
+    /// Version of the stored object, for writes that must not undo another's.
+    pub version: String,
+    /// When it was recorded.
+    pub recorded: Time,
+    /// How long it has been waiting to be sent; `maxAge` is compared with it. This process counts it from when it first saw it.
+    pub age: Age,
+    /// What it reports.
+    pub spec: Arc<DeliverySpec>,
+    /// What became of it.
+    pub status: DeliveryStatus,
+    /// How often the receiver has answered 404 in a row. Known to this process only: after a restart it is counted anew.
+    pub not_found: u32,
+    /// It was settled, and is sent again: outside the order, in a lane of its own.
+    pub again: bool,
+    /// The value of its redeliver annotation.
+    pub asked: Option<String>,
+    /// The status is ahead of the stored object: an attempt that was not worth a write.
+    pub unwritten: bool,
+}
+
+/// The lane of those whose notification orders the whole pipeline.
+pub const PIPELINE_LANE: &str = "pipeline";
+/// What the lane of one that is sent again begins with.
+const AGAIN: &str = "again/";
+
+impl Record {
+    /// Whether another copy of the same object is newer.
+    #[must_use]
+    pub fn is_older_than(&self, other: &Self) -> bool {
+        version(Some(&self.version)) < version(Some(&other.version))
+    }
+
+    /// The lane that it is sent in.
+    #[must_use]
+    pub fn lane(&self) -> LaneKey {
+        let lane = if self.again { format!("{AGAIN}{}", self.id.name) } else { self.spec.lane.clone() };
+        LaneKey { lane, ..self.home() }
+    }
+
+    /// The lane that it was recorded in.
+    #[must_use]
+    pub fn home(&self) -> LaneKey {
+        LaneKey {
+            namespace: self.spec.pipeline_ref.namespace.clone(),
+            pipeline: self.spec.pipeline_ref.uid.clone(),
+            notification: self.spec.notification.clone(),
+            lane: self.spec.lane.clone(),
+        }
+    }
+
+    /// What it is about: a later one about the same says all that this one says.
+    #[must_use]
+    pub fn theme(&self) -> Theme<'_> {
+        let subject = &self.spec.subject;
+        Theme { kind: subject.kind, subject: &subject.name, family: self.spec.type_.family() }
+    }
+
+    /// Why it is not sent but parked: it was recorded so. A person may have it sent all the same.
+    #[must_use]
+    pub fn refusal(&self) -> Option<&str> {
+        self.spec.error.as_deref().filter(|_| !self.again)
+    }
+
+    /// What only this process knows of an older copy holds for this one, too.
+    pub fn goes_on_from(&mut self, known: &Self) {
+        self.not_found = known.not_found;
+        if self.since() == known.since() {
+            self.age = known.age;
+        }
+    }
+
+    /// Since when it is to be sent: `maxAge` counts from then.
+    #[must_use]
+    pub fn since(&self) -> Time {
+        let redelivered = self.status.redelivered.as_ref().filter(|_| self.again);
+        redelivered.map_or(self.recorded, |redelivered| redelivered.time)
+    }
+}
+
+/// What a delivery is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Theme<'a> {
+    /// What the subject is: a cluster may be called as an environment is.
+    pub kind: SubjectKind,
+    /// The subject's name.
+    pub subject: &'a str,
+    /// Status, drift, …
+    pub family: Family,
+}
+
+/// The unit of order: the deliveries of one notification for one subject, whatever namespace they are kept in.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct LaneKey {
+    /// Namespace of the pipeline. The uid would do; this saves a look-up.
+    pub namespace: String,
+    /// Uid of the pipeline.
+    pub pipeline: String,
+    /// Name of the notification.
+    pub notification: String,
+    /// The subject, [`PIPELINE_LANE`], or that of one that is sent again.
+    pub lane: String,
+}
+
+impl LaneKey {
+    /// Whether it is the lane of one that is sent again, outside the order.
+    #[must_use]
+    pub fn is_again(&self) -> bool {
+        self.lane.starts_with(AGAIN)
+    }
+
+    /// The lane of the same notification for the whole pipeline.
+    #[must_use]
+    pub fn of_pipeline(&self) -> Self {
+        Self { lane: PIPELINE_LANE.to_owned(), ..self.clone() }
+    }
+
+    /// Whether both belong to the same notification and pipeline.
+    #[must_use]
+    pub fn is_beside(&self, other: &Self) -> bool {
+        self.pipeline == other.pipeline && self.notification == other.notification && self.namespace == other.namespace
+    }
+}
+
+/// The name of a delivery is its key: one transition can be recorded once, by whoever comes first.
+///
+/// Pipeline, notification, hash of (pipeline uid, notification, subject), serial, type. The first two are for people; the hash
+/// keeps the name unique when they are cut.
+#[must_use]
+pub fn name(spec: &DeliverySpec) -> String {
+    let hash = hash(&[&spec.pipeline_ref.uid, &spec.notification, &subject(spec)]);
+    format!(
+        "{}-{}-{}-{}-{}",
+        cut(&spec.pipeline_ref.name),
+        cut(&spec.notification),
+        &hash[..10],
+        spec.serial,
+        spec.type_.as_str().to_lowercase()
+    )
+}
+
+/// The `webhook-id` of every attempt (<https://www.standardwebhooks.com>): a hash of the same key, so that a receiver can tell a
+/// repetition from news even when it was recorded twice.
+#[must_use]
+pub fn webhook_id(spec: &DeliverySpec) -> String {
+    let serial = spec.serial.to_string();
+    let hash = hash(&[&spec.pipeline_ref.uid, &spec.notification, &subject(spec), &serial, spec.type_.as_str()]);
+    format!("msg_{}", &hash[..32])
+}
+
+fn subject(spec: &DeliverySpec) -> String {
+    format!("{:?}/{}", spec.subject.kind, spec.subject.name)
+}
+
+/// Each part ends with a byte that no part can hold, so that no two keys run together.
+fn hash(parts: &[&str]) -> String {
+    let mut hasher = Sha256::new();
+    for part in parts {
+        hasher.update(part.as_bytes());
+        hasher.update([0]);
+    }
+    hex::encode(hasher.finalize())
+}
+
+/// Names are cut to 63 characters and must not end in a dot or a dash, which would make the whole an invalid object name.
+fn cut(part: &str) -> &str {
+    let end = part.char_indices().nth(63).map_or(part.len(), |(i, _)| i);
+    part[..end].trim_end_matches(['.', '-'])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::outbox::testing::spec;
+
+    #[test]
+    fn what_is_about_another_subject_or_family_stands_beside() {
+        let mut one = crate::outbox::testing::record(1);
+        let other = |change: &dyn Fn(&mut DeliverySpec)| {
+            let mut other = crate::outbox::testing::record(2);
+            change(Arc::make_mut(&mut other.spec));
+            other
+        };
+        assert_eq!(one.theme(), other(&|spec| spec.type_ = crate::api::TransitionType::Failed).theme());
+        assert_ne!(one.theme(), other(&|spec| spec.type_ = crate::api::TransitionType::Drifted).theme());
+        assert_ne!(one.theme(), other(&|spec| spec.subject.kind = SubjectKind::Cluster).theme());
+        one.again = true;
+        assert_eq!(one.refusal(), None);
+        Arc::make_mut(&mut one.spec).error = Some("e".to_owned());
+        assert_eq!(one.refusal(), None, "a person wants it sent");
+        one.again = false;
+        assert_eq!(one.refusal(), Some("e"));
+    }
+
+    #[test]
+    fn a_newer_copy_is_as_old_as_the_one_before_unless_it_was_requested_again() {
+        let at = |second| Time::from_second(second).unwrap();
+        let age = |since, wall, boot| Age::new(at(since), at(wall), std::time::Duration::from_secs(boot));
+        let known = Record { age: age(0, 10, 100), not_found: 2, ..crate::outbox::testing::record(1) };
+        // Read after the wall clock jumped by a year.
+        let mut newer = Record { age: age(0, 31_536_020, 110), ..crate::outbox::testing::record(1) };
+        let mut again = newer.clone();
+        newer.goes_on_from(&known);
+        assert_eq!((newer.not_found, newer.age.at(std::time::Duration::from_mins(2)).as_secs()), (2, 30));
+        again.again = true;
+        again.status.redelivered = Some(crate::api::delivery::Redelivered { value: "1".into(), time: at(15) });
+        again.age = age(15, 20, 110);
+        again.goes_on_from(&known);
+        assert_eq!(again.age, age(15, 20, 110));
+    }
+
+    #[test]
+    fn names_are_readable_unique_and_valid() {
+        let a = spec(7);
+        assert!(name(&a).starts_with("podinfo-deploys-") && name(&a).ends_with("-7-deployed"), "{}", name(&a));
+        let mut b = a.clone();
+        b.pipeline_ref.uid = "other".into();
+        assert_ne!(name(&a), name(&b));
+        assert_ne!(webhook_id(&a), webhook_id(&b));
+        let mut long = a;
+        long.pipeline_ref.name = format!("{}.{}", "a".repeat(62), "b".repeat(60));
+        assert!(name(&long).starts_with(&format!("{}-deploys-", "a".repeat(62))));
+        assert!(name(&long).len() <= 253);
+    }
+}

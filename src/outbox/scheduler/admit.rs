@@ -1,0 +1,252 @@
+//! The engine's door: which Deliveries it takes, and what becomes of those that Pennant has not recorded.
+//!
+//! In: records as the API server shows them. Out: whether they get a lane; deletions of what is foreign, in tasks of their own. The
+//! verdicts are those of `genuine`. Before a leadership term has listed everything nothing is judged, and nothing is sent.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::time::{Duration, Instant};
+
+use super::engine::{Done, Engine};
+use crate::api::{DeliverySpec, version};
+use crate::outbox::record::{LaneKey, Record, RecordId};
+use crate::outbox::send_gate::genuine::{Origin, Sight, judge};
+
+/// Deletions that are under way at once.
+const DELETIONS: usize = 8;
+/// After a deletion that failed.
+const REST: Duration = Duration::from_secs(10);
+/// Foreign and undecided Deliveries that are remembered. What is beyond is treated as foreign at once.
+const MOST: usize = 10_000;
+/// A line in the log for each namespace at most so often.
+const REPORT: Duration = Duration::from_mins(1);
+
+/// What the door knows of this leadership term.
+#[derive(Default)]
+pub(in crate::outbox) struct Admission {
+    /// The term in which everything that was listed has been judged.
+    turn: Option<u64>,
+    /// Uids of what was found to be Pennant's in this term.
+    proven: HashSet<String>,
+    /// Uids of what has a lane though its pipeline is not known, and how it was seen: it is judged again before it is sent.
+    unproven: HashMap<String, Sight>,
+    /// What the dispatcher has still to record, or somebody else has made.
+    undecided: BTreeMap<RecordId, Undecided>,
+    /// What is to be deleted.
+    foreign: BTreeMap<RecordId, Foreign>,
+    deleting: HashSet<RecordId>,
+    /// By namespace: when something foreign was last reported.
+    reported: BTreeMap<String, Instant>,
+}
+
+struct Undecided {
+    uid: String,
+    version: u64,
+    pipeline: String,
+    notification: String,
+    serial: i64,
+}
+
+struct Foreign {
+    version: u64,
+    not_before: Instant,
+}
+
+impl Engine {
+    /// The leadership term of this process in which everything was listed, if it is the leader.
+    fn term(&self) -> Option<u64> {
+        self.acting().then(|| self.arrivals.turn()).flatten()
+    }
+
+    /// Whether what was listed in this term has been judged.
+    pub(in crate::outbox) fn is_judged(&self) -> bool {
+        self.term().is_some_and(|turn| self.admission.turn == Some(turn))
+    }
+
+    /// Judges what was listed, once in each term.
+    pub(in crate::outbox) fn judge_listed(&mut self) {
+        let Some(turn) = self.term().filter(|turn| self.admission.turn != Some(*turn)) else { return };
+        self.admission = Admission { turn: Some(turn), ..Admission::default() };
+        let pending: Vec<Record> = self.lanes.values().flat_map(|slot| slot.lane.iter().map(|(_, r)| r.clone())).collect();
+        for record in pending {
+            if self.admit(&record, Sight::Listed) {
+                self.parts.ledger.prove(&record, self.admission.proven.contains(&record.uid));
+            } else {
+                self.remove_from_lane(&record.id);
+            }
+        }
+        let keys: Vec<LaneKey> = self.lanes.keys().cloned().collect();
+        for key in keys {
+            self.look(&key);
+        }
+        self.reopen();
+    }
+
+    /// Whether a Delivery gets a lane. What is foreign is deleted.
+    pub(in crate::outbox) fn admit(&mut self, record: &Record, sight: Sight) -> bool {
+        let uid = &record.uid;
+        if self.admission.proven.contains(uid) {
+            return true;
+        }
+        if sight == Sight::Watched && self.parts.ledger.is_own(uid) {
+            // The dispatcher hands it over, with those before it: so a lane gets them in order.
+            return false;
+        }
+        match judge(record, &self.parts.directory.known_of(&record.spec), sight) {
+            Origin::Recorded => {
+                self.admission.unproven.remove(uid);
+                self.admission.proven.insert(uid.clone())
+            }
+            Origin::NoPipeline => {
+                self.admission.unproven.insert(uid.clone(), sight);
+                true
+            }
+            Origin::Undecided if self.admission.undecided.len() < MOST => {
+                self.admission.unproven.remove(uid);
+                let undecided = Undecided {
+                    uid: uid.clone(),
+                    version: version(Some(&record.version)),
+                    pipeline: record.spec.pipeline_ref.uid.clone(),
+                    notification: record.spec.notification.clone(),
+                    serial: record.spec.serial,
+                };
+                self.admission.undecided.insert(record.id.clone(), undecided);
+                false
+            }
+            Origin::Undecided => self.refuse(record, "TooMany"),
+            Origin::Foreign(why) => self.refuse(record, why),
+        }
+    }
+
+    /// Lets the dispatcher know what it need not record again.
+    pub(in crate::outbox) fn say_proven(&self, record: &Record) {
+        if self.admission.proven.contains(&record.uid) {
+            self.parts.ledger.prove(record, true);
+        }
+    }
+
+    /// Whether a Delivery with a lane is still to be judged.
+    pub(in crate::outbox) fn is_unproven(&self, record: &Record) -> bool {
+        self.admission.unproven.contains_key(&record.uid)
+    }
+
+    /// The dispatcher hands over what it has recorded.
+    pub(in crate::outbox) fn recorded(&mut self, record: Record) {
+        let _ = self.parts.ledger.take_own(&record.uid);
+        self.admission.proven.insert(record.uid.clone());
+        self.admission.unproven.remove(&record.uid);
+        self.admission.undecided.remove(&record.id);
+        self.seen(record);
+    }
+
+    /// Judges the heads of a lane whose pipeline was not known before. What is not Pennant's leaves the lane.
+    pub(in crate::outbox) fn prove_head(&mut self, key: &LaneKey) {
+        while let Some(head) = self.lanes.get(key).and_then(|slot| slot.lane.head()).cloned() {
+            let Some(sight) = self.admission.unproven.get(&head.uid).copied() else { return };
+            if self.admit(&head, sight) {
+                return self.say_proven(&head);
+            }
+            self.remove_from_lane(&head.id);
+        }
+    }
+
+    fn remove_from_lane(&mut self, id: &RecordId) {
+        self.parts.ledger.forget(id);
+        if let Some((key, place)) = self.index.remove(id)
+            && let Some(slot) = self.lanes.get_mut(&key)
+        {
+            slot.lane.remove(place);
+        }
+    }
+
+    fn refuse(&mut self, record: &Record, why: &'static str) -> bool {
+        self.admission.unproven.remove(&record.uid);
+        self.admission.undecided.remove(&record.id);
+        self.parts.metrics.foreign();
+        self.report(&record.id, &record.spec, why);
+        self.expel(record.id.clone(), version(Some(&record.version)));
+        false
+    }
+
+    fn expel(&mut self, id: RecordId, version: u64) {
+        if self.admission.foreign.len() < MOST {
+            self.admission.foreign.insert(id, Foreign { version, not_before: Instant::now() });
+        }
+        self.expel_next();
+    }
+
+    /// Deletes what is foreign, a few at a time; also while the process ends, for the next one knows less of it.
+    fn expel_next(&mut self) {
+        let now = Instant::now();
+        while self.admission.deleting.len() < DELETIONS && self.acting() {
+            let Some(id) = self.admission.foreign.iter().find(|(_, f)| f.not_before <= now).map(|(id, _)| id.clone()) else {
+                return;
+            };
+            let Some(foreign) = self.admission.foreign.remove(&id) else { return };
+            self.admission.deleting.insert(id.clone());
+            let journal = self.parts.journal.clone();
+            self.work.spawn(async move {
+                let failed = journal.delete(&id, foreign.version).await.err().map(|error| error.detail());
+                Done::Expelled { id, version: foreign.version, failed }
+            });
+        }
+    }
+
+    /// A deletion is over.
+    pub(in crate::outbox) fn expelled(&mut self, id: RecordId, version: u64, failed: Option<String>) {
+        self.admission.deleting.remove(&id);
+        if let Some(error) = failed {
+            tracing::warn!(%error, namespace = %id.namespace, delivery = %id.name, "could not delete a Delivery that Pennant did not record");
+            let foreign = Foreign { version, not_before: Instant::now() + REST };
+            self.admission.foreign.entry(id).or_insert(foreign);
+        }
+        self.expel_next();
+    }
+
+    /// Looks after what was left undecided: what the cursor has passed without recording it is foreign, and so is what is left when the
+    /// pipeline is gone.
+    pub(in crate::outbox) fn settle_undecided(&mut self) {
+        if !self.is_judged() {
+            return;
+        }
+        let cursors = self.parts.directory.cursors();
+        let is_passed = |u: &Undecided| {
+            let Some(cursors) = cursors.get(&u.pipeline) else { return true };
+            let taken = (**cursors).as_ref().and_then(|cursors| cursors.get(&u.notification));
+            taken.is_some_and(|taken| taken.is_beyond(u.serial))
+        };
+        let passed: Vec<_> =
+            self.admission.undecided.iter().filter(|(_, u)| is_passed(u)).map(|(id, _)| id.clone()).collect();
+        for id in passed {
+            let Some(undecided) = self.admission.undecided.remove(&id) else { continue };
+            if !self.admission.proven.contains(&undecided.uid) && !self.parts.ledger.is_own(&undecided.uid) {
+                self.parts.metrics.foreign();
+                self.expel(id, undecided.version);
+            }
+        }
+        self.admission.reported.retain(|_, at| at.elapsed() < REPORT);
+        self.expel_next();
+    }
+
+    /// An object is gone.
+    pub(in crate::outbox) fn forget_origin(&mut self, id: &RecordId, uid: &str) {
+        self.admission.proven.remove(uid);
+        self.admission.unproven.remove(uid);
+        self.admission.undecided.remove(id);
+        self.admission.foreign.remove(id);
+        let _ = self.parts.ledger.take_own(uid);
+    }
+
+    fn report(&mut self, id: &RecordId, spec: &DeliverySpec, why: &'static str) {
+        if self.admission.reported.contains_key(&id.namespace) || self.admission.reported.len() >= MOST {
+            return;
+        }
+        self.admission.reported.insert(id.namespace.clone(), Instant::now());
+        tracing::warn!(
+            namespace = %id.namespace,
+            delivery = %id.name,
+            pipeline = %spec.pipeline_ref.name,
+            reason = why,
+            "deleting a Delivery that Pennant did not record; nothing is sent for it"
+        );
+    }
+}

@@ -1,0 +1,105 @@
+//! What the engine counts, every few seconds: lanes, workers, and whose deliveries do not flow.
+//!
+//! Of these only the replica that acts knows anything: to the others a lane whose head waits looks as if it could be sent.
+
+use std::collections::{BTreeMap, HashSet};
+use std::time::Instant;
+
+use super::engine::{Engine, Slot};
+use crate::api::DeliveryStatus;
+use crate::outbox::lane::Due;
+use crate::telemetry::metrics::{LaneState, Worker};
+
+impl Engine {
+    pub(in crate::outbox) fn measure(&mut self) {
+        let now = Instant::now();
+        self.arrivals.tidy(now);
+        self.pool.tidy(now);
+        self.rates.tidy(now);
+        self.settle_undecided();
+        let metrics = &self.parts.metrics;
+        metrics.pending(self.index.len());
+        let acting = self.acting();
+        let counts = if acting { self.states(now) } else { BTreeMap::new() };
+        for &state in LaneState::ALL {
+            metrics.lanes(state, counts.get(&state).copied().unwrap_or_default());
+        }
+        let origins: HashSet<_> = self.lanes.values().filter_map(|slot| slot.unreachable.as_deref()).collect();
+        metrics.unreachable(if acting { origins.len() } else { 0 });
+        metrics.workers(Worker::Busy, self.pool.busy);
+        metrics.workers(Worker::Idle, self.pool.workers.saturating_sub(self.pool.busy));
+        metrics.by_notification(if acting { self.parts.ledger.shares() } else { Vec::new() });
+    }
+
+    /// How many lanes do what.
+    fn states(&self, now: Instant) -> BTreeMap<LaneState, usize> {
+        let mut counts = BTreeMap::<_, usize>::new();
+        for state in self.lanes.values().filter_map(|slot| state(slot, now)) {
+            *counts.entry(state).or_default() += 1;
+        }
+        let (limited, unreachable) = (self.rates.waiting(), self.pool.unreachable());
+        // Lanes that are ready and have no turn yet.
+        if let Some(ready) = counts.get_mut(&LaneState::Ready) {
+            *ready = ready.saturating_sub(limited + unreachable);
+        }
+        counts.extend([(LaneState::RateLimited, limited), (LaneState::Unreachable, unreachable)]);
+        counts
+    }
+}
+
+/// What a lane does; nothing, if it is empty.
+fn state(slot: &Slot, now: Instant) -> Option<LaneState> {
+    match slot.lane.due(now) {
+        Due::Empty => None,
+        Due::Now => Some(LaneState::Ready),
+        Due::Busy => Some(LaneState::InFlight),
+        Due::At(_) | Due::Held => {
+            let held = slot.lane.head().filter(|_| slot.lane.is_held());
+            Some(held.map_or(LaneState::Waiting, |head| waits(&head.status)))
+        }
+    }
+}
+
+/// Why a delivery waits that is not to be sent as things are. What waits for a watch to speak, or for an older one elsewhere, has
+/// nothing to be mended, though it may have a reason from before.
+fn waits(status: &DeliveryStatus) -> LaneState {
+    match status.reason.as_deref() {
+        Some("Suspended") => LaneState::Suspended,
+        _ if is_blocked(status) => LaneState::Blocked,
+        _ => LaneState::Waiting,
+    }
+}
+
+/// Whether something must be mended before it can be sent.
+pub(in crate::outbox) fn is_blocked(status: &DeliveryStatus) -> bool {
+    // One that is held on purpose, or only until a watch has spoken, is nobody's task.
+    let fine = matches!(status.reason.as_deref(), Some("Suspended" | "SecretUnknown"));
+    status.outcome.is_none() && status.next_attempt_time.is_none() && status.reason.is_some() && !fine
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::{Outcome, Time};
+
+    #[test]
+    fn what_must_be_mended_is_told_from_what_only_waits() {
+        let with = |reason: Option<&str>, next: Option<Time>| DeliveryStatus {
+            reason: reason.map(str::to_owned),
+            next_attempt_time: next,
+            ..DeliveryStatus::default()
+        };
+        let later = Some(Time::UNIX_EPOCH);
+        for (status, state) in [
+            (with(None, None), LaneState::Waiting),
+            (with(Some("SecretMissing"), None), LaneState::Blocked),
+            (with(Some("SecretUnknown"), None), LaneState::Waiting),
+            (with(Some("ReceiverError"), later), LaneState::Waiting),
+            (with(Some("Suspended"), None), LaneState::Suspended),
+        ] {
+            assert_eq!(waits(&status), state, "{status:?}");
+        }
+        let settled = DeliveryStatus { outcome: Some(Outcome::Parked), ..with(Some("SecretMissing"), None) };
+        assert!(!is_blocked(&settled));
+    }
+}

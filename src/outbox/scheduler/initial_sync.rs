@@ -1,0 +1,114 @@
+//! What the watches have told so far: which first lists are in, what a list has brought, what was deleted. Pure.
+
+use std::collections::{HashMap, HashSet};
+use std::time::{Duration, Instant};
+
+use crate::outbox::record::RecordId;
+
+/// Word of a deleted object may come so late: a create's answer, or a list that was begun before.
+const BURIED: Duration = Duration::from_mins(1);
+
+/// What the watches have told so far. Sources are numbered.
+#[derive(Debug)]
+pub struct Arrivals {
+    lists: HashMap<usize, HashSet<RecordId>>,
+    /// By source: the turn of its last complete list.
+    told: Vec<Option<u64>>,
+    buried: HashMap<String, Instant>,
+}
+
+impl Arrivals {
+    /// Nothing has been told by any of so many sources.
+    #[must_use]
+    pub fn new(sources: usize) -> Self {
+        Self { lists: HashMap::new(), told: vec![None; sources], buried: HashMap::new() }
+    }
+
+    /// The turn in which every source has told everything.
+    #[must_use]
+    pub fn turn(&self) -> Option<u64> {
+        let first = self.told.first().copied().flatten();
+        first.filter(|_| self.told.iter().all(|turn| *turn == first))
+    }
+
+    /// A source begins a list.
+    pub fn begins(&mut self, source: usize) {
+        self.lists.insert(source, HashSet::new());
+    }
+
+    /// A source tells of a record.
+    pub fn seen(&mut self, source: usize, id: &RecordId) {
+        if let Some(list) = self.lists.get_mut(&source) {
+            list.insert(id.clone());
+        }
+    }
+
+    /// A source has come to the end of its list, if one was under way: whatever it did not bring may be gone.
+    pub fn ends(&mut self, source: usize) -> Option<HashSet<RecordId>> {
+        self.lists.remove(&source)
+    }
+
+    /// All that a source's list did not bring has been looked into. `true`: with it every source has told everything in this
+    /// turn, for the first time.
+    pub fn complete(&mut self, source: usize, turn: u64) -> bool {
+        let before = self.turn();
+        if let Some(told) = self.told.get_mut(source) {
+            // A list of an earlier turn may be looked into for long.
+            *told = (*told).max(Some(turn));
+        }
+        self.turn() == Some(turn) && before != Some(turn)
+    }
+
+    /// An object was deleted.
+    pub fn bury(&mut self, uid: String, now: Instant) {
+        self.buried.insert(uid, now);
+    }
+
+    /// Whether word of this object comes from before its end.
+    #[must_use]
+    pub fn is_buried(&self, uid: &str) -> bool {
+        self.buried.contains_key(uid)
+    }
+
+    /// Forgets what was deleted long ago.
+    pub fn tidy(&mut self, now: Instant) {
+        self.buried.retain(|_, at| now.duration_since(*at) < BURIED);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn id(name: &str) -> RecordId {
+        RecordId { namespace: "a".into(), name: name.into() }
+    }
+
+    #[test]
+    fn a_turn_is_complete_when_every_source_has_listed_in_it() {
+        let mut arrivals = Arrivals::new(2);
+        assert_eq!(arrivals.ends(0), None, "no list was begun");
+        arrivals.begins(0);
+        arrivals.seen(0, &id("x"));
+        assert_eq!(arrivals.ends(0), Some(HashSet::from([id("x")])));
+        assert!(!arrivals.complete(0, 1));
+        assert!(!arrivals.complete(0, 1), "a relist of one does not stand for the first list of another");
+        assert_eq!(arrivals.turn(), None);
+        assert!(arrivals.complete(1, 1));
+        assert!(!arrivals.complete(1, 1));
+        assert_eq!(arrivals.turn(), Some(1));
+        assert!(!arrivals.complete(0, 2));
+        assert_eq!(arrivals.turn(), None, "a new turn has begun");
+        assert!(arrivals.complete(1, 2));
+    }
+
+    #[test]
+    fn what_is_deleted_is_remembered_for_a_while() {
+        let (mut arrivals, now) = (Arrivals::new(0), Instant::now());
+        arrivals.bury("u".into(), now);
+        arrivals.tidy(now + BURIED / 2);
+        assert!(arrivals.is_buried("u") && !arrivals.is_buried("v"));
+        arrivals.tidy(now + BURIED);
+        assert!(!arrivals.is_buried("u"));
+    }
+}

@@ -1,0 +1,14 @@
+//! Who is sent next: the engine owns all lanes, and gives work to a bounded number of workers.
+//!
+//! In: deliveries as the watch of the [store](super::store) brings them (`admit`), reasons to look at a lane again, and what has come of
+//! earlier work. Out: deliveries to send now (`workers`), fairly among receivers (`fair_queue`) and no faster than asked for (`rate`).
+
+pub(super) mod admit;
+pub(super) mod engine;
+pub(super) mod fair_queue;
+pub(super) mod gauges;
+pub(super) mod initial_sync;
+pub(super) mod rate;
+pub(super) mod side_work;
+pub mod work_queue;
+pub(super) mod workers;

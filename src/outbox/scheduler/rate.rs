@@ -1,0 +1,188 @@
+//! How fast one notification sends to one origin, where it says so (`spec.delivery.rate`). Pure but for the clock of the
+//! library that counts.
+//!
+//! In: lanes that are ready. Out: one of them at a time, so that a thousand that wait for the same second cost one look; and
+//! whether the one that has its turn may go now. The leave is asked for when a worker is at hand and not before, so that what
+//! piled up at a receiver that hung does not come out all at once.
+
+use std::collections::{HashMap, VecDeque};
+use std::time::{Duration, Instant};
+
+use governor::clock::{Clock as _, DefaultClock};
+use governor::{DefaultDirectRateLimiter, Quota, RateLimiter};
+
+use crate::config::Rate;
+use crate::outbox::record::LaneKey;
+
+/// What shares a rate: (namespace, notification, origin).
+pub type Shared = (String, String, String);
+
+/// All rates that are in use.
+#[derive(Debug, Default)]
+pub struct Rates {
+    clock: DefaultClock,
+    buckets: HashMap<Shared, Bucket>,
+}
+
+#[derive(Debug)]
+struct Bucket {
+    rate: Rate,
+    limiter: DefaultDirectRateLimiter,
+    /// Has its turn: it is in the pool, or on its way there.
+    turn: Option<LaneKey>,
+    /// Stand behind it.
+    waiting: VecDeque<LaneKey>,
+    /// The one whose turn it is may go then.
+    until: Option<Instant>,
+    used: Instant,
+}
+
+/// Whether a lane may be sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Leave {
+    /// It may.
+    Go,
+    /// Not yet; [`Rates::ring`] gives it back.
+    Wait,
+}
+
+impl Rates {
+    /// A lane is ready. Gives it back if it is its turn; the others are given out by [`Rates::next`].
+    pub fn ready(&mut self, shared: Shared, rate: Rate, lane: LaneKey) -> Option<LaneKey> {
+        let new = || Bucket::new(rate);
+        let bucket = self.buckets.entry(shared).or_insert_with(new);
+        bucket.used = Instant::now();
+        if bucket.turn.is_some() {
+            bucket.waiting.push_back(lane);
+            return None;
+        }
+        bucket.turn = Some(lane.clone());
+        Some(lane)
+    }
+
+    /// Whether the lane whose turn it is may be sent now, by the rate as it is now.
+    pub fn leave(&mut self, shared: &Shared, rate: Rate, now: Instant) -> Leave {
+        let Some(bucket) = self.buckets.get_mut(shared) else { return Leave::Go };
+        bucket.follow(rate);
+        match bucket.limiter.check() {
+            Ok(()) => Leave::Go,
+            Err(not_until) => {
+                bucket.until = Some(now + not_until.wait_time_from(self.clock.now()));
+                Leave::Wait
+            }
+        }
+    }
+
+    /// The lane has had its turn, whatever came of it. Gives the next one.
+    pub fn next(&mut self, shared: &Shared) -> Option<LaneKey> {
+        let bucket = self.buckets.get_mut(shared)?;
+        bucket.until = None;
+        bucket.turn = bucket.waiting.pop_front();
+        bucket.turn.clone()
+    }
+
+    /// When a lane that has been told to wait may go, if no other comes before.
+    #[must_use]
+    pub fn next_leave(&self) -> Option<Instant> {
+        self.buckets.values().filter_map(|bucket| bucket.until).min()
+    }
+
+    /// The lanes that may go now, each with what it shares.
+    pub fn ring(&mut self, now: Instant) -> Vec<(Shared, LaneKey)> {
+        let due = self.buckets.iter_mut().filter(|(_, bucket)| bucket.until.is_some_and(|until| until <= now));
+        due.filter_map(|(shared, bucket)| {
+            bucket.until = None;
+            bucket.turn.clone().map(|lane| (shared.clone(), lane))
+        })
+        .collect()
+    }
+
+    /// How many lanes wait.
+    #[must_use]
+    pub fn waiting(&self) -> usize {
+        self.buckets.values().map(|bucket| bucket.waiting.len() + usize::from(bucket.until.is_some())).sum()
+    }
+
+    /// Forgets rates that have been idle so long that they are whole again.
+    pub fn tidy(&mut self, now: Instant) {
+        self.buckets.retain(|_, bucket| {
+            let whole = Duration::from_secs(u64::from(bucket.rate.burst.get() / bucket.rate.per_second.get()) + 2);
+            bucket.turn.is_some() || now.duration_since(bucket.used) < whole
+        });
+    }
+}
+
+impl Bucket {
+    fn new(rate: Rate) -> Self {
+        let (turn, waiting) = (None, VecDeque::new());
+        Self { rate, limiter: limiter(rate), turn, waiting, until: None, used: Instant::now() }
+    }
+
+    /// What is left of another rate is not worth keeping.
+    fn follow(&mut self, rate: Rate) {
+        if self.rate != rate {
+            (self.rate, self.limiter) = (rate, limiter(rate));
+        }
+    }
+}
+
+fn limiter(rate: Rate) -> DefaultDirectRateLimiter {
+    RateLimiter::direct(Quota::per_second(rate.per_second).allow_burst(rate.burst))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::num::NonZeroU32;
+
+    use super::*;
+
+    fn lane(n: usize) -> LaneKey {
+        LaneKey { namespace: "ns".into(), pipeline: "p".into(), notification: "n".into(), lane: n.to_string() }
+    }
+
+    fn shared() -> Shared {
+        ("ns".to_owned(), "n".to_owned(), "https://x:443".to_owned())
+    }
+
+    fn rate(per_second: u32, burst: u32) -> Rate {
+        Rate { per_second: NonZeroU32::new(per_second).unwrap(), burst: NonZeroU32::new(burst).unwrap() }
+    }
+
+    #[test]
+    fn lanes_have_their_turn_one_after_the_other() {
+        let mut rates = Rates::default();
+        assert_eq!(rates.ready(shared(), rate(1, 2), lane(0)), Some(lane(0)));
+        assert_eq!(rates.ready(shared(), rate(1, 2), lane(1)), None);
+        assert_eq!(rates.ready(shared(), rate(1, 2), lane(2)), None);
+        let now = Instant::now();
+        assert_eq!(rates.leave(&shared(), rate(1, 2), now), Leave::Go);
+        assert_eq!(rates.next(&shared()), Some(lane(1)));
+        assert_eq!(rates.leave(&shared(), rate(1, 2), now), Leave::Go);
+        assert_eq!(rates.next(&shared()), Some(lane(2)));
+        assert_eq!(rates.leave(&shared(), rate(1, 2), now), Leave::Wait, "two at once");
+        assert_eq!(rates.waiting(), 1);
+        let until = rates.next_leave().unwrap();
+        assert!(until > now && until <= now + Duration::from_secs(1));
+        assert!(rates.ring(now).is_empty());
+        assert_eq!(rates.ring(until), [(shared(), lane(2))]);
+        assert_eq!((rates.next_leave(), rates.next(&shared())), (None, None));
+        assert_eq!(rates.ready(shared(), rate(1, 2), lane(3)), Some(lane(3)));
+    }
+
+    #[test]
+    fn another_rate_counts_at_once_and_what_rests_is_forgotten() {
+        let mut rates = Rates::default();
+        let now = Instant::now();
+        rates.ready(shared(), rate(1, 1), lane(0));
+        assert_eq!(
+            (rates.leave(&shared(), rate(1, 1), now), rates.leave(&shared(), rate(1, 1), now)),
+            (Leave::Go, Leave::Wait)
+        );
+        assert_eq!(rates.leave(&shared(), rate(100, 100), now), Leave::Go, "also for one that waits already");
+        rates.next(&shared());
+        rates.tidy(Instant::now());
+        assert_eq!(rates.buckets.len(), 1);
+        rates.tidy(Instant::now() + Duration::from_mins(1));
+        assert!(rates.buckets.is_empty());
+    }
+}

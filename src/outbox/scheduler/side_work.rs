@@ -1,0 +1,170 @@
+//! The engine's side work: what later deliveries replace, and what is sent again because somebody asked.
+//!
+//! In: lanes with more in them than is wanted, settled deliveries with a new annotation. Out: writes, in tasks of their own; what
+//! is replaced and what is sent again are decided by the pure functions of `supersede` and `redeliver`.
+
+use std::time::Instant;
+
+use super::engine::{Done, Engine};
+use crate::api::{Age, now, since_boot};
+use crate::outbox::attempt::work::{self, Decided, Worked};
+use crate::outbox::lane::redeliver::{noted, reopened, wanted};
+use crate::outbox::lane::supersede::{BOUND, Why, statuses, victims};
+use crate::outbox::lane::{Due, Place};
+use crate::outbox::record::{LaneKey, PIPELINE_LANE, Record, RecordId};
+use crate::outbox::send_gate::genuine::Sight;
+
+/// Deliveries of one namespace that are reopened at once: where that cannot be written, other namespaces go on.
+const REOPENING: usize = 16;
+
+impl Engine {
+    /// Takes out of a lane what later ones replace. That is written first: until then nothing of the lane is sent.
+    pub(in crate::outbox) fn supersede(&mut self, key: &LaneKey) {
+        let Some(slot) = self.lanes.get_mut(key).filter(|slot| slot.lane.count() > 1 && !slot.lane.is_marking()) else {
+            return;
+        };
+        let Some(head) = slot.lane.head() else { return };
+        let found = self.parts.directory.effective(&head.spec);
+        // What one of the same name recorded before is canceled, not replaced.
+        let Some(notification) = found.filter(|n| n.uid == head.spec.notification_uid) else { return };
+        let why = match notification.delivery.supersede {
+            true => Why::Wanted,
+            false if slot.lane.count() > BOUND => Why::LaneFull,
+            false => return,
+        };
+        if slot.marked && slot.lane.due(Instant::now()) == Due::Now {
+            return;
+        }
+        let places = victims(&slot.lane, why);
+        let known = |record: &Record, after| self.parts.ledger.replaced(record, after);
+        let statuses = statuses(&slot.lane, &places, why, now(), known);
+        slot.marked |= !places.is_empty();
+        for (record, status) in slot.lane.supersede(&places).into_iter().zip(statuses) {
+            let status = noted(&record, status, now());
+            let task = work::store(self.parts.clone(), Decided::superseded(record, status), self.parts.outcomes.clone());
+            let key = key.clone();
+            self.work.spawn(async { Done::Superseded(key, Box::new(task.await)) });
+        }
+    }
+
+    /// That one is superseded is written, or it was not so after all.
+    pub(in crate::outbox) fn superseded(&mut self, key: &LaneKey, worked: Worked) {
+        if let Some(slot) = self.lanes.get_mut(key) {
+            slot.lane.superseded();
+            if !worked.gone && worked.record.status.outcome.is_none() {
+                // Another replica has tried it meanwhile: it is pending as before.
+                slot.lane.insert(Place::from(&*worked.record.spec), worked.record);
+                return self.moved(key);
+            }
+        }
+        self.index.remove(&worked.record.id);
+        self.settled(worked);
+        self.moved(key);
+    }
+
+    /// A settled one, as it now stands: does somebody want it sent again?
+    pub(in crate::outbox) fn asked(&mut self, record: Record) {
+        match wanted(&record) {
+            Some(_) => {
+                self.asks.insert(record.id.clone(), record);
+                self.reopen();
+            }
+            None => {
+                self.asks.remove(&record.id);
+            }
+        }
+    }
+
+    /// Reopens what somebody wants to have sent again, a few at a time.
+    pub(in crate::outbox) fn reopen(&mut self) {
+        if self.draining || !self.is_judged() {
+            return;
+        }
+        while let Some(record) = self.next_ask() {
+            let Some(value) = wanted(&record).filter(|_| self.admit(&record, Sight::Listed)) else { continue };
+            let status = reopened(&record.status, value, now());
+            let record = Record { not_found: 0, ..record };
+            *self.reopening.entry(record.id.namespace.clone()).or_default() += 1;
+            let task = work::store(self.parts.clone(), Decided::noted(record, status), self.parts.aside.clone());
+            self.work.spawn(async { Done::Reopened(Box::new(task.await)) });
+        }
+    }
+
+    /// Takes the next one of a namespace that has not its fill.
+    fn next_ask(&mut self) -> Option<Record> {
+        let mut from = RecordId { namespace: String::new(), name: String::new() };
+        loop {
+            let (id, _) = self.asks.range(&from..).next()?;
+            if self.reopening.get(&id.namespace).is_none_or(|count| *count < REOPENING) {
+                let id = id.clone();
+                return self.asks.remove(&id);
+            }
+            // No name of a namespace goes on like this, so what follows is of the next one.
+            from = RecordId { namespace: format!("{}\0", id.namespace), name: String::new() };
+        }
+    }
+
+    /// One is reopened, or is not what it was.
+    pub(in crate::outbox) fn reopened(&mut self, worked: Worked) {
+        let namespace = &worked.record.id.namespace;
+        if let Some(count) = self.reopening.get_mut(namespace) {
+            *count -= 1;
+            if *count == 0 {
+                self.reopening.remove(namespace);
+            }
+        }
+        let Worked { mut record, gone, instead, news, .. } = worked;
+        if gone {
+            self.parts.ledger.forget(&record.id);
+        } else {
+            record.again = record.status.outcome.is_none();
+            record.age = Age::new(record.since(), now(), since_boot());
+            if news {
+                self.parts.metrics.redelivery();
+            }
+            self.seen(record);
+        }
+        if let Some(instead) = instead {
+            self.seen(*instead);
+        }
+        self.reopen();
+    }
+
+    /// Whether something older stands in another lane, as it can after an edit of `ordering`: between a target's lane and the
+    /// pipeline's the order is kept, too.
+    pub(in crate::outbox) fn is_behind(&self, key: &LaneKey, head: &Record) -> bool {
+        if key.is_again() {
+            return false;
+        }
+        let place = Place::from(&*head.spec);
+        if key.lane == PIPELINE_LANE {
+            let older = |key: &LaneKey| self.lanes[key].lane.iter().next().is_some_and(|(first, _)| first < place);
+            return self.beside(key).iter().any(older);
+        }
+        let pipeline = self.lanes.get(&key.of_pipeline());
+        let mut older = pipeline.into_iter().flat_map(|slot| slot.lane.iter()).take_while(|(at, _)| *at < place);
+        let about = |record: &Record| (record.spec.subject.kind, record.spec.subject.name.clone());
+        older.any(|(_, record)| about(record) == about(head))
+    }
+
+    /// The other lanes of the same notification and pipeline that keep the order.
+    fn beside(&self, key: &LaneKey) -> Vec<LaneKey> {
+        let first = LaneKey { lane: String::new(), ..key.clone() };
+        let those = self.lanes.range(first..).map(|(other, _)| other).take_while(|other| other.is_beside(key));
+        those.filter(|other| *other != key && !other.is_again()).cloned().collect()
+    }
+
+    /// A lane has lost one that was pending: it goes on, and so do those that stood behind it.
+    pub(in crate::outbox) fn moved(&mut self, key: &LaneKey) {
+        let pipeline = key.of_pipeline();
+        let behind = match () {
+            () if key.is_again() => Vec::new(),
+            () if *key == pipeline => self.beside(key),
+            () => Vec::from_iter(self.lanes.contains_key(&pipeline).then_some(pipeline)),
+        };
+        self.look(key);
+        for other in behind {
+            self.changed(&other, false);
+        }
+    }
+}

@@ -1,0 +1,317 @@
+//! The engine's other half: which lane is given work, what work, and what comes back of it.
+//!
+//! In: a lane that may have something to do. Out: at most one piece of work for it, in a task of its own; afterwards the lane's
+//! next state, the figures, the audit line and word to the reporter.
+
+use std::time::{Duration, Instant};
+
+use super::engine::{Done, Engine, Slot};
+use super::fair_queue::{Heard, Owner, Turn, owner};
+use super::gauges::is_blocked;
+use super::rate::Leave;
+use crate::api::{DeliveryStatus, Outcome, now, since_boot};
+use crate::config::Rate;
+use crate::outbox::Note;
+use crate::outbox::attempt::work::{self, Decided, Worked};
+use crate::outbox::audit_log::{audit, label, trouble};
+use crate::outbox::lane::{After, Due, Place};
+use crate::outbox::record::{LaneKey, Record};
+use crate::outbox::send_gate::index::Answer;
+use crate::outbox::trace;
+
+impl Engine {
+    /// Whether this replica acts: the Lease is its own, and since then everything was listed.
+    pub(in crate::outbox) fn acting(&self) -> bool {
+        let listed = |turn| self.arrivals.turn() == Some(turn) && self.parts.directory.turn() == Some(turn);
+        self.parts.lease.tenure().is_some_and(|tenure| listed(tenure.turn))
+    }
+
+    /// Whether a lane has something to do now, and if so, what.
+    pub(in crate::outbox) fn look(&mut self, key: &LaneKey) {
+        if self.is_empty(key) {
+            return self.forget(key);
+        }
+        if self.draining || !self.is_judged() {
+            return;
+        }
+        self.prove_head(key);
+        self.supersede(key);
+        let Some(slot) = self.lanes.get_mut(key).filter(|slot| !slot.ready) else { return };
+        match slot.lane.due(Instant::now()) {
+            Due::Busy | Due::Held | Due::Empty => {}
+            Due::At(until) => {
+                if let Some(old) = slot.timer.replace(until) {
+                    self.timers.remove(&(old, key.clone()));
+                }
+                self.timers.insert((until, key.clone()));
+            }
+            Due::Now => self.consider(key),
+        }
+    }
+
+    fn is_empty(&self, key: &LaneKey) -> bool {
+        let empty = |slot: &Slot| !slot.ready && slot.lane.due(Instant::now()) == Due::Empty;
+        self.lanes.get(key).is_some_and(empty)
+    }
+
+    fn forget(&mut self, key: &LaneKey) {
+        if let Some(timer) = self.lanes.remove(key).and_then(|slot| slot.timer) {
+            self.timers.remove(&(timer, key.clone()));
+        }
+        self.parts.ledger.trouble(key, None);
+    }
+
+    /// A head is due: may it be sent?
+    fn consider(&mut self, key: &LaneKey) {
+        let Some(head) = self.lanes.get(key).and_then(|slot| slot.lane.head()) else { return };
+        let behind = self.is_behind(key, head);
+        let answer = if behind { Answer::NotYet } else { self.parts.directory.find(&head.spec) };
+        // What is not known to be Pennant's may be canceled, and nothing else.
+        let answer = if self.is_unproven(head) && !matches!(answer, Answer::Gone { .. }) { Answer::NotYet } else { answer };
+        let uncounted = if matches!(answer, Answer::Send(..)) { self.uncounted(head) } else { None };
+        let refused = head.refusal().is_some();
+        let Some(slot) = self.lanes.get_mut(key) else { return };
+        match answer {
+            Answer::Send(..) | Answer::Wait { .. } if refused => {
+                if let Some(record) = slot.lane.take(Instant::now()).cloned() {
+                    let task = work::store(self.parts.clone(), work::refuse(record), self.parts.aside.clone());
+                    self.spawn(key, task);
+                }
+            }
+            Answer::Send(..) if uncounted.is_some() => {
+                if let Some(record) = slot.lane.take(Instant::now()).cloned() {
+                    let superseded = uncounted.unwrap_or_default();
+                    let status = DeliveryStatus { superseded, ..record.status.clone() };
+                    let task = work::store(self.parts.clone(), Decided::noted(record, status), self.parts.outcomes.clone());
+                    self.spawn(key, task);
+                }
+            }
+            Answer::Send(notification, _) => {
+                if let Ok(sending) = &notification.sending {
+                    let reason = slot.lane.head().and_then(|head| head.status.reason.as_deref());
+                    // That is mended; what comes of the attempt is another matter.
+                    if matches!(reason, Some("Suspended" | "InvalidSpec" | "Incomplete")) {
+                        self.parts.ledger.trouble(key, None);
+                    }
+                    slot.ready = true;
+                    let origin = self.parts.origin(sending);
+                    self.queue(key, origin, notification.delivery.rate);
+                }
+            }
+            Answer::NotYet => {
+                slot.lane.take(Instant::now());
+                slot.lane.done(After::Hold { until: None });
+            }
+            Answer::Wait { reason, message, until } => {
+                let failures = slot.lane.failures();
+                if let Some(record) = slot.lane.take(Instant::now()).cloned() {
+                    let decided = work::wait(record, reason, &message, until.as_ref(), failures);
+                    let task = work::store(self.parts.clone(), decided, self.parts.aside.clone());
+                    self.spawn(key, task);
+                }
+            }
+            Answer::Gone { what, sure } => {
+                if let Some(record) = slot.lane.take(Instant::now()).cloned() {
+                    let task = work::cancel(self.parts.clone(), record, what, sure);
+                    self.spawn(key, task);
+                }
+            }
+        }
+    }
+
+    /// How many it replaces, if that is still to be written: before the first attempt, so that every attempt says the same.
+    fn uncounted(&self, head: &Record) -> Option<i64> {
+        let counts = head.status.attempts == 0 && !head.again;
+        let replaced = if counts { self.parts.ledger.replaced(head, None) } else { 0 };
+        Some(replaced).filter(|replaced| *replaced > head.status.superseded)
+    }
+
+    fn spawn(&mut self, key: &LaneKey, task: impl Future<Output = Worked> + Send + 'static) {
+        let key = key.clone();
+        self.work.spawn(async { Done::Worked(key, Box::new(task.await)) });
+    }
+
+    /// A lane may be sent: it waits for its turn, by the notification's rate if it has one, and then for a worker.
+    fn queue(&mut self, key: &LaneKey, origin: String, rate: Option<Rate>) {
+        let now = Instant::now();
+        let Some(rate) = rate else { return self.pool.ready(&origin, key.clone(), now) };
+        let shared = (key.namespace.clone(), key.notification.clone(), origin);
+        if let Some(lane) = self.rates.ready(shared.clone(), rate, key.clone()) {
+            self.pool.ready(&shared.2, lane, now);
+        }
+        if let Some(slot) = self.lanes.get_mut(key) {
+            slot.shared = Some(shared);
+        }
+    }
+
+    /// A lane's turn has come and gone: it is no longer ready, and the next that shares its rate has the turn.
+    fn had_its_turn(&mut self, key: &LaneKey, now: Instant) {
+        let Some(slot) = self.lanes.get_mut(key) else { return };
+        slot.ready = false;
+        if let Some(shared) = slot.shared.take()
+            && let Some(next) = self.rates.next(&shared)
+        {
+            self.pool.ready(&shared.2, next, now);
+        }
+    }
+
+    /// Gives free workers to lanes that are ready.
+    pub(in crate::outbox) fn assign(&mut self) {
+        if self.draining || !self.is_judged() {
+            return;
+        }
+        // What was asked for while nobody acted.
+        self.reopen();
+        let now = Instant::now();
+        let mut late = Vec::new();
+        while let Some(turn) = self.pool.next(now) {
+            if let Some(turn) = self.begin(turn, now) {
+                late.push(turn);
+            }
+        }
+        for turn in late.into_iter().rev() {
+            self.pool.put_back(turn, now);
+        }
+    }
+
+    /// Begins an attempt. What was true when the lane became ready is looked up once more. A request is begun only if the Lease
+    /// outlasts its timeout; else the turn is given back.
+    fn begin(&mut self, turn: Turn, now: Instant) -> Option<Turn> {
+        let key = turn.lane.clone();
+        let head = self.lanes.get(&key).filter(|slot| slot.lane.due(now) == Due::Now).and_then(|slot| slot.lane.head());
+        // The head may be another by now, and stand for those that were before it.
+        let head = head.filter(|head| self.uncounted(head).is_none() && head.refusal().is_none());
+        let answer = head.map(|head| self.parts.directory.find(&head.spec));
+        let Some(Answer::Send(notification, facts)) = answer else {
+            // Another replica, a person or a newer one may have made it wait meanwhile.
+            self.pool.release(&turn.origin, &key, Heard::Nothing, now);
+            self.had_its_turn(&key, now);
+            self.look(&key);
+            return None;
+        };
+        let takes = notification.sending.as_ref().map_or(Duration::ZERO, |s| s.timeout);
+        let until = since_boot() + takes;
+        if !self.parts.lease.may(takes) {
+            return Some(turn);
+        }
+        let shared = self.lanes.get(&key).and_then(|slot| slot.shared.clone()).zip(notification.delivery.rate);
+        if shared.is_some_and(|(shared, rate)| self.rates.leave(&shared, rate, now) == Leave::Wait) {
+            self.pool.release(&turn.origin, &key, Heard::Nothing, now);
+            return None;
+        }
+        self.had_its_turn(&key, now);
+        let slot = self.lanes.get_mut(&key)?;
+        (slot.marked, slot.resumed) = (false, None);
+        let failures = slot.lane.failures();
+        let record = slot.lane.take(now).cloned()?;
+        let task = work::attempt(self.parts.clone(), record, notification, facts, failures, until);
+        self.work.spawn(async {
+            let (decided, answer) = task.await;
+            Done::Attempted { turn, heard: answer, decided: Box::new(decided) }
+        });
+        None
+    }
+
+    /// The request is over, so its worker is free; the lane is not, before the outcome is written.
+    pub(in crate::outbox) fn attempted(&mut self, turn: &Turn, heard: Heard, decided: Decided) {
+        let freed = self.pool.release(&turn.origin, &turn.lane, heard, Instant::now());
+        let lost = matches!(heard, Heard::NoConnection { .. });
+        if let Some(slot) = self.lanes.get_mut(&turn.lane) {
+            slot.unreachable = lost.then(|| turn.origin.clone());
+        }
+        if !freed.is_empty() {
+            self.recovered(&turn.origin, &freed);
+        }
+        #[cfg(feature = "broken")]
+        if crate::broken::is(crate::broken::Wrong::NextBeforeOutcome)
+            && let Some(worked) = decided.unwritten()
+        {
+            tokio::spawn(work::store(self.parts.clone(), decided, self.parts.outcomes.clone()));
+            return self.worked(&turn.lane, worked);
+        }
+        let untold = if lost && turn.probe && !turn.tell { decided.untold() } else { Err(Box::new(decided)) };
+        match untold {
+            Ok(worked) => self.worked(&turn.lane, *worked),
+            Err(decided) => {
+                let gate = if decided.is_retried() { &self.parts.failures } else { &self.parts.outcomes };
+                let task = work::store(self.parts.clone(), *decided, gate.clone());
+                self.spawn(&turn.lane, task);
+            }
+        }
+    }
+
+    /// An origin is there again: what waits only because it was not may try.
+    fn recovered(&mut self, origin: &str, freed: &[Owner]) {
+        tracing::info!(notifications = freed.len(), "an origin that could not be reached is there again");
+        let waits = |key: &LaneKey, slot: &Slot| slot.unreachable.as_deref() == Some(origin) && freed.contains(&owner(key));
+        let those = self.lanes.iter().filter(|(key, slot)| waits(key, slot));
+        for key in those.map(|(key, _)| key.clone()).collect::<Vec<_>>() {
+            if let Some(slot) = self.lanes.get_mut(&key) {
+                slot.unreachable = None;
+            }
+            self.changed(&key, true);
+        }
+    }
+
+    pub(in crate::outbox) fn worked(&mut self, key: &LaneKey, worked: Worked) {
+        let Some(slot) = self.lanes.get_mut(key) else { return };
+        let record = &worked.record;
+        if let Some(busy) = slot.lane.busy() {
+            *busy = record.clone();
+        }
+        let stale = slot.stale.take();
+        let settled = slot.lane.done(worked.after).is_some();
+        // One that a person has deleted while it was at work, and of which nothing was to be written.
+        let deleted = !settled && !self.index.contains_key(&record.id);
+        if deleted {
+            slot.lane.remove(Place::from(&*record.spec));
+        }
+        let trouble = if settled || deleted { None } else { trouble(record) };
+        self.parts.ledger.trouble(key, trouble);
+        if settled || worked.gone {
+            self.index.remove(&record.id);
+            self.settled(worked);
+        } else if worked.news {
+            self.tell(record);
+        }
+        if let Some(retry) = stale {
+            self.changed(key, retry);
+        }
+        if settled || deleted {
+            self.moved(key);
+        } else if stale.is_none() {
+            self.look(key);
+        }
+    }
+
+    /// One is settled, and that is written; or its object is gone.
+    pub(in crate::outbox) fn settled(&mut self, worked: Worked) {
+        let Worked { record, gone, instead, news, .. } = worked;
+        if gone {
+            self.parts.ledger.forget(&record.id);
+        } else {
+            self.parts.ledger.note(&record);
+            // What another replica has settled, it has told.
+            if let Some(outcome) = record.status.outcome.filter(|_| news) {
+                self.parts.metrics.delivery(label(outcome));
+                audit(&record, outcome);
+                if let Some(span) = trace::settled(&self.parts.tracer, &record, outcome, now()) {
+                    self.parts.tracer.take(span);
+                }
+                self.tell(&record);
+            }
+            self.asked(record);
+        }
+        if let Some(instead) = instead {
+            self.seen(*instead);
+        }
+    }
+
+    /// What a person should do something about. Nobody waits for it: if the reporter is behind, the status still says it.
+    fn tell(&self, record: &Record) {
+        let status = &record.status;
+        if status.outcome == Some(Outcome::Parked) || is_blocked(status) {
+            let _ = self.started.notes.try_send(Note { record: record.clone() });
+        }
+    }
+}

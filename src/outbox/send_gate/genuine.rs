@@ -1,0 +1,295 @@
+//! Whether a Delivery that the API server shows was recorded by Pennant, or made by somebody else. Pure.
+//!
+//! In: the object, what is known of its pipeline ([`Known`]), and how it was seen ([`Sight`]). Out: a verdict ([`Origin`]). What is not
+//! Pennant's is never sent: it would carry credentials of others with a text that nobody observed.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use super::facts::{Cursors, PipelineFacts, subject};
+use crate::api::delivery::Subject;
+use crate::api::{DeliverySpec, State, Time, TransitionType};
+use crate::outbox::record::{PIPELINE_LANE, Record, name};
+
+/// What a pipeline's status says of what was recorded for it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct History {
+    /// Whether the dispatcher has written its part of the status yet.
+    pub is_dispatched: bool,
+    /// When the newest Delivery was recorded, by the API server's clock. Absent in a status that an earlier version wrote.
+    pub recorded: Option<Time>,
+    /// The first serial of the log.
+    pub first: i64,
+    /// The newest serial of the log.
+    pub serial: i64,
+    /// What is still in the log, by serial.
+    pub changes: HashMap<i64, Logged>,
+}
+
+/// A change in the log, as a Delivery repeats it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Logged {
+    /// The subject.
+    pub subject: Subject,
+    /// The transitions that it is.
+    pub types: Vec<TransitionType>,
+    /// When it was observed.
+    pub time: Time,
+    /// The state before.
+    pub from: State,
+    /// The state after.
+    pub to: State,
+    /// Several changes were merged into it.
+    pub coalesced: bool,
+}
+
+/// What is known when a Delivery is judged.
+#[derive(Clone, Debug, Default)]
+pub struct Known {
+    /// Its pipeline.
+    pub facts: Option<Arc<PipelineFacts>>,
+    /// The pipeline's history.
+    pub history: Option<Arc<History>>,
+    /// The persisted cursors of the pipeline.
+    pub cursors: Option<Arc<Cursors>>,
+    /// The namespace of the global configuration, in which Deliveries may be kept, too.
+    pub controller: Option<String>,
+    /// Whether pipelines of the namespace that it names are watched.
+    pub is_watched: bool,
+    /// Whether the global configuration has a part in its notification.
+    pub is_global: bool,
+}
+
+/// How a Delivery was seen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sight {
+    /// In the first list of a leadership term: another process may have recorded it.
+    Listed,
+    /// Later: this process would know if it had recorded it.
+    Watched,
+}
+
+/// Whose Delivery it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Origin {
+    /// Pennant's.
+    Recorded,
+    /// Its pipeline is not known or has not been observed, so nothing can be sent for it yet.
+    NoPipeline,
+    /// It is about a change that the dispatcher has still to record; then its content is compared.
+    Undecided,
+    /// Somebody else's. One word on why.
+    Foreign(&'static str),
+}
+
+/// Judges a Delivery that this process has not recorded itself.
+#[must_use]
+pub fn judge(record: &Record, known: &Known, sight: Sight) -> Origin {
+    let spec = &*record.spec;
+    let of = &spec.pipeline_ref;
+    if !known.is_watched {
+        return Origin::NoPipeline;
+    }
+    if record.id.namespace != of.namespace && Some(&record.id.namespace) != known.controller.as_ref() {
+        return Origin::Foreign("Namespace");
+    }
+    if record.id.name != name(spec) {
+        return Origin::Foreign("Name");
+    }
+    if !is_in_its_lane(spec) {
+        return Origin::Foreign("Lane");
+    }
+    let Some(facts) = &known.facts else { return Origin::NoPipeline };
+    if facts.namespace != of.namespace || facts.name != of.name {
+        return Origin::Foreign("Pipeline");
+    }
+    let Some(history) = &known.history else { return Origin::NoPipeline };
+    let taken = known.cursors.iter().find_map(|cursors| (**cursors).as_ref()?.get(&spec.notification));
+    let is_passed = taken.is_some_and(|taken| taken.is_beyond(spec.serial));
+    if sight == Sight::Listed && was_recorded(record, history, known, is_passed) {
+        return Origin::Recorded;
+    }
+    match taken {
+        _ if is_passed => Origin::Foreign("NotRecorded"),
+        None if spec.serial <= history.first => Origin::Foreign("NotRecorded"),
+        _ => Origin::Undecided,
+    }
+}
+
+/// The lane and the place in it that Pennant gives it.
+#[must_use]
+pub fn is_in_its_lane(spec: &DeliverySpec) -> bool {
+    let whole = spec.lane.strip_prefix(PIPELINE_LANE).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
+    let place = if spec.due.is_some() { spec.order >= spec.serial } else { spec.order == spec.serial };
+    place && (whole || spec.lane == subject(spec))
+}
+
+/// Whether a process before this one recorded it, as far as the pipeline's status says. `is_passed`: its change was recorded, and
+/// when that was is in the status, too.
+fn was_recorded(record: &Record, history: &History, known: &Known, is_passed: bool) -> bool {
+    let spec = &*record.spec;
+    if !is_passed && history.changes.get(&spec.serial).is_some_and(|logged| logged.is_said_by(spec)) {
+        return true;
+    }
+    match history.recorded {
+        // All that was recorded up to then was observed by a process that removed what was not its own.
+        Some(recorded) => spec.serial <= history.serial && record.recorded <= recorded,
+        None if history.is_dispatched => spec.serial <= history.serial,
+        // The status was deleted. Without proof nothing is sent with what belongs to another namespace.
+        None => spec.serial <= history.first && !known.is_global,
+    }
+}
+
+impl Logged {
+    /// Whether a Delivery repeats it.
+    #[must_use]
+    pub fn is_said_by(&self, spec: &DeliverySpec) -> bool {
+        self.subject == spec.subject
+            && self.types.contains(&spec.type_)
+            && self.time == spec.time
+            && (self.from == spec.from || self.coalesced)
+            && is_same_state(&self.to, &spec.to)
+    }
+}
+
+/// The log may hold a shortened message.
+fn is_same_state(logged: &State, said: &State) -> bool {
+    let is_cut = logged.message.strip_suffix('…').is_some_and(|begin| said.message.starts_with(begin));
+    let same_words = State { message: String::new(), ..logged.clone() } == State { message: String::new(), ..said.clone() };
+    same_words && (logged.message == said.message || is_cut)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::outbox::send_gate::index::Taken;
+    use crate::outbox::testing::record;
+
+    const AT: i64 = 1_000;
+
+    fn time(second: i64) -> Time {
+        Time::from_second(second).unwrap()
+    }
+
+    /// Pipeline `p1`: serials 100 to 120, of which 119 and 120 are in the log, and the cursor stands at 118.
+    fn known() -> Known {
+        let facts = PipelineFacts {
+            uid: "p1".into(),
+            namespace: "team-a".into(),
+            name: "podinfo".into(),
+            ..PipelineFacts::default()
+        };
+        let logged = Logged {
+            subject: record(119).spec.subject.clone(),
+            types: vec![TransitionType::Deployed],
+            time: Time::UNIX_EPOCH,
+            ..Logged::default()
+        };
+        let history = History {
+            is_dispatched: true,
+            recorded: Some(time(AT)),
+            first: 100,
+            serial: 120,
+            changes: [(119, logged)].into(),
+        };
+        let taken = Taken { serial: 118, armed: [110].into() };
+        Known {
+            facts: Some(Arc::new(facts)),
+            history: Some(Arc::new(history)),
+            cursors: Some(Arc::new(Some([("deploys".to_owned(), taken)].into()))),
+            controller: Some("pennant-system".into()),
+            is_watched: true,
+            is_global: false,
+        }
+    }
+
+    fn made(serial: i64, second: i64) -> Record {
+        Record { recorded: time(second), ..record(serial) }
+    }
+
+    fn with(record: Record, edit: impl FnOnce(&mut DeliverySpec)) -> Record {
+        let mut spec = (*record.spec).clone();
+        edit(&mut spec);
+        let id = crate::outbox::record::RecordId { name: name(&spec), ..record.id };
+        Record { id, spec: Arc::new(spec), ..record }
+    }
+
+    #[test]
+    fn what_a_process_before_has_recorded_is_believed() {
+        for (what, record, expected) in [
+            ("recorded, and no longer in the log", made(110, AT), Origin::Recorded),
+            ("made after the last one was recorded", made(109, AT + 1), Origin::Foreign("NotRecorded")),
+            ("of a timer that may still fire", made(110, AT + 1), Origin::Undecided),
+            ("in the log word for word", made(119, AT + 9), Origin::Recorded),
+            ("of a change that is to come", made(121, 1), Origin::Undecided),
+            ("not what the log says", with(made(119, AT + 9), |s| s.to.message = "free".into()), Origin::Undecided),
+            ("another transition", with(made(119, AT + 9), |s| s.type_ = TransitionType::Failed), Origin::Undecided),
+            ("before the log", made(99, AT + 1), Origin::Foreign("NotRecorded")),
+        ] {
+            assert_eq!(judge(&record, &known(), Sight::Listed), expected, "{what}");
+        }
+    }
+
+    #[test]
+    fn what_appears_later_is_believed_by_nobody() {
+        for (serial, expected) in [
+            (110, Origin::Undecided),
+            (109, Origin::Foreign("NotRecorded")),
+            (118, Origin::Foreign("NotRecorded")),
+            (119, Origin::Undecided),
+            (9_000_000, Origin::Undecided),
+        ] {
+            assert_eq!(judge(&made(serial, 1), &known(), Sight::Watched), expected, "{serial}");
+        }
+    }
+
+    #[test]
+    fn what_does_not_fit_its_place_is_foreign() {
+        let at = |namespace: &str, record: Record| {
+            let id = crate::outbox::record::RecordId { namespace: namespace.into(), ..record.id };
+            Record { id, ..record }
+        };
+        let called = |name: &str, record: Record| {
+            let id = crate::outbox::record::RecordId { name: name.into(), ..record.id };
+            Record { id, ..record }
+        };
+        for (record, expected) in [
+            (at("team-b", made(110, 1)), Origin::Foreign("Namespace")),
+            (at("pennant-system", made(110, 1)), Origin::Recorded),
+            (called("any", made(110, 1)), Origin::Foreign("Name")),
+            (with(made(110, 1), |s| s.order = 0), Origin::Foreign("Lane")),
+            (with(made(110, 1), |s| s.lane = "target/other".into()), Origin::Foreign("Lane")),
+            (with(made(110, 1), |s| s.lane = "pipeline".into()), Origin::Recorded),
+            (with(made(110, 1), |s| s.lane = "pipelines".into()), Origin::Foreign("Lane")),
+            (with(made(110, 1), |s| s.pipeline_ref.name = "other".into()), Origin::Foreign("Pipeline")),
+            (with(at("team-b", made(110, 1)), |s| s.pipeline_ref.namespace = "team-b".into()), Origin::Foreign("Pipeline")),
+        ] {
+            assert_eq!(judge(&record, &known(), Sight::Listed), expected, "{record:?}");
+        }
+        let nobody = Known { facts: None, ..known() };
+        assert_eq!(judge(&made(110, 1), &nobody, Sight::Listed), Origin::NoPipeline);
+    }
+
+    #[test]
+    fn a_status_of_an_earlier_version_and_one_that_was_deleted() {
+        let with = |edit: fn(&mut History), is_global| {
+            let mut history = (*known().history.unwrap()).clone();
+            edit(&mut history);
+            Known { history: Some(Arc::new(history)), cursors: Some(Arc::default()), is_global, ..known() }
+        };
+        let earlier = with(|h| h.recorded = None, true);
+        assert_eq!(judge(&made(110, AT + 9), &earlier, Sight::Listed), Origin::Recorded);
+        for (is_global, expected) in [(false, Origin::Recorded), (true, Origin::Foreign("NotRecorded"))] {
+            let deleted = with(|h| (h.is_dispatched, h.recorded, h.first) = (false, None, 115), is_global);
+            assert_eq!(judge(&made(110, AT + 9), &deleted, Sight::Listed), expected);
+        }
+    }
+
+    #[test]
+    fn a_message_that_the_log_has_shortened_is_the_same() {
+        let logged = |message: &str| State { message: message.into(), ..State::default() };
+        assert!(is_same_state(&logged("a long…"), &logged("a long story")));
+        assert!(!is_same_state(&logged("a long…"), &logged("another story")));
+        assert!(!is_same_state(&logged("a long"), &logged("a long story")));
+    }
+}

@@ -1,0 +1,515 @@
+//! What is known of pipelines and notifications, for whoever is about to send.
+//!
+//! In: facts, put here by the dispatcher as its watches bring them. Out: whether a recorded delivery may be sent now, and with
+//! what. Values only; the lock is held for a look-up and never across I/O.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::{Arc, PoisonError, RwLock};
+
+use super::decision::judge;
+pub use super::decision::{Answer, Gone};
+use super::facts::subject;
+pub use super::facts::{Cursors, PipelineFacts, Source, Taken};
+use super::genuine::{self, History};
+use super::layered::{Applied, Based, Everywhere, Layered};
+use crate::api::DeliverySpec;
+use crate::api::delivery::{GLOBAL, is_same_notification};
+use crate::config::{EffectiveNotification, Retry};
+use crate::outbox::record::LaneKey;
+
+/// What holds for a target, and whether its revision names no commit.
+pub type OfTarget = (Arc<EffectiveNotification>, bool);
+
+#[derive(Debug, Default)]
+struct Known {
+    /// The turn in which everything was last listed.
+    turn: Option<u64>,
+    /// The namespaces whose pipelines are known; `None`: all.
+    watched: Option<BTreeSet<String>>,
+    pipelines: HashMap<String, Arc<PipelineFacts>>,
+    /// By namespace and name.
+    notifications: HashMap<String, BTreeMap<String, Based>>,
+    everywhere: BTreeMap<String, Everywhere>,
+    source: Source,
+    cursors: HashMap<String, Arc<Cursors>>,
+    histories: HashMap<String, Arc<History>>,
+    layered: HashMap<String, Arc<Layered>>,
+    /// Rises with each change of what notifications mean.
+    meanings: u64,
+}
+
+type Labels = BTreeMap<String, String>;
+
+static NO_LABELS: Labels = Labels::new();
+
+impl Known {
+    fn notification(&self, namespace: &str, name: &str) -> Option<&Based> {
+        self.notifications.get(namespace)?.get(name)
+    }
+
+    /// What holds for a pipeline that says nothing itself.
+    fn base(&self, namespace: &str, name: &str, labels: &Labels) -> Option<&Arc<EffectiveNotification>> {
+        let everywhere = self.everywhere.get(name).filter(|e| e.reach.selects(namespace, labels)).map(|e| &e.effective);
+        match self.notification(namespace, name) {
+            Some(based) => Some(based.of(everywhere, labels)),
+            None => everywhere,
+        }
+    }
+
+    /// What holds for one subject of a pipeline.
+    fn effective(&self, pipeline: &str, namespace: &str, name: &str, subject: &str) -> Option<&Arc<EffectiveNotification>> {
+        if let Some(layered) = self.layered.get(pipeline).and_then(|layered| layered.get(name)) {
+            return layered.of(subject);
+        }
+        self.base(namespace, name, self.pipelines.get(pipeline).map_or(&NO_LABELS, |facts| &facts.labels))
+    }
+
+    fn put_layers(&mut self, uid: &str, layered: Layered) -> bool {
+        if layered.is_empty() {
+            let had = self.layered.remove(uid).is_some();
+            self.meanings += u64::from(had);
+            return had;
+        }
+        self.meanings += 1;
+        self.layered.insert(uid.to_owned(), Arc::new(layered));
+        true
+    }
+}
+
+/// The directory; cheap to clone.
+#[derive(Clone, Debug, Default)]
+pub struct Directory(Arc<RwLock<Known>>);
+
+impl Directory {
+    fn read<T>(&self, f: impl FnOnce(&Known) -> T) -> T {
+        f(&self.0.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn write<T>(&self, f: impl FnOnce(&mut Known) -> T) -> T {
+        f(&mut self.0.write().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Everything was listed in this turn: what is not here is not there.
+    pub fn complete(&self, turn: u64) {
+        self.write(|k| k.turn = Some(turn));
+    }
+
+    /// The turn in which everything was last listed.
+    #[must_use]
+    pub fn turn(&self) -> Option<u64> {
+        self.read(|k| k.turn)
+    }
+
+    /// Only the pipelines of these namespaces are known.
+    pub fn put_watched(&self, namespaces: Option<BTreeSet<String>>) {
+        self.write(|k| k.watched = namespaces);
+    }
+
+    /// Whether the pipelines of this namespace are known. Those of others may have deliveries beside the global configuration, which
+    /// are left as they are.
+    #[must_use]
+    pub fn is_watched(&self, namespace: &str) -> bool {
+        self.read(|k| k.watched.as_ref().is_none_or(|watched| watched.contains(namespace)))
+    }
+
+    /// Puts a pipeline by its uid; `true` if anything is new.
+    pub fn put_pipeline(&self, uid: &str, facts: PipelineFacts) -> bool {
+        if self.read(|k| k.pipelines.get(uid).is_some_and(|old| **old == facts)) {
+            return false;
+        }
+        self.write(|k| k.pipelines.insert(uid.to_owned(), Arc::new(facts)));
+        true
+    }
+
+    /// Puts a pipeline together with what its own layers come to; `true` if it had any, or has now. Between the two, a target that
+    /// was taken out with its layers would be one that has none, and its deliveries would go to the wrong receiver.
+    pub fn put_pipeline_with_layers(&self, uid: &str, facts: PipelineFacts, layered: Layered) -> bool {
+        self.write(|k| {
+            k.pipelines.insert(uid.to_owned(), Arc::new(facts));
+            k.put_layers(uid, layered)
+        })
+    }
+
+    /// Puts what a pipeline's own layers come to, where the pipeline is as it was; `true` if it had any, or has now.
+    pub fn put_layers(&self, uid: &str, layered: Layered) -> bool {
+        self.write(|k| k.put_layers(uid, layered))
+    }
+
+    /// Takes a pipeline out; `true` if it was there.
+    pub fn remove_pipeline(&self, uid: &str) -> bool {
+        self.write(|k| {
+            k.cursors.remove(uid);
+            k.histories.remove(uid);
+            k.layered.remove(uid);
+            k.pipelines.remove(uid)
+        })
+        .is_some()
+    }
+
+    /// Puts where the cursors of a pipeline stand, as the API server has told. It is news to nobody but those who ask.
+    pub fn put_cursors(&self, uid: &str, cursors: Cursors) {
+        self.write(|k| k.cursors.insert(uid.to_owned(), Arc::new(cursors)));
+    }
+
+    /// Puts what the status of a pipeline says of what was recorded for it; none before the pipeline was observed. Only a Delivery that is judged is compared with it.
+    pub fn put_history(&self, uid: &str, history: Option<History>) {
+        self.write(|k| match history {
+            Some(history) => drop(k.histories.insert(uid.to_owned(), Arc::new(history))),
+            None => drop(k.histories.remove(uid)),
+        });
+    }
+
+    /// What a Delivery is judged by.
+    #[must_use]
+    pub fn known_of(&self, spec: &DeliverySpec) -> genuine::Known {
+        let of = &spec.pipeline_ref;
+        let is_watched = self.is_watched(&of.namespace);
+        self.read(|k| {
+            let effective = k.effective(&of.uid, &of.namespace, &spec.notification, &subject(spec));
+            genuine::Known {
+                facts: k.pipelines.get(&of.uid).cloned(),
+                history: k.histories.get(&of.uid).cloned(),
+                cursors: k.cursors.get(&of.uid).cloned(),
+                controller: k.source.config_map.as_ref().map(|map| map.namespace.clone()),
+                is_watched,
+                is_global: effective.is_none_or(|effective| effective.uid == GLOBAL),
+            }
+        })
+    }
+
+    /// Where the cursors of all pipelines stand.
+    #[must_use]
+    pub fn cursors(&self) -> HashMap<String, Arc<Cursors>> {
+        self.read(|k| k.cursors.clone())
+    }
+
+    /// The facts of a pipeline.
+    #[must_use]
+    pub fn pipeline(&self, uid: &str) -> Option<Arc<PipelineFacts>> {
+        self.read(|k| k.pipelines.get(uid).cloned())
+    }
+
+    /// All pipelines of a namespace.
+    #[must_use]
+    pub fn pipelines_in(&self, namespace: &str) -> Vec<Arc<PipelineFacts>> {
+        self.read(|k| k.pipelines.values().filter(|p| p.namespace == namespace).cloned().collect())
+    }
+
+    /// Uids of all pipelines that `keep` does not want, with their facts.
+    #[must_use]
+    pub fn pipelines_but(&self, keep: impl Fn(&str) -> bool) -> Vec<(String, Arc<PipelineFacts>)> {
+        self.read(|k| k.pipelines.iter().filter(|(uid, _)| !keep(uid)).map(|(u, f)| (u.clone(), f.clone())).collect())
+    }
+
+    /// Puts a notification.
+    pub fn put_notification(&self, namespace: &str, name: &str, notification: impl Into<Based>) {
+        let based = notification.into();
+        self.write(|k| {
+            k.meanings += 1;
+            k.notifications.entry(namespace.to_owned()).or_default().insert(name.to_owned(), based);
+        });
+    }
+
+    /// A number that is another when what notifications mean is.
+    #[must_use]
+    pub fn meanings(&self) -> u64 {
+        self.read(|k| k.meanings)
+    }
+
+    /// Takes a notification out; `true` if it was there.
+    pub fn remove_notification(&self, namespace: &str, name: &str) -> bool {
+        self.write(|k| {
+            let Some(of) = k.notifications.get_mut(namespace) else { return false };
+            let was = of.remove(name).is_some();
+            k.meanings += u64::from(was);
+            if of.is_empty() {
+                k.notifications.remove(namespace);
+            }
+            was
+        })
+    }
+
+    /// One notification.
+    #[must_use]
+    pub fn notification(&self, namespace: &str, name: &str) -> Option<Based> {
+        self.read(|k| k.notification(namespace, name).cloned())
+    }
+
+    /// What holds for a pipeline that says nothing of it itself.
+    #[must_use]
+    pub fn base(&self, namespace: &str, name: &str, labels: &Labels) -> Option<Arc<EffectiveNotification>> {
+        self.read(|k| k.base(namespace, name, labels).cloned())
+    }
+
+    /// Puts a cluster-wide notification, or takes it out.
+    pub fn put_everywhere(&self, name: &str, everywhere: Option<Everywhere>) {
+        self.write(|k| {
+            k.meanings += 1;
+            match everywhere {
+                Some(everywhere) => drop(k.everywhere.insert(name.to_owned(), everywhere)),
+                None => drop(k.everywhere.remove(name)),
+            }
+        });
+    }
+
+    /// Puts what is known of the global configuration.
+    pub fn put_source(&self, source: Source) {
+        self.write(|k| k.source = source);
+    }
+
+    /// What is known of the global configuration.
+    #[must_use]
+    pub fn source(&self) -> Source {
+        self.read(|k| k.source.clone())
+    }
+
+    /// All notifications that a pipeline of this namespace may have, by name.
+    #[must_use]
+    pub fn notifications_of(&self, pipeline: &str, namespace: &str, labels: &Labels) -> BTreeMap<String, Applied> {
+        self.read(|k| {
+            let names = k.notifications.get(namespace).into_iter().flat_map(BTreeMap::keys).chain(k.everywhere.keys());
+            let base = |name: &String| Some((name.clone(), k.base(namespace, name, labels)?.clone()));
+            let mut all: BTreeMap<String, Applied> =
+                names.filter_map(base).map(|(name, base)| (name, Applied { base: Some(base), layered: None })).collect();
+            for (name, layered) in k.layered.get(pipeline).into_iter().flat_map(|l| l.iter()) {
+                all.entry(name.clone()).or_default().layered = Some(layered.clone());
+            }
+            all
+        })
+    }
+
+    /// What holds for a delivery's subject.
+    #[must_use]
+    pub fn effective(&self, spec: &DeliverySpec) -> Option<Arc<EffectiveNotification>> {
+        let of = &spec.pipeline_ref;
+        self.read(|k| k.effective(&of.uid, &of.namespace, &spec.notification, &subject(spec)).cloned())
+    }
+
+    /// One notification, and what holds for each target of these pipelines that has it, with whether the revision of the target
+    /// names no commit: all as of one moment, for they are compared.
+    #[must_use]
+    pub fn applied(
+        &self,
+        (namespace, name): (&str, &str),
+        pipelines: &[Arc<PipelineFacts>],
+    ) -> Option<(Based, Vec<OfTarget>)> {
+        self.read(|k| {
+            let each = pipelines.iter().flat_map(|p| p.targets().map(move |subject| (p, subject)));
+            let of = |(p, subject): (&Arc<PipelineFacts>, &String)| {
+                let effective = k.effective(&p.uid, &p.namespace, name, subject)?;
+                Some((effective.clone(), p.commitless.contains(subject)))
+            };
+            Some((k.notification(namespace, name)?.clone(), each.filter_map(of).collect()))
+        })
+    }
+
+    /// The names of all Notifications, with their namespaces.
+    #[must_use]
+    pub fn notification_names(&self) -> Vec<(String, String)> {
+        self.names(|_| true)
+    }
+
+    /// The names of the Notifications of a namespace.
+    #[must_use]
+    pub fn names_in(&self, namespace: &str) -> Vec<String> {
+        self.read(|k| k.notifications.get(namespace).into_iter().flat_map(BTreeMap::keys).cloned().collect())
+    }
+
+    /// Namespaces and names of the Notifications of which `is` is so, with the global configuration beneath.
+    #[must_use]
+    pub fn names(&self, is: impl Fn(&EffectiveNotification) -> bool) -> Vec<(String, String)> {
+        self.read(|k| {
+            let all =
+                k.notifications.iter().flat_map(|(namespace, of)| of.iter().map(move |(name, n)| (namespace, name, n)));
+            let those = all.filter(|(_, _, based)| based.all().any(|n| is(n)));
+            those.map(|(namespace, name, _)| (namespace.clone(), name.clone())).collect()
+        })
+    }
+
+    /// Names of the cluster-wide notifications of which `is` is so.
+    #[must_use]
+    pub fn names_everywhere(&self, is: impl Fn(&EffectiveNotification) -> bool) -> Vec<String> {
+        self.read(|k| k.everywhere.iter().filter(|(_, e)| is(&e.effective)).map(|(name, _)| name.clone()).collect())
+    }
+
+    /// All that any pipeline may have.
+    #[must_use]
+    pub fn all(&self) -> Vec<Arc<EffectiveNotification>> {
+        self.read(|k| {
+            let based = k.notifications.values().flat_map(BTreeMap::values).flat_map(Based::all);
+            let layered = k.layered.values().flat_map(|layered| layered.all());
+            based.chain(k.everywhere.values().map(|e| &e.effective)).chain(layered).cloned().collect()
+        })
+    }
+
+    /// How the deliveries of a lane are kept: by its notification, if there is one.
+    #[must_use]
+    pub fn of_lane(&self, lane: &LaneKey) -> Option<Arc<EffectiveNotification>> {
+        self.read(|k| k.effective(&lane.pipeline, &lane.namespace, &lane.notification, &lane.lane).cloned())
+    }
+
+    /// Whether this delivery may be sent now.
+    #[must_use]
+    pub fn find(&self, spec: &DeliverySpec) -> Answer {
+        let (of, subject) = (&spec.pipeline_ref, subject(spec));
+        let (complete, facts, notification, has_base, source) = self.read(|k| {
+            let facts = k.pipelines.get(&of.uid).cloned();
+            let notification = k.effective(&of.uid, &of.namespace, &spec.notification, &subject).cloned();
+            let labels = facts.as_ref().map(|facts| &facts.labels);
+            let has_base = labels.is_some_and(|labels| k.base(&of.namespace, &spec.notification, labels).is_some());
+            (k.turn.is_some(), facts, notification, has_base, k.source.clone())
+        });
+        if !complete || !self.is_watched(&of.namespace) {
+            return Answer::NotYet;
+        }
+        let absent = |what| Answer::Gone { what, sure: false };
+        let Some(facts) = facts else { return absent(Gone::Pipeline) };
+        // What lies beneath it is not known, and without that it could go to the wrong place.
+        if let Some(message) = source.unknown.filter(|_| spec.notification_uid == GLOBAL) {
+            return Answer::Wait { reason: "GlobalConfigInvalid", message, until: Some(Retry::default()) };
+        }
+        let Some(notification) = notification else {
+            // The pipeline itself says that it has no such notification of its own any more.
+            return Answer::Gone { what: Gone::Notification, sure: spec.notification_uid == of.uid };
+        };
+        let Some(since) = facts.subjects.get(&subject) else { return absent(Gone::Target) };
+        // A target that was made again is not told apart from the one before until it has been seen.
+        let Some(since) = since else { return Answer::NotYet };
+        if spec.serial <= *since {
+            return Answer::Gone { what: Gone::Target, sure: true };
+        }
+        if !is_same_notification(&spec.notification_uid, &notification.uid) {
+            // Where the Notification is not there, only a pipeline's own is, and that it is gone has to be confirmed.
+            return Answer::Gone { what: Gone::Notification, sure: has_base };
+        }
+        // It was recorded over the global configuration, which is no longer for this pipeline; and what goes by its name is not,
+        // either.
+        let was_global = spec.notification_uid == GLOBAL && notification.uid != GLOBAL;
+        if was_global && source.is_in_force && !notification.selects(&facts.labels) {
+            return Answer::Gone { what: Gone::Notification, sure: true };
+        }
+        judge(notification, facts)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::iter;
+    use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+    use super::*;
+    use crate::api::delivery::{Subject, SubjectKind};
+    use crate::outbox::Overridden;
+    use crate::outbox::testing::{notification, spec};
+
+    fn directory(suspend: bool) -> Directory {
+        let directory = Directory::default();
+        let facts = PipelineFacts {
+            namespace: "team-a".into(),
+            subjects: HashMap::from([
+                ("target/prod/in-cluster/podinfo".to_owned(), Some(5)),
+                ("target/new/in-cluster/podinfo".to_owned(), None),
+            ]),
+            ..PipelineFacts::default()
+        };
+        directory.put_pipeline("p1", facts);
+        let mut n = notification("n1");
+        n.suspend = suspend;
+        directory.put_notification("team-a", "deploys", n);
+        directory.complete(1);
+        directory
+    }
+
+    #[test]
+    fn finds_what_may_be_sent() {
+        assert!(matches!(Directory::default().find(&spec(9)), Answer::NotYet));
+        let d = directory(false);
+        assert!(matches!(d.find(&spec(9)), Answer::Send(..)));
+        assert!(matches!(d.find(&spec(5)), Answer::Gone { what: Gone::Target, sure: true }));
+        let mut unseen = spec(9);
+        unseen.subject.name = "new/in-cluster/podinfo".into();
+        assert!(matches!(d.find(&unseen), Answer::NotYet));
+        let mut elsewhere = spec(9);
+        elsewhere.subject.name = "dev/in-cluster/podinfo".into();
+        assert!(matches!(d.find(&elsewhere), Answer::Gone { what: Gone::Target, sure: false }));
+        let mut other = spec(9);
+        other.pipeline_ref.uid = "p2".into();
+        assert!(matches!(d.find(&other), Answer::Gone { what: Gone::Pipeline, sure: false }));
+        assert!(matches!(directory(true).find(&spec(9)), Answer::Wait { reason: "Suspended", until: None, .. }));
+    }
+
+    #[test]
+    fn subjects_that_are_no_targets_are_found_too() {
+        let d = directory(false);
+        let subjects = [("environment/prod", Some(5)), ("cluster/fleet.eu", Some(5)), ("pipeline", None)];
+        let facts = PipelineFacts {
+            namespace: "team-a".into(),
+            subjects: subjects.map(|(subject, since)| (subject.to_owned(), since)).into(),
+            ..PipelineFacts::default()
+        };
+        d.put_pipeline("p1", facts);
+        let about = |kind, name: &str| {
+            let mut spec = spec(9);
+            spec.subject = Subject { kind, name: name.to_owned(), ..Subject::default() };
+            d.find(&spec)
+        };
+        assert!(matches!(about(SubjectKind::Environment, "prod"), Answer::Send(..)));
+        assert!(matches!(about(SubjectKind::Cluster, "fleet.eu"), Answer::Send(..)));
+        assert!(matches!(about(SubjectKind::Pipeline, "podinfo"), Answer::NotYet));
+        assert!(matches!(about(SubjectKind::Environment, "dev"), Answer::Gone { what: Gone::Target, sure: false }));
+    }
+
+    #[test]
+    fn a_notification_made_again_does_not_send_what_the_one_before_recorded() {
+        let d = directory(false);
+        d.put_notification("team-a", "deploys", notification("n2"));
+        assert!(matches!(d.find(&spec(9)), Answer::Gone { what: Gone::Notification, sure: true }));
+        d.remove_notification("team-a", "deploys");
+        assert!(matches!(d.find(&spec(9)), Answer::Gone { what: Gone::Notification, sure: false }));
+    }
+
+    /// What is looked up while a target is taken out, with the layers that lead it elsewhere, is never found without one of the two.
+    #[test]
+    fn a_target_goes_together_with_its_layers() {
+        let d = directory(false);
+        let there = d.pipeline("p1").map(|facts| (*facts).clone()).unwrap_or_default();
+        let layers = || {
+            let elsewhere = Arc::new(EffectiveNotification { home: "elsewhere".into(), ..notification("n1") });
+            let subjects = HashMap::from([("target/prod/in-cluster/podinfo".to_owned(), elsewhere)]);
+            iter::once(("deploys".to_owned(), Arc::new(Overridden { rest: None, subjects }))).collect::<Layered>()
+        };
+        d.put_pipeline_with_layers("p1", there.clone(), layers());
+        let (stop, looks) = (AtomicBool::new(false), AtomicUsize::new(0));
+        std::thread::scope(|scope| {
+            let looked = scope.spawn(|| {
+                while !stop.load(Ordering::Relaxed) {
+                    let answer = d.find(&spec(9));
+                    let is_right = match &answer {
+                        Answer::Send(notification, _) => notification.home == "elsewhere",
+                        answer => matches!(answer, Answer::Gone { what: Gone::Target, .. }),
+                    };
+                    if !is_right {
+                        return Some(format!("{answer:?}"));
+                    }
+                    looks.fetch_add(1, Ordering::Relaxed);
+                }
+                None
+            });
+            while looks.load(Ordering::Relaxed) < 10_000 && !looked.is_finished() {
+                let without = PipelineFacts { subjects: HashMap::new(), ..there.clone() };
+                d.put_pipeline_with_layers("p1", without, Layered::default());
+                d.put_pipeline_with_layers("p1", there.clone(), layers());
+            }
+            stop.store(true, Ordering::Relaxed);
+            assert_eq!(looked.join().ok().flatten(), None);
+        });
+    }
+
+    #[test]
+    fn facts_that_are_the_same_are_no_news() {
+        let d = Directory::default();
+        assert!(d.put_pipeline("p", PipelineFacts::default()));
+        assert!(!d.put_pipeline("p", PipelineFacts::default()));
+        assert!(d.remove_pipeline("p"));
+    }
+}

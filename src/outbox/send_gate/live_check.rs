@@ -1,0 +1,81 @@
+//! Whether something is really gone: absence from a cache is a suspicion, a live read is knowledge.
+
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::{Api, Client};
+use thiserror::Error;
+
+use super::facts::subject;
+use super::index::{Directory, Gone, Source};
+use crate::api::delivery::GLOBAL;
+use crate::api::pipeline::target::subjects;
+use crate::api::{DeliverySpec, Notification, Pipeline};
+
+const DEADLINE: Duration = Duration::from_secs(10);
+
+/// Why it could not be found out.
+#[derive(Debug, Error)]
+pub enum ConfirmError {
+    /// The API server could not be asked.
+    #[error("the API server could not be asked")]
+    Api(#[source] Box<kube::Error>),
+    /// It did not answer in time.
+    #[error("the API server did not answer in time")]
+    Timeout,
+}
+
+/// Reads the object that a delivery is about.
+pub async fn is_gone(
+    client: &Client,
+    directory: &Directory,
+    cluster: &str,
+    spec: &DeliverySpec,
+    what: Gone,
+) -> Result<bool, ConfirmError> {
+    let of = &spec.pipeline_ref;
+    match what {
+        Gone::Notification => {
+            is_notification_gone(client, directory, &of.namespace, &spec.notification, &spec.notification_uid).await
+        }
+        Gone::Pipeline | Gone::Target => {
+            let api: Api<Pipeline> = Api::namespaced(client.clone(), &of.namespace);
+            let Some(pipeline) = read(api.get_opt(&of.name)).await?.filter(|p| p.metadata.uid.as_ref() == Some(&of.uid))
+            else {
+                return Ok(true);
+            };
+            let subject = subject(spec);
+            Ok(what == Gone::Target && !subjects(&pipeline.spec, cluster).contains(&subject))
+        }
+    }
+}
+
+/// Reads the Notification of this name; for one that the global configuration had a part in, also whether that is still the one
+/// that is known. `uid`: under which it was known.
+pub async fn is_notification_gone(
+    client: &Client,
+    directory: &Directory,
+    namespace: &str,
+    name: &str,
+    uid: &str,
+) -> Result<bool, ConfirmError> {
+    if uid == GLOBAL && !is_current(client, directory).await? {
+        return Ok(false);
+    }
+    let api: Api<Notification> = Api::namespaced(client.clone(), namespace);
+    Ok(read(api.get_metadata_opt(name)).await?.is_none())
+}
+
+/// Whether the global configuration can be read, and no edit of it is still on its way here.
+async fn is_current(client: &Client, directory: &Directory) -> Result<bool, ConfirmError> {
+    let Source { config_map, version, is_in_force, .. } = directory.source();
+    let Some(of) = config_map.filter(|_| is_in_force) else { return Ok(false) };
+    let api: Api<ConfigMap> = Api::namespaced(client.clone(), &of.namespace);
+    let live = read(api.get_metadata_opt(&of.name)).await?;
+    Ok(live.and_then(|object| object.metadata.resource_version) == version)
+}
+
+async fn read<T>(call: impl Future<Output = Result<T, kube::Error>>) -> Result<T, ConfirmError> {
+    let answer = tokio::time::timeout(DEADLINE, call).await.map_err(|_| ConfirmError::Timeout)?;
+    answer.map_err(|e| ConfirmError::Api(Box::new(e)))
+}

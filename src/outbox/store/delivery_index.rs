@@ -1,0 +1,495 @@
+//! What is known of all deliveries, settled ones included: a few words each, for counts and for "was this recorded?".
+//!
+//! In: what the engine sees and does. Out: the figures of `Notification.status`, the times of `Pipeline.status.dispatched`,
+//! whether a name is taken, so that a transition that is recorded already costs no call, and what has been kept long enough.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use super::retention_index::{Kept, Overdue, Rules};
+use crate::api::delivery::PipelineRef;
+use crate::api::{Outcome, Time, version};
+use crate::outbox::lane::Place;
+use crate::outbox::lane::parked::Parked;
+use crate::outbox::record::{LaneKey, Record, RecordId};
+use crate::outbox::scheduler::work_queue::Wakes;
+use crate::telemetry::metrics::Share;
+
+/// (namespace of the pipeline, name of the notification).
+pub type Owner = (String, String);
+
+/// What a delivery is about, within its pipeline.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Topic {
+    /// The subject, as in the change log.
+    pub subject: String,
+    /// Name of the notification.
+    pub notification: String,
+}
+
+/// Why a lane does not move.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Trouble {
+    /// For machines.
+    pub reason: String,
+    /// For people.
+    pub message: String,
+}
+
+/// The figures of one notification.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Figures {
+    /// On their way.
+    pub pending: i64,
+    /// Kept, delivered.
+    pub delivered: i64,
+    /// Kept, parked.
+    pub parked: i64,
+    /// The last 2xx.
+    pub last_sent: Option<Time>,
+    /// The last attempt.
+    pub last_attempt: Option<Time>,
+    /// Its error, if it was one.
+    pub last_error: Option<String>,
+    /// What was parked since one was last delivered.
+    pub given_up: Parked,
+    /// Lanes that do not move, in order.
+    pub troubles: BTreeMap<LaneKey, Trouble>,
+    /// Lanes that wait since the beginning of this turn, of which nothing is known yet.
+    pub untried: BTreeSet<LaneKey>,
+}
+
+impl Figures {
+    /// Whether there is nothing that a later delivery would not say as well.
+    fn is_idle(&self) -> bool {
+        let counts = [self.pending, self.delivered, self.parked];
+        counts == [0; 3] && self.given_up.is_empty() && self.troubles.is_empty() && self.untried.is_empty()
+    }
+}
+
+/// One delivery.
+#[derive(Clone, Debug)]
+struct Entry {
+    lane: Arc<LaneKey>,
+    place: Place,
+    outcome: Option<Outcome>,
+    version: u64,
+    /// When the API server created it.
+    recorded: Time,
+    /// Whether the engine has found that Pennant has recorded it.
+    is_proven: bool,
+}
+
+#[derive(Debug, Default)]
+struct Book {
+    entries: HashMap<RecordId, Entry>,
+    kept: Kept,
+    figures: HashMap<Owner, Figures>,
+    /// Those that had nothing to say when this was last tidied.
+    idle: HashSet<Owner>,
+    sent: HashMap<String, BTreeMap<Topic, Time>>,
+    /// Uids of Deliveries that this process has recorded, until the engine has them.
+    own: HashSet<String>,
+    /// By uid of the pipeline: when the newest Delivery was recorded.
+    newest: HashMap<String, Time>,
+}
+
+/// The ledger; cheap to clone.
+#[derive(Clone, Debug, Default)]
+pub struct Ledger {
+    book: Arc<Mutex<Book>>,
+    /// Notifications whose figures have changed.
+    pub changed: Wakes<Owner>,
+    /// Pipelines of which something was sent.
+    pub sent: Wakes<PipelineRef>,
+}
+
+impl Ledger {
+    fn book(&self) -> MutexGuard<'_, Book> {
+        self.book.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn owner(record: &Record) -> Owner {
+        (record.spec.pipeline_ref.namespace.clone(), record.spec.notification.clone())
+    }
+
+    /// Takes note of a record as it stands.
+    pub fn note(&self, record: &Record) {
+        let owner = Self::owner(record);
+        {
+            let mut book = self.book();
+            if !book.put(record) {
+                return;
+            }
+            let status = &record.status;
+            let figures = book.figures.entry(owner.clone()).or_default();
+            // After a restart these are all that is left of what happened before.
+            if status.last_attempt_time > figures.last_attempt {
+                figures.last_attempt = status.last_attempt_time;
+                figures.last_error.clone_from(&status.error);
+            }
+            if status.outcome == Some(Outcome::Delivered) {
+                figures.last_sent = figures.last_sent.max(status.last_attempt_time);
+            }
+            figures.given_up.note(record);
+            if status.outcome == Some(Outcome::Delivered) {
+                status.last_attempt_time.into_iter().for_each(|at| book.sent_at(record, at));
+            }
+        }
+        self.changed.wake(owner);
+    }
+
+    /// Forgets a record that was deleted; `true` if it was known.
+    pub fn forget(&self, id: &RecordId) -> bool {
+        let owner = {
+            let mut book = self.book();
+            let Some(entry) = book.take(id) else { return false };
+            (entry.lane.namespace.clone(), entry.lane.notification.clone())
+        };
+        self.changed.wake(owner);
+        true
+    }
+
+    /// Remembers Deliveries that this process has recorded, before anybody else can know of them.
+    pub fn recorded(&self, records: &[Record]) {
+        let mut book = self.book();
+        for record in records {
+            book.own.insert(record.uid.clone());
+            book.raise(&record.spec.pipeline_ref.uid, record.recorded);
+        }
+    }
+
+    /// Says whether the engine has found that Pennant has recorded this one. If it has, [`newest`](Self::newest) covers it from now
+    /// on: the process that recorded it may have ended before it wrote that down.
+    pub fn prove(&self, record: &Record, is_proven: bool) {
+        let mut book = self.book();
+        if let Some(entry) = book.entries.get_mut(&record.id) {
+            entry.is_proven = is_proven;
+        }
+        if is_proven {
+            book.raise(&record.spec.pipeline_ref.uid, record.recorded);
+        }
+    }
+
+    /// Whether a Delivery of this pipeline is recorded under this name, so that it need not be recorded again. A pending one that is
+    /// not proven does not count: somebody else may have made it. [`newest`](Self::newest) covers what counts.
+    #[must_use]
+    pub fn is_recorded(&self, pipeline_uid: &str, id: &RecordId) -> bool {
+        let mut book = self.book();
+        let known = book.entries.get(id).filter(|entry| entry.is_proven || entry.outcome.is_some());
+        let Some(recorded) = known.map(|entry| entry.recorded) else { return false };
+        book.raise(pipeline_uid, recorded);
+        true
+    }
+
+    /// Whether this process has recorded it; asked once, when the engine takes it.
+    #[must_use]
+    pub fn take_own(&self, uid: &str) -> bool {
+        self.book().own.remove(uid)
+    }
+
+    /// Whether this process has recorded it, and the engine has not taken it yet.
+    #[must_use]
+    pub fn is_own(&self, uid: &str) -> bool {
+        self.book().own.contains(uid)
+    }
+
+    /// When the newest Delivery of a pipeline was recorded that this process has recorded itself, or has found recorded.
+    #[must_use]
+    pub fn newest(&self, pipeline_uid: &str) -> Option<Time> {
+        self.book().newest.get(pipeline_uid).copied()
+    }
+
+    /// Whether a copy is older than one that is known to be settled: an event from before the outcome.
+    #[must_use]
+    pub fn has_settled(&self, record: &Record) -> bool {
+        let book = self.book();
+        let newer = |entry: &&Entry| entry.outcome.is_some() && entry.version >= version(Some(&record.version));
+        book.entries.get(&record.id).is_some_and(|entry| newer(&entry))
+    }
+
+    /// How many earlier deliveries this one stands for, by what is settled; see `Kept::replaced`.
+    #[must_use]
+    pub fn replaced(&self, record: &Record, after: Option<Place>) -> i64 {
+        self.book().kept.replaced(record, after)
+    }
+
+    /// How many settled deliveries are kept.
+    #[must_use]
+    pub fn kept(&self) -> usize {
+        self.book().kept.count()
+    }
+
+    /// Settled deliveries that have been kept long enough, the first `most`; see `Kept::overdue`.
+    pub fn overdue<'a>(&self, rules: (impl Fn(&LaneKey) -> Rules<'a>, u64), cap: usize, most: usize, now: Time) -> Overdue {
+        self.book().kept.overdue(rules, cap, most, now)
+    }
+
+    /// All names.
+    #[must_use]
+    pub fn ids(&self) -> Vec<RecordId> {
+        self.book().entries.keys().cloned().collect()
+    }
+
+    /// Takes note of an attempt: `error` is absent after a 2xx.
+    pub fn attempted(&self, record: &Record, at: Time, error: Option<&str>) {
+        let owner = Self::owner(record);
+        {
+            let mut book = self.book();
+            let figures = book.figures.entry(owner.clone()).or_default();
+            figures.last_attempt = figures.last_attempt.max(Some(at));
+            figures.last_error = error.map(str::to_owned);
+            if error.is_none() {
+                figures.last_sent = figures.last_sent.max(Some(at));
+                book.sent_at(record, at);
+            }
+        }
+        self.changed.wake(owner);
+        if error.is_none() {
+            self.sent.wake(record.spec.pipeline_ref.clone());
+        }
+    }
+
+    /// Says why a lane does not move, or that it does.
+    pub fn trouble(&self, lane: &LaneKey, trouble: Option<Trouble>) {
+        let owner = (lane.namespace.clone(), lane.notification.clone());
+        {
+            let mut book = self.book();
+            let figures = match &trouble {
+                Some(_) => Some(book.figures.entry(owner.clone()).or_default()),
+                None => book.figures.get_mut(&owner),
+            };
+            let Some(figures) = figures else { return };
+            let tried = figures.untried.remove(lane);
+            let same = figures.troubles.get(lane) == trouble.as_ref();
+            match trouble {
+                Some(trouble) => figures.troubles.insert(lane.clone(), trouble),
+                None => figures.troubles.remove(lane),
+            };
+            if same && !tried {
+                return;
+            }
+        }
+        self.changed.wake(owner);
+    }
+
+    /// At the beginning of a turn: why the head of a lane waits, by its object. `None`: the object does not say, and until something
+    /// comes of it nobody knows.
+    pub fn resumed(&self, lane: &LaneKey, trouble: Option<Trouble>) {
+        let known = trouble.is_some();
+        self.trouble(lane, trouble);
+        if !known {
+            let owner = (lane.namespace.clone(), lane.notification.clone());
+            self.book().figures.entry(owner).or_default().untried.insert(lane.clone());
+        }
+    }
+
+    /// Drops what is kept of notifications that have had nothing to say for the time between two calls, and of pipelines that are gone.
+    pub fn tidy(&self, is_there: impl Fn(&str) -> bool) {
+        let mut book = self.book();
+        let Book { figures, idle, sent, newest, .. } = &mut *book;
+        newest.retain(|uid, _| is_there(uid));
+        sent.retain(|uid, _| is_there(uid));
+        sent.shrink_to(2 * sent.len());
+        figures.retain(|owner, figures| !(figures.is_idle() && idle.contains(owner)));
+        figures.shrink_to(2 * figures.len());
+        *idle = figures.iter().filter(|(_, figures)| figures.is_idle()).map(|(owner, _)| owner.clone()).collect();
+    }
+
+    /// Notifications, and pipelines with something sent, of which something is kept.
+    #[must_use]
+    pub fn entries(&self) -> [usize; 2] {
+        let book = self.book();
+        [book.figures.len(), book.sent.len()]
+    }
+
+    /// The figures of one notification.
+    #[must_use]
+    pub fn figures(&self, owner: &Owner) -> Figures {
+        self.book().figures.get(owner).cloned().unwrap_or_default()
+    }
+
+    /// The notifications that have something pending or parked, those with the most of it first.
+    #[must_use]
+    pub fn shares(&self) -> Vec<Share> {
+        let book = self.book();
+        let stands = |figures: &Figures| figures.pending + figures.parked;
+        let mut some: Vec<_> = book.figures.iter().filter(|(_, figures)| stands(figures) > 0).collect();
+        some.sort_unstable_by_key(|(owner, figures)| (Reverse(stands(figures)), *owner));
+        let share = |((namespace, notification), figures): (&Owner, &Figures)| Share {
+            namespace: namespace.clone(),
+            notification: notification.clone(),
+            pending: figures.pending,
+            parked: figures.parked,
+        };
+        some.into_iter().take(Share::MOST).map(share).collect()
+    }
+
+    /// The last successful deliveries of a pipeline that were not given here before. After a restart these are all that are kept, so
+    /// that a time that the process before could not persist is not lost.
+    #[must_use]
+    pub fn take_sent(&self, pipeline_uid: &str) -> BTreeMap<Topic, Time> {
+        self.book().sent.remove(pipeline_uid).unwrap_or_default()
+    }
+}
+
+impl Book {
+    /// A receiver answered 2xx to this record.
+    fn sent_at(&mut self, record: &Record, at: Time) {
+        let topic = Topic {
+            subject: crate::outbox::send_gate::facts::subject(&record.spec),
+            notification: record.spec.notification.clone(),
+        };
+        let known = self.sent.entry(record.spec.pipeline_ref.uid.clone()).or_default().entry(topic).or_insert(at);
+        *known = at.max(*known);
+    }
+
+    /// Takes over one as it stands; `false` if it stands as before.
+    fn put(&mut self, record: &Record) -> bool {
+        let outcome = record.status.outcome;
+        let (known, place) = (self.entries.get(&record.id), Place::from(&*record.spec));
+        let same = known.is_some_and(|entry| entry.outcome == outcome);
+        if same && outcome.is_none() {
+            return false;
+        }
+        if same && let Some(entry) = self.entries.get_mut(&record.id) {
+            // Its annotations or its count have changed.
+            entry.version = version(Some(&record.version));
+            self.kept.put(&entry.lane, record);
+            return false;
+        }
+        let is_proven = self.take(&record.id).is_some_and(|entry| entry.is_proven);
+        let lane = self.kept.lane(record.home());
+        self.kept.put(&lane, record);
+        let owner = (lane.namespace.clone(), lane.notification.clone());
+        count(self.figures.entry(owner).or_default(), outcome, 1);
+        let version = version(Some(&record.version));
+        let entry = Entry { lane, place, outcome, version, recorded: record.recorded, is_proven };
+        self.entries.insert(record.id.clone(), entry);
+        true
+    }
+
+    fn raise(&mut self, pipeline_uid: &str, recorded: Time) {
+        match self.newest.get_mut(pipeline_uid) {
+            Some(newest) => *newest = recorded.max(*newest),
+            None => drop(self.newest.insert(pipeline_uid.to_owned(), recorded)),
+        }
+    }
+
+    fn take(&mut self, id: &RecordId) -> Option<Entry> {
+        let entry = self.entries.remove(id)?;
+        self.kept.take(&entry.lane, entry.place, entry.outcome);
+        if let Some(figures) = self.figures.get_mut(&(entry.lane.namespace.clone(), entry.lane.notification.clone())) {
+            count(figures, entry.outcome, -1);
+            figures.given_up.forget(id);
+        }
+        Some(entry)
+    }
+}
+
+fn count(figures: &mut Figures, outcome: Option<Outcome>, by: i64) {
+    match outcome {
+        None => figures.pending += by,
+        Some(Outcome::Delivered) => figures.delivered += by,
+        Some(Outcome::Parked) => figures.parked += by,
+        Some(Outcome::Canceled | Outcome::Superseded) => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::outbox::testing::record;
+
+    #[test]
+    fn counts_follow_the_records() {
+        let ledger = Ledger::default();
+        let owner = ("team-a".to_owned(), "deploys".to_owned());
+        let mut r = record(9);
+        ledger.note(&r);
+        ledger.note(&r);
+        assert!(!ledger.is_recorded("p1", &r.id), "nobody has proven it");
+        ledger.prove(&r, true);
+        assert!(ledger.is_recorded("p1", &r.id));
+        assert_eq!(ledger.newest("p1"), Some(r.recorded), "it was recorded then");
+        assert_eq!(ledger.figures(&owner).pending, 1);
+        let shares: Vec<_> =
+            ledger.shares().into_iter().map(|s| (s.namespace, s.notification, s.pending, s.parked)).collect();
+        assert_eq!(shares, [(owner.0.clone(), owner.1.clone(), 1, 0)]);
+        ledger.attempted(&r, crate::api::Time::UNIX_EPOCH, None);
+        r.status.outcome = Some(Outcome::Delivered);
+        ledger.note(&r);
+        let figures = ledger.figures(&owner);
+        assert_eq!((figures.pending, figures.delivered, figures.parked), (0, 1, 0));
+        assert_eq!(ledger.shares(), [], "it has nothing that waits");
+        let restarted = Ledger::default();
+        r.status.last_attempt_time = Some(crate::api::Time::UNIX_EPOCH);
+        restarted.note(&r);
+        assert!(ledger.has_settled(&record(9)) && !ledger.has_settled(&record(8)));
+        assert_eq!(ledger.kept(), 1);
+        assert_eq!(ledger.take_sent("p1").len(), 1);
+        assert!(ledger.take_sent("p1").is_empty());
+        let topics: Vec<_> = restarted.take_sent("p1").into_keys().map(|topic| topic.notification).collect();
+        assert_eq!(topics, ["deploys"], "what is kept says when it was sent");
+        assert!(ledger.forget(&r.id) && !ledger.forget(&r.id));
+        assert_eq!(ledger.figures(&owner).delivered, 0);
+    }
+
+    /// One of many pipelines and notifications.
+    fn one_of_many(n: i64) -> Record {
+        let mut r = record(1);
+        let spec = Arc::make_mut(&mut r.spec);
+        (spec.notification, spec.pipeline_ref.uid) = (format!("n{n}"), format!("p{n}"));
+        r.id.name = format!("r{n}");
+        r
+    }
+
+    #[test]
+    fn what_comes_and_goes_leaves_nothing_behind() {
+        let ledger = Ledger::default();
+        for n in 0..10_000 {
+            let mut r = one_of_many(n);
+            ledger.trouble(&r.lane(), None);
+            ledger.note(&r);
+            ledger.trouble(&r.lane(), Some(Trouble { reason: "ReceiverError".into(), message: "503".into() }));
+            ledger.attempted(&r, Time::UNIX_EPOCH, None);
+            ledger.trouble(&r.lane(), None);
+            r.status.outcome = Some(if n % 2 == 0 { Outcome::Delivered } else { Outcome::Parked });
+            ledger.note(&r);
+            assert!(ledger.forget(&r.id));
+            ledger.attempted(&r, Time::UNIX_EPOCH, None);
+            ledger.trouble(&r.lane(), None);
+        }
+        let mut stays = one_of_many(10_000);
+        stays.status.outcome = Some(Outcome::Delivered);
+        ledger.note(&stays);
+        ledger.attempted(&stays, Time::UNIX_EPOCH, None);
+        ledger.tidy(|_| true);
+        assert_eq!(ledger.entries(), [10_001, 10_001], "its times may not be in a status yet");
+        ledger.tidy(|uid| uid == "p10000");
+        assert_eq!(ledger.entries(), [1, 1]);
+        assert_eq!(ledger.figures(&("team-a".to_owned(), "n10000".to_owned())).delivered, 1);
+        ledger.trouble(&one_of_many(1).lane(), None);
+        assert_eq!(ledger.entries(), [1, 1], "that nothing is wrong is nothing to keep");
+    }
+
+    #[test]
+    fn a_lane_that_waits_since_the_beginning_of_a_turn_is_known_by_its_object_or_not_at_all() {
+        let ledger = Ledger::default();
+        let owner = ("team-a".to_owned(), "deploys".to_owned());
+        let lane = record(1).lane();
+        let trouble = Trouble { reason: "CredentialsRejected".into(), message: "401".into() };
+        ledger.resumed(&lane, Some(trouble.clone()));
+        assert_eq!(ledger.figures(&owner).troubles[&lane], trouble);
+        ledger.resumed(&lane, None);
+        let figures = ledger.figures(&owner);
+        assert_eq!((figures.troubles.len(), figures.untried.len()), (0, 1));
+        ledger.trouble(&lane, Some(trouble.clone()));
+        let figures = ledger.figures(&owner);
+        assert_eq!((figures.troubles.len(), figures.untried.len()), (1, 0));
+        ledger.resumed(&lane, None);
+        ledger.trouble(&lane, None);
+        assert_eq!(ledger.figures(&owner), Figures::default());
+    }
+}

@@ -1,0 +1,9 @@
+//! Deliveries as they are stored, and what is known of all of them.
+//!
+//! In: transitions to record and outcomes to write. Out: objects in the API server ([`journal`]), counts and "was this recorded?"
+//! ([`delivery_index`]), and settled deliveries that have been kept for long enough (`retention`).
+
+pub mod delivery_index;
+pub mod journal;
+pub(super) mod retention;
+pub(super) mod retention_index;

@@ -1,0 +1,108 @@
+//! Takes away settled deliveries that have been kept long enough, at leisure.
+//!
+//! In: what the ledger says is kept, the notifications' `retain`, the persisted cursors. While the global configuration is not known,
+//! nothing goes, for nobody knows for how long it is to be kept. Out: deletes, each only of the very
+//! version on which it was decided, so that one that a person has just asked to be sent again stays.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep, sleep_until};
+use tokio_util::sync::CancellationToken;
+
+use super::retention_index::{Overdue, Persisted, Rules, Surplus};
+use crate::api::now;
+use crate::outbox::attempt::work::Parts;
+use crate::outbox::record::LaneKey;
+use crate::outbox::send_gate::index::Cursors;
+
+/// Between two looks at what is kept.
+const SWEEP: Duration = Duration::from_secs(10);
+/// Deletes between two looks, to begin with: ten a second cost the API server a hundredth of a core.
+const FEW: usize = 100;
+/// When there is more to take away than that, look after look.
+const MANY: usize = 1000;
+/// A namespace in which a delete fails is left alone for so long.
+const REST: Duration = Duration::from_mins(1);
+/// A delete is begun only if the Lease lasts so long.
+const CALL: Duration = Duration::from_secs(10);
+
+/// By namespace: until when nothing is taken away there.
+type Failing = HashMap<String, Instant>;
+
+/// Takes away what has been kept long enough until `stop`. `cap`: so many are kept in all.
+pub async fn run(parts: Parts, cap: usize, stop: CancellationToken) -> &'static str {
+    stop.run_until_cancelled(sweeps(&parts, cap)).await;
+    "taking away old deliveries"
+}
+
+async fn sweeps(parts: &Parts, cap: usize) {
+    let mut most = FEW;
+    let mut failing = HashMap::new();
+    loop {
+        sleep(SWEEP).await;
+        parts.metrics.kept(parts.ledger.kept());
+        if !acts(parts) {
+            parts.metrics.overdue(0);
+            continue;
+        }
+        failing.retain(|_, until| *until > Instant::now());
+        let Overdue { goes, count, .. } = overdue(parts, cap, most, &failing);
+        parts.metrics.overdue(count);
+        most = if goes.len() >= most { (most * 2).min(MANY) } else { (most / 2).max(FEW) };
+        take_away(parts, goes, most, &mut failing).await;
+    }
+}
+
+/// Whether this replica acts, and everything was listed since.
+fn acts(parts: &Parts) -> bool {
+    let turn = parts.lease.tenure().map(|tenure| tenure.turn);
+    turn.is_some() && parts.directory.turn() == turn && parts.lease.may(CALL)
+}
+
+fn overdue(parts: &Parts, cap: usize, most: usize, failing: &Failing) -> Overdue {
+    let (directory, cursors) = (&parts.directory, parts.directory.cursors());
+    let is_known = directory.source().unknown.is_none();
+    let rules = |lane: &LaneKey| {
+        let notification = directory.of_lane(lane);
+        let home = notification.as_ref().map_or(&lane.namespace, |notification| &notification.home);
+        let is_known = is_known && directory.is_watched(&lane.namespace);
+        let resting = failing.contains_key(home);
+        // Of a notification that is gone, what is built in holds.
+        let retain = notification.as_ref().map(|notification| notification.delivery.retain).unwrap_or_default();
+        Rules { retain, cursor: if is_known { persisted(&cursors, lane) } else { Persisted::Unknown }, resting }
+    };
+    parts.ledger.overdue((rules, directory.meanings()), cap, most, now())
+}
+
+fn persisted<'a>(cursors: &'a HashMap<String, Arc<Cursors>>, lane: &LaneKey) -> Persisted<'a> {
+    match cursors.get(&lane.pipeline).map(AsRef::as_ref) {
+        None => Persisted::Gone,
+        Some(None) => Persisted::Unknown,
+        Some(Some(cursors)) => cursors.get(&lane.notification).map_or(Persisted::Gone, Persisted::At),
+    }
+}
+
+async fn take_away(parts: &Parts, surplus: Vec<Surplus>, most: usize, failing: &mut Failing) {
+    let begun = Instant::now();
+    let gap = SWEEP / u32::try_from(most).unwrap_or(u32::MAX);
+    for (at, one) in (0u32..).zip(surplus) {
+        sleep_until(begun + gap * at).await;
+        if !acts(parts) {
+            return;
+        }
+        if failing.contains_key(&one.id.namespace) {
+            continue;
+        }
+        match parts.journal.delete(&one.id, one.version).await {
+            Ok(true) => parts.metrics.removed(one.reason),
+            Ok(false) => {}
+            Err(error) => {
+                // There is no hurry: a later look finds it again.
+                tracing::warn!(error = %error.detail(), delivery = %one.id.name, namespace = %one.id.namespace, "a delivery could not be taken away");
+                failing.insert(one.id.namespace, Instant::now() + REST);
+            }
+        }
+    }
+}

@@ -1,0 +1,614 @@
+//! Settled deliveries that are kept, lane by lane, and which of them have been kept long enough. Pure.
+//!
+//! They are the audit, so only rules take them away: the newest of each lane stay, parked ones stay as long as their age
+//! allows, and nothing goes that could be recorded once more, which is what the cursor tells.
+//!
+//! A look costs what has changed or is due, and not what is kept: lanes are indexed by the time at which a rule may next apply to
+//! one of their rows, and rows by their age, for the cap.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+use std::ops::Bound;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::api::{Outcome, Time, version};
+use crate::config::Retain;
+use crate::outbox::lane::Place;
+use crate::outbox::lane::redeliver::wanted;
+use crate::outbox::record::{LaneKey, Record, RecordId, Theme};
+use crate::outbox::send_gate::facts::Taken;
+use crate::telemetry::metrics::Removal;
+
+/// Nothing goes so soon after it was settled: people look, and cursors are persisted.
+const GRACE: Duration = Duration::from_mins(1);
+/// However little happens, each lane is looked at so often: rules can change without word of it, as where a label of a pipeline does.
+const AGAIN: Duration = Duration::from_mins(10);
+
+/// All that are kept.
+#[derive(Debug, Default)]
+pub struct Kept {
+    lanes: HashMap<Arc<LaneKey>, Rows>,
+    count: usize,
+    /// When each lane is to be looked at next.
+    due: BTreeSet<(Time, Arc<LaneKey>)>,
+    /// All rows, in the order in which the cap takes them.
+    old: BTreeSet<(bool, Time, Arc<LaneKey>, Place)>,
+    /// The version of the rules by which it was last looked at.
+    rules: u64,
+}
+
+#[derive(Debug, Default)]
+struct Rows {
+    settled: BTreeMap<Place, Row>,
+    /// As in the index.
+    due: Time,
+    /// Deliveries of this lane that are pending.
+    pending: usize,
+}
+
+/// One settled delivery.
+#[derive(Clone, Debug)]
+struct Row {
+    id: RecordId,
+    version: u64,
+    outcome: Outcome,
+    settled: Time,
+    superseded: i64,
+    /// Of what it is about, a hash: good enough for counting.
+    theme: u64,
+    /// Somebody wants it sent again.
+    asked: bool,
+}
+
+/// How long the deliveries of a lane are kept.
+#[derive(Clone, Copy, Debug)]
+pub struct Rules<'a> {
+    /// By the notification, or the defaults.
+    pub retain: Retain,
+    /// What is above it, or waits for a clock, could be recorded once more.
+    pub cursor: Persisted<'a>,
+    /// They cannot be taken away at present: they are counted, and take nobody's place.
+    pub resting: bool,
+}
+
+/// What is known of the persisted cursor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Persisted<'a> {
+    /// Nothing: all is kept.
+    Unknown,
+    /// It stands there.
+    At(&'a Taken),
+    /// There is none: nothing can be recorded once more.
+    Gone,
+}
+
+/// One that has been kept long enough.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Surplus {
+    /// Which.
+    pub id: RecordId,
+    /// The version that this was decided on; `u64::MAX` if it is no number.
+    pub version: u64,
+    /// Why.
+    pub reason: Removal,
+}
+
+/// Those that have been kept long enough.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Overdue {
+    /// The first of them.
+    pub goes: Vec<Surplus>,
+    /// How many there are in all.
+    pub count: usize,
+    /// How many rows were looked at for that.
+    pub looked_at: usize,
+}
+
+fn theme(theme: Theme<'_>) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    theme.hash(&mut hasher);
+    hasher.finish()
+}
+
+impl Kept {
+    /// The key of a lane, shared by all of its entries.
+    pub fn lane(&mut self, key: LaneKey) -> Arc<LaneKey> {
+        let known = self.lanes.get_key_value(&key).map(|(known, _)| Arc::clone(known));
+        known.unwrap_or_else(|| {
+            let key = Arc::new(key);
+            self.lanes.insert(Arc::clone(&key), Rows::default());
+            key
+        })
+    }
+
+    /// Takes note of one as it stands.
+    pub fn put(&mut self, lane: &Arc<LaneKey>, record: &Record) {
+        self.dirty(lane);
+        let rows = self.lanes.entry(Arc::clone(lane)).or_default();
+        let status = &record.status;
+        let Some(outcome) = status.outcome else {
+            rows.pending += 1;
+            return;
+        };
+        let row = Row {
+            id: record.id.clone(),
+            version: version(Some(&record.version)),
+            outcome,
+            settled: status.settled_time.unwrap_or(record.recorded),
+            superseded: status.superseded,
+            theme: theme(record.theme()),
+            asked: wanted(record).is_some(),
+        };
+        let place = Place::from(&*record.spec);
+        self.old.insert(row.by_age(lane, place));
+        match rows.settled.insert(place, row) {
+            None => self.count += 1,
+            Some(before) => self.take_old(lane, place, &before),
+        }
+    }
+
+    /// Takes a row out of the index by age, unless another stands there that is as old.
+    fn take_old(&mut self, lane: &Arc<LaneKey>, place: Place, row: &Row) {
+        let now = self.lanes.get(lane).and_then(|rows| rows.settled.get(&place));
+        if now.is_none_or(|now| now.by_age(lane, place) != row.by_age(lane, place)) {
+            self.old.remove(&row.by_age(lane, place));
+        }
+    }
+
+    /// Something of a lane has changed: it is looked at the next time.
+    fn dirty(&mut self, lane: &Arc<LaneKey>) {
+        self.put_due(lane, Time::MIN);
+    }
+
+    fn put_due(&mut self, lane: &Arc<LaneKey>, due: Time) {
+        let rows = self.lanes.entry(Arc::clone(lane)).or_default();
+        let before = std::mem::replace(&mut rows.due, due);
+        self.due.remove(&(before, Arc::clone(lane)));
+        self.due.insert((due, Arc::clone(lane)));
+    }
+
+    /// Takes one out, as it was put in.
+    pub fn take(&mut self, lane: &Arc<LaneKey>, place: Place, outcome: Option<Outcome>) {
+        let Some(rows) = self.lanes.get_mut(lane) else { return };
+        let (due, mut gone) = (rows.due, None);
+        if outcome.is_none() {
+            rows.pending = rows.pending.saturating_sub(1);
+        } else {
+            gone = rows.settled.remove(&place);
+        }
+        let is_empty = rows.settled.is_empty() && rows.pending == 0;
+        if let Some(row) = gone {
+            self.count -= 1;
+            self.take_old(lane, place, &row);
+        }
+        if is_empty {
+            self.lanes.remove(lane);
+            self.due.remove(&(due, Arc::clone(lane)));
+        } else {
+            self.dirty(lane);
+        }
+    }
+
+    /// How many are kept.
+    #[must_use]
+    pub fn count(&self) -> usize {
+        self.count
+    }
+
+    /// How many earlier ones this one stands for: those just before it, of the same theme, that were superseded. Only what stands
+    /// behind `after` counts.
+    ///
+    /// The last of them says how many it had replaced itself, so older ones need not be kept. What was superseded after it,
+    /// though it stands before it (it was in flight meanwhile), comes on top.
+    #[must_use]
+    pub fn replaced(&self, record: &Record, after: Option<Place>) -> i64 {
+        let theme = theme(record.theme());
+        let from = after.map_or(Bound::Unbounded, Bound::Excluded);
+        let to = Bound::Excluded(Place::from(&*record.spec));
+        let Some(rows) = self.lanes.get(&record.home()) else { return 0 };
+        let before = rows.settled.range((from, to)).rev().map(|(_, row)| row).filter(|row| row.theme == theme);
+        let superseded = before.take_while(|row| row.outcome == Outcome::Superseded);
+        let mut told = None;
+        superseded.fold(0i64, |count, row| {
+            if told.is_some_and(|told| row.settled <= told) {
+                return count;
+            }
+            told = Some(row.settled);
+            count.saturating_add(row.superseded).saturating_add(1)
+        })
+    }
+
+    /// Those that have been kept long enough, the first `most`. `cap`: so many are kept of all. `version` is another when the rules
+    /// are: then all is looked at.
+    pub fn overdue<'a>(
+        &mut self,
+        (rules, version): (impl Fn(&LaneKey) -> Rules<'a>, u64),
+        cap: usize,
+        most: usize,
+        now: Time,
+    ) -> Overdue {
+        let mut overdue = Overdue::default();
+        if std::mem::replace(&mut self.rules, version) != version {
+            let all: Vec<_> = self.lanes.keys().cloned().collect();
+            for lane in all {
+                self.dirty(&lane);
+            }
+        }
+        let due: Vec<_> = self.due.iter().take_while(|(at, _)| *at <= now).map(|(_, lane)| Arc::clone(lane)).collect();
+        for lane in due {
+            let (rules, Some(rows)) = (rules(&lane), self.lanes.get(&lane)) else { continue };
+            overdue.looked_at += rows.settled.len();
+            let goes = |row: &Row, reason| {
+                overdue.count += 1;
+                if overdue.goes.len() < most && !rules.resting {
+                    overdue.goes.push(row.surplus(reason));
+                }
+            };
+            let next = rows.look(&rules, now, goes, |_| {});
+            self.put_due(&lane, next);
+        }
+        // By rule first; what is too much all the same goes by age, parked ones last.
+        let left = self.count.saturating_sub(cap).saturating_sub(overdue.count);
+        if left > 0 {
+            self.by_cap(&rules, left, most, now, &mut overdue);
+        }
+        overdue
+    }
+
+    /// Those that no rule takes away, and that go because there are `left` too many. Where deletes fail they count, and take nobody's
+    /// place.
+    fn by_cap<'a>(&self, rules: &impl Fn(&LaneKey) -> Rules<'a>, left: usize, most: usize, now: Time, all: &mut Overdue) {
+        let mut lanes: HashMap<&Arc<LaneKey>, (bool, HashSet<Place>)> = HashMap::new();
+        let (mut found, mut taken) = (0, 0);
+        for (_, _, lane, place) in &self.old {
+            let Some(rows) = self.lanes.get(lane) else { continue };
+            let (resting, free) = lanes.entry(lane).or_insert_with(|| {
+                let (rules, mut free) = (rules(lane), HashSet::new());
+                all.looked_at += rows.settled.len();
+                rows.look(&rules, now, |_, _| {}, |place| _ = free.insert(place));
+                (rules.resting, free)
+            });
+            let Some(row) = rows.settled.get(place).filter(|_| free.contains(place)) else { continue };
+            found += 1;
+            if !*resting && taken < left {
+                taken += 1;
+                if all.goes.len() < most {
+                    all.goes.push(row.surplus(Removal::Cap));
+                }
+            }
+            if found >= left && (taken == left || all.goes.len() >= most) {
+                break;
+            }
+        }
+        all.count += found.min(left);
+    }
+}
+
+impl Row {
+    fn by_age(&self, lane: &Arc<LaneKey>, place: Place) -> (bool, Time, Arc<LaneKey>, Place) {
+        (self.outcome == Outcome::Parked, self.settled, Arc::clone(lane), place)
+    }
+
+    fn surplus(&self, reason: Removal) -> Surplus {
+        Surplus { id: self.id.clone(), version: self.version, reason }
+    }
+}
+
+impl Rows {
+    /// Says which rows go by rule, and which the cap may take. Gives when this may next be otherwise, if nothing of the lane changes.
+    fn look(&self, rules: &Rules<'_>, now: Time, mut goes: impl FnMut(&Row, Removal), mut free: impl FnMut(Place)) -> Time {
+        let mut newer = 0;
+        let mut themes = HashSet::new();
+        let mut next = after(now, AGAIN);
+        for (place, row) in self.settled.iter().rev() {
+            let last = themes.insert(row.theme);
+            let parked = row.outcome == Outcome::Parked;
+            newer += usize::from(!parked);
+            // One that is still to be sent stands for it.
+            let counts = last && row.outcome == Outcome::Superseded && self.pending > 0;
+            if counts || row.asked {
+                continue;
+            }
+            let many = !parked && newer > rules.retain.per_lane;
+            let at = after(row.settled, if many { GRACE } else { rules.retain.max_age.max(GRACE) });
+            if at > now {
+                next = next.min(at);
+            }
+            let age = Duration::try_from(now.duration_since(row.settled)).unwrap_or_default();
+            let reason = match () {
+                () if age < GRACE => continue,
+                () if age > rules.retain.max_age => Some(Removal::MaxAge),
+                () if many => Some(Removal::PerLane),
+                () => None,
+            };
+            // The cursor may have gone on by the next look, and what goes is counted until it is gone.
+            if reason.is_some() || at <= now {
+                next = Time::MIN;
+            }
+            match reason {
+                _ if !rules.cursor.is_beyond(place.serial()) => {}
+                Some(reason) => goes(row, reason),
+                None => free(*place),
+            }
+        }
+        next
+    }
+}
+
+fn after(time: Time, span: Duration) -> Time {
+    time.checked_add(span).unwrap_or(Time::MAX)
+}
+
+impl Persisted<'_> {
+    fn is_beyond(self, serial: i64) -> bool {
+        match self {
+            Self::Unknown => false,
+            Self::At(taken) => taken.is_beyond(serial),
+            Self::Gone => true,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::outbox::testing::record;
+
+    const RETAIN: Retain = Retain { per_lane: 2, max_age: Duration::from_secs(1000) };
+
+    fn at(second: i64) -> Time {
+        Time::from_second(second).unwrap()
+    }
+
+    fn settled(serial: i64, outcome: Outcome, second: i64) -> Record {
+        let mut record = record(serial);
+        record.status.outcome = Some(outcome);
+        record.status.settled_time = Some(at(second));
+        record
+    }
+
+    fn kept(records: &[Record]) -> Kept {
+        let mut kept = Kept::default();
+        for record in records {
+            let lane = kept.lane(record.home());
+            kept.put(&lane, record);
+        }
+        kept
+    }
+
+    fn goes(kept: &mut Kept, cursor: Persisted<'_>, cap: usize, now: i64) -> Vec<(i64, Removal)> {
+        let rules = |_: &LaneKey| Rules { retain: RETAIN, cursor, resting: false };
+        // Here time goes back, too.
+        let version = kept.rules + 1;
+        let overdue = kept.overdue((rules, version), cap, 100, at(now));
+        assert_eq!(overdue.count, overdue.goes.len());
+        let serial = |id: &RecordId| (1..100).find(|n| record(*n).id == *id).unwrap();
+        let mut goes: Vec<_> = overdue.goes.iter().map(|s| (serial(&s.id), s.reason)).collect();
+        goes.sort_unstable();
+        goes
+    }
+
+    #[test]
+    fn the_newest_of_a_lane_stay_and_parked_ones_by_their_age() {
+        use Outcome::{Canceled, Delivered, Parked, Superseded};
+        let outcomes = [Parked, Delivered, Superseded, Parked, Canceled, Delivered, Delivered];
+        let records: Vec<_> = outcomes.into_iter().zip(1..).map(|(o, n)| settled(n, o, 100)).collect();
+        let mut kept = kept(&records);
+        let lane = Removal::PerLane;
+        assert_eq!(goes(&mut kept, Persisted::Gone, 99, 200), [(2, lane), (3, lane), (5, lane)]);
+        let at = |serial, armed: &[i64]| Taken { serial, armed: armed.iter().copied().collect() };
+        assert_eq!(goes(&mut kept, Persisted::At(&at(3, &[])), 99, 200), [(2, lane), (3, lane)], "not above the cursor");
+        assert_eq!(
+            goes(&mut kept, Persisted::At(&at(7, &[2])), 99, 200),
+            [(3, lane), (5, lane)],
+            "what its clock may come to stays"
+        );
+        assert_eq!(goes(&mut kept, Persisted::Unknown, 99, 200), []);
+        assert_eq!(goes(&mut kept, Persisted::Gone, 99, 150), [], "not at once");
+        let all: Vec<_> = (1..=7).map(|n| (n, Removal::MaxAge)).collect();
+        assert_eq!(goes(&mut kept, Persisted::Gone, 99, 2000), all);
+    }
+
+    #[test]
+    fn the_cap_takes_the_oldest_and_parked_ones_last() {
+        use Outcome::{Delivered, Parked};
+        let records = [settled(1, Parked, 10), settled(2, Delivered, 30), settled(3, Delivered, 20)];
+        let mut kept = kept(&records);
+        assert_eq!(goes(&mut kept, Persisted::Gone, 3, 200), []);
+        assert_eq!(goes(&mut kept, Persisted::Gone, 2, 200), [(3, Removal::Cap)]);
+        assert_eq!(goes(&mut kept, Persisted::Gone, 1, 200), [(2, Removal::Cap), (3, Removal::Cap)]);
+        assert_eq!(goes(&mut kept, Persisted::Gone, 0, 200).len(), 3);
+    }
+
+    #[test]
+    fn all_that_should_be_gone_are_counted_and_few_are_named() {
+        let records: Vec<_> = (1..=9).map(|n| settled(n, Outcome::Delivered, 100)).collect();
+        let mut kept = kept(&records);
+        let mut overdue = |resting, cap, most| {
+            let rules = |_: &LaneKey| Rules { retain: RETAIN, cursor: Persisted::Gone, resting };
+            let overdue = kept.overdue((rules, 0), cap, most, at(200));
+            (overdue.goes.len(), overdue.count)
+        };
+        assert_eq!(overdue(false, 99, 100), (7, 7));
+        assert_eq!(overdue(false, 99, 3), (3, 7));
+        assert_eq!(overdue(false, 1, 100), (8, 8), "one more by the cap");
+        assert_eq!(overdue(false, 1, 3), (3, 8));
+        assert_eq!(overdue(true, 99, 100), (0, 7), "where deletes fail they are counted, and others have their place");
+        assert_eq!(overdue(true, 1, 100), (0, 8), "and by the cap as well");
+    }
+
+    #[test]
+    fn what_one_stands_for_is_told_from_what_is_kept() {
+        let mut first = settled(1, Outcome::Superseded, 10);
+        first.status.superseded = 4;
+        let all = kept(&[first.clone(), settled(9, Outcome::Delivered, 10)]);
+        assert_eq!(all.replaced(&record(2), None), 5);
+        assert_eq!(all.replaced(&record(1), None), 0);
+        assert_eq!(all.replaced(&record(3), Some(Place::from(&*record(2).spec))), 0, "one that is pending stands between");
+        assert_eq!(all.replaced(&record(10), None), 0, "one that was sent ends the chain");
+        let mut other = record(2);
+        let spec = Arc::make_mut(&mut other.spec);
+        spec.subject.name = "dev/in-cluster/podinfo".to_owned();
+        assert_eq!(all.replaced(&other, None), 0);
+        // One that was in flight when later ones were superseded, and then was so itself.
+        let mut late = settled(1, Outcome::Superseded, 40);
+        late.status.superseded = 0;
+        let mut second = settled(3, Outcome::Superseded, 20);
+        second.status.superseded = 1;
+        let chain = kept(&[late, settled(2, Outcome::Superseded, 20), second]);
+        assert_eq!(chain.replaced(&record(4), None), 3);
+        // As long as something is pending, the newest superseded one stays, however old.
+        let mut all = kept(&[first.clone(), settled(2, Outcome::Superseded, 10)]);
+        let home = all.lane(first.home());
+        all.put(&home, &record(3));
+        assert_eq!(goes(&mut all, Persisted::Gone, 0, 5000), [(1, Removal::MaxAge)]);
+    }
+
+    #[test]
+    fn the_books_are_right() {
+        let mut kept = kept(&[settled(1, Outcome::Delivered, 1), record(2)]);
+        let lane = kept.lane(record(1).home());
+        kept.put(&lane, &settled(1, Outcome::Delivered, 2));
+        assert_eq!(kept.count(), 1);
+        kept.take(&lane, Place::from(&*record(1).spec), Some(Outcome::Delivered));
+        kept.take(&lane, Place::from(&*record(2).spec), None);
+        assert_eq!((kept.count(), kept.lanes.len(), kept.due.len(), kept.old.len()), (0, 0, 0, 0));
+    }
+
+    /// A row of one of many lanes.
+    fn in_lane(lane: i64, serial: i64, outcome: Option<Outcome>, second: i64) -> Record {
+        let mut record = record(serial);
+        let spec = Arc::make_mut(&mut record.spec);
+        spec.lane = format!("target/{lane}");
+        spec.subject.name = spec.lane.clone();
+        record.id.name = format!("{lane}/{serial}");
+        record.status.outcome = outcome;
+        record.status.settled_time = outcome.map(|_| at(second));
+        record
+    }
+
+    #[test]
+    fn a_look_costs_what_has_changed_or_is_due() {
+        let all = (0..1000).flat_map(|lane| (1..=100).map(move |n| in_lane(lane, n, Some(Outcome::Delivered), 100)));
+        let mut kept = kept(&all.collect::<Vec<_>>());
+        let retain = Retain { per_lane: 100, max_age: Duration::from_hours(24) };
+        let rules = |_: &LaneKey| Rules { retain, cursor: Persisted::Gone, resting: false };
+        let cost = |kept: &mut Kept, version, cap, now| {
+            let overdue = kept.overdue((rules, version), cap, 100, at(now));
+            (overdue.looked_at, overdue.count)
+        };
+        assert_eq!(cost(&mut kept, 0, 100_000, 200), (100_000, 0), "the first look");
+        assert_eq!(cost(&mut kept, 0, 100_000, 210), (0, 0));
+        let lane = kept.lane(in_lane(7, 1, None, 0).home());
+        kept.put(&lane, &in_lane(7, 101, Some(Outcome::Delivered), 205));
+        assert_eq!(cost(&mut kept, 0, 200_000, 220), (101, 1), "one too many in its lane");
+        assert_eq!(cost(&mut kept, 0, 200_000, 230), (101, 1), "it is still there");
+        kept.take(&lane, Place::from(&*in_lane(7, 1, None, 0).spec), Some(Outcome::Delivered));
+        assert_eq!([cost(&mut kept, 0, 200_000, 240), cost(&mut kept, 0, 200_000, 250)], [(100, 0), (0, 0)]);
+        assert_eq!(cost(&mut kept, 0, 99_998, 260), (100, 2), "the cap looks at the lanes of the oldest");
+        assert_eq!(cost(&mut kept, 1, 100_000, 270), (100_000, 0), "other rules");
+        assert_eq!(cost(&mut kept, 1, 100_000, 280), (0, 0));
+        assert_eq!(cost(&mut kept, 1, 100_000, 870), (100_000, 0), "after a while all the same");
+    }
+
+    /// The whole walk, as it would be without an index.
+    fn walk<'a>(
+        kept: &Kept,
+        rules: impl Fn(&LaneKey) -> Rules<'a>,
+        cap: usize,
+        now: Time,
+    ) -> (Vec<(RecordId, Removal)>, usize) {
+        let (mut goes, mut old) = (Vec::new(), Vec::new());
+        let (mut count, mut held) = (0, 0);
+        let too_many = kept.count.saturating_sub(cap);
+        for (key, rows) in &kept.lanes {
+            let (rules, mut newer, mut themes) = (rules(key), 0, HashSet::new());
+            for (place, row) in rows.settled.iter().rev() {
+                let last = themes.insert(row.theme);
+                let parked = row.outcome == Outcome::Parked;
+                newer += usize::from(!parked);
+                let counts = last && row.outcome == Outcome::Superseded && rows.pending > 0;
+                let age = Duration::try_from(now.duration_since(row.settled)).unwrap_or_default();
+                if counts || row.asked || !rules.cursor.is_beyond(place.serial()) || age < GRACE {
+                    continue;
+                }
+                let reason = match () {
+                    () if age > rules.retain.max_age => Removal::MaxAge,
+                    () if !parked && newer > rules.retain.per_lane => Removal::PerLane,
+                    () if rules.resting => {
+                        held += 1;
+                        continue;
+                    }
+                    () => {
+                        old.push((row.by_age(key, *place), row.id.clone()));
+                        continue;
+                    }
+                };
+                count += 1;
+                if !rules.resting {
+                    goes.push((row.id.clone(), reason));
+                }
+            }
+        }
+        let left = too_many.saturating_sub(count);
+        count += left.min(old.len() + held);
+        old.sort_unstable();
+        goes.extend(old.into_iter().take(left).map(|(_, id)| (id, Removal::Cap)));
+        goes.sort_unstable_by_key(|(id, _)| id.clone());
+        (goes, count)
+    }
+
+    proptest! {
+        #[test]
+        fn the_index_finds_what_the_whole_walk_finds(
+            steps in vec((0i64..4, 1i64..12, 0u8..9, 0i64..90), 1..120),
+            caps in vec(0usize..30, 4),
+            cursor in 0i64..14,
+        ) {
+            let (mut kept, mut there, mut now) = (Kept::default(), HashMap::new(), 1000);
+            let mut retain = RETAIN;
+            let mut version = 0;
+            for (lane, serial, what, wait) in steps {
+                now += wait;
+                let outcomes = [Outcome::Delivered, Outcome::Parked, Outcome::Superseded, Outcome::Canceled];
+                let outcome = outcomes.get(usize::from(what)).copied();
+                let mut new = in_lane(lane, serial, outcome, now);
+                let place = Place::from(&*new.spec);
+                if let Some(before) = there.remove(&(lane, serial)) {
+                    let key = kept.lane(new.home());
+                    kept.take(&key, place, before);
+                }
+                match what {
+                    7 => {}
+                    8 => {
+                        retain = Retain { per_lane: 1 + usize::try_from(serial).unwrap() % 3, max_age: Duration::from_secs(100 * serial.cast_unsigned()) };
+                        version += 1;
+                    }
+                    _ => {
+                        new.asked = (what == 3 && serial % 2 == 0).then(|| "1".to_owned());
+                        let key = kept.lane(new.home());
+                        kept.put(&key, &new);
+                        there.insert((lane, serial), outcome);
+                    }
+                }
+                let taken = Taken { serial: cursor + (now - 1000) / 300, armed: BTreeSet::from([3]) };
+                let rules = |lane: &LaneKey| Rules {
+                    retain,
+                    cursor: if lane.lane == "target/3" { Persisted::Gone } else { Persisted::At(&taken) },
+                    resting: lane.lane == "target/2",
+                };
+                let cap = caps[usize::try_from(serial % 4).unwrap()];
+                let expected = walk(&kept, rules, cap, at(now));
+                let overdue = kept.overdue((rules, version), cap, usize::MAX, at(now));
+                let mut goes: Vec<_> = overdue.goes.into_iter().map(|s| (s.id, s.reason)).collect();
+                goes.sort_unstable_by_key(|(id, _)| id.clone());
+                prop_assert_eq!((goes, overdue.count), expected);
+                prop_assert_eq!((kept.old.len(), kept.due.len()), (kept.count(), kept.lanes.len()));
+            }
+        }
+    }
+}

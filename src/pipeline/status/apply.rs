@@ -1,0 +1,462 @@
+//! Pure: takes in what was read of all targets, in the order in which it was seen, and what follows for environments and the
+//! pipeline after each step, so that it is the same however much is read at once.
+
+use std::collections::BTreeSet;
+use std::ops::Range;
+
+use sha2::{Digest as _, Sha256};
+
+use crate::api::pipeline::target::{PIPELINE, TargetInfo};
+use crate::api::pipeline::{ClusterStatus, EnvironmentStatus};
+use crate::api::values::refs::ClusterRef;
+use crate::api::{ChangeLog, PipelineStatus, Settled, State, Time};
+use crate::changelog::{Part, Together, Verdict, append, cluster_state, settle_group, together};
+use crate::cluster::Reachability;
+use crate::observe::Observation;
+
+use super::Observed;
+use super::target::{Shown, Track, horizon, lasting, previous};
+
+/// What became of everything that was read.
+pub(in crate::pipeline) struct Taken {
+    /// The environments, in spec order.
+    pub environments: Vec<EnvironmentStatus>,
+    /// The last state of the pipeline that counted.
+    pub settled: Option<Settled>,
+    /// Whether some target has to wait for its cache.
+    pub pending: bool,
+}
+
+/// Environments and the pipeline while targets are taken in.
+struct Groups<'a> {
+    tracks: Vec<Track<'a>>,
+    environments: Vec<Group<'a>>,
+    pipeline: Option<Settled>,
+    reader: String,
+}
+
+/// One environment.
+struct Group<'a> {
+    name: &'a str,
+    /// Its targets.
+    of: Range<usize>,
+    settled: Option<Settled>,
+    /// Whether all that it depends on can be seen.
+    decided: bool,
+    reader: String,
+}
+
+/// Takes in what was read. What has happened is appended to the log. `known`: the status so far, empty where the log is new.
+pub(in crate::pipeline) fn take_all(observed: &[Observed], known: &PipelineStatus, log: &mut ChangeLog, now: Time) -> Taken {
+    let mut groups = Groups::new(observed, known);
+    let mut all: Vec<(u64, usize, &Observation)> = Vec::new();
+    for (index, track) in groups.tracks.iter().enumerate() {
+        all.extend(track.observations().map(|(seq, obs)| (seq, index, obs)));
+    }
+    all.sort_by_key(|(seq, index, _)| (*seq, *index));
+    for (seq, index, obs) in all {
+        let at = seen_at(seq, log, now);
+        if groups.tracks[index].settle(obs, log, at) {
+            groups.regroup(|of| of.contains(&index), log, at);
+        }
+    }
+    // Whatever else has changed: targets that came or went, or can be seen again.
+    groups.regroup(|_| true, log, now);
+    groups.end(now)
+}
+
+/// When this was observed: not when it is taken, which may be long after, for how long a state held is told from it. Never before
+/// what stands in the log, nor after now, whatever was done to the clock.
+fn seen_at(seq: u64, log: &ChangeLog, now: Time) -> Time {
+    // Sequence numbers are microseconds since 1970. What was never seen there has none: it comes first, for it was absent before
+    // anything that was found beside it, and it is absent since now, when that was noticed.
+    let at =
+        i64::try_from(seq / 1000).ok().filter(|at| *at > 0).and_then(|at| Time::from_millisecond(at).ok()).unwrap_or(now);
+    log.changes.last().map_or(at, |last| at.max(last.time)).min(now)
+}
+
+impl<'a> Groups<'a> {
+    fn new(observed: &'a [Observed], known: &'a PipelineStatus) -> Self {
+        let targets: Vec<&TargetInfo> = observed.iter().map(|(t, _)| t).collect();
+        let before = previous(&targets, &known.environments);
+        let tracks: Vec<_> = observed.iter().zip(before).map(|((t, reading), b)| Track::new(t, b, reading)).collect();
+        let mut environments: Vec<Group<'a>> = Vec::new();
+        for (index, target) in targets.iter().enumerate() {
+            match environments.last_mut().filter(|g| g.name == target.environment) {
+                Some(group) => group.of.end = index + 1,
+                None => environments.push(Group {
+                    name: &target.environment,
+                    of: index..index + 1,
+                    settled: known
+                        .environments
+                        .iter()
+                        .find(|e| e.name == target.environment)
+                        .and_then(|e| e.settled.clone()),
+                    decided: false,
+                    reader: String::new(),
+                }),
+            }
+        }
+        for group in &mut environments {
+            group.reader = readers(&tracks[group.of.clone()]);
+        }
+        let reader = readers(&tracks);
+        let mut groups = Self { tracks, environments, pipeline: known.settled.clone(), reader };
+        for group in &mut groups.environments {
+            let parts = groups.tracks[group.of.clone()].iter().map(Track::as_part);
+            group.decided = together(parts) != Together::Undecided;
+        }
+        groups
+    }
+
+    /// Finds out anew what the targets of these environments are together, and the environments.
+    fn regroup(&mut self, which: impl Fn(&Range<usize>) -> bool, log: &mut ChangeLog, now: Time) {
+        for group in self.environments.iter_mut().filter(|g| which(&g.of)) {
+            let together = together(self.tracks[group.of.clone()].iter().map(Track::as_part));
+            group.decided = together != Together::Undecided;
+            let verdict = settle_group(group.settled.as_ref(), together, &group.reader, horizon(log));
+            put(&mut group.settled, verdict, &format!("environment/{}", group.name), log, now);
+        }
+        let parts = self.environments.iter().map(|g| Part { settled: g.settled.as_ref(), seen: g.decided });
+        let verdict = settle_group(self.pipeline.as_ref(), together(parts), &self.reader, horizon(log));
+        put(&mut self.pipeline, verdict, PIPELINE, log, now);
+    }
+
+    /// The status that follows.
+    fn end(self, now: Time) -> Taken {
+        let Self { tracks, environments, pipeline, .. } = self;
+        let mut taken = Taken { environments: Vec::new(), settled: pipeline, pending: false };
+        let mut tracks = tracks.into_iter();
+        for group in environments {
+            let mut environment =
+                EnvironmentStatus { name: group.name.to_owned(), targets: Vec::new(), settled: group.settled };
+            for track in tracks.by_ref().take(group.of.len()) {
+                let shown = match track.shown(now) {
+                    Shown::Status(shown) => Some(shown),
+                    Shown::Pending(before) => {
+                        taken.pending = true;
+                        before
+                    }
+                };
+                environment.targets.extend(shown);
+            }
+            taken.environments.push(environment);
+        }
+        taken
+    }
+}
+
+/// Takes a verdict on a group over.
+fn put(settled: &mut Option<Settled>, verdict: Verdict, subject: &str, log: &mut ChangeLog, now: Time) {
+    match verdict {
+        Verdict::Ignored => {}
+        Verdict::Baseline(new) => *settled = Some(new),
+        Verdict::Changed { from, to, settled: new } => {
+            append(log, subject, now, from, to);
+            *settled = Some(new);
+        }
+    }
+}
+
+/// Names what makes the revisions of these targets comparable: which applications they are, and how they are read.
+fn readers(tracks: &[Track<'_>]) -> String {
+    let one = |t: &Track<'_>| {
+        let app = &t.target.app;
+        (app.api_version.clone(), app.kind.clone(), app.name.clone(), lasting(&t.reader).to_owned())
+    };
+    let all: BTreeSet<_> = tracks.iter().map(one).collect();
+    let hash = all.into_iter().fold(Sha256::new(), |hash, one| hash.chain_update(format!("{one:?}\n")));
+    format!("group/1/{}", &hex::encode(hash.finalize())[..16])
+}
+
+/// The clusters of the targets, by whether they can be reached. What has happened is appended to the log.
+pub(in crate::pipeline) fn take_clusters(
+    seen: &[(ClusterRef, Reachability)],
+    known: &[ClusterStatus],
+    log: &mut ChangeLog,
+    now: Time,
+) -> Vec<ClusterStatus> {
+    let take = |(cluster, reachability): &(ClusterRef, Reachability)| {
+        let before = known.iter().find(|k| k.cluster_ref == *cluster).cloned();
+        let reachable = match reachability {
+            Reachability::Unknown => return before,
+            Reachability::Online => true,
+            Reachability::Offline => false,
+        };
+        let Some(before) = before else {
+            let (cluster_ref, serial) = (cluster.clone(), horizon(log));
+            return Some(ClusterStatus { cluster_ref, reachable, since: Some(now), serial });
+        };
+        if before.reachable == reachable {
+            return Some(before);
+        }
+        let (reason, message) = if reachable { ("", String::new()) } else { ("Unreachable", offline(cluster)) };
+        let from = State { failed: !before.reachable, ..cluster_state(before.reachable, "", "") };
+        append(log, &cluster.subject(), now, from, cluster_state(reachable, reason, &message));
+        Some(ClusterStatus { reachable, since: Some(now), ..before })
+    };
+    seen.iter().filter_map(take).collect()
+}
+
+fn offline(cluster: &ClusterRef) -> String {
+    format!("the API server of cluster {} does not answer", cluster.full_name())
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::api::Status;
+    use crate::api::values::refs::{AppRef, ClusterKind};
+    use crate::changelog::open;
+    use crate::cluster::{Now, Reading, Reason};
+
+    fn at(second: i64) -> Time {
+        Time::from_second(second).unwrap()
+    }
+
+    /// Two targets in `dev`, one in `prod`.
+    fn targets() -> Vec<TargetInfo> {
+        let target = |(environment, namespace): (&str, &str)| {
+            let name = format!("{environment}/c/{namespace}");
+            TargetInfo {
+                environment: environment.into(),
+                namespace: namespace.into(),
+                cluster: "c".into(),
+                app: AppRef {
+                    api_version: "apps/v1".into(),
+                    kind: "Deployment".into(),
+                    name: "web".into(),
+                    revision_path: None,
+                },
+                subject: format!("target/{name}"),
+                name,
+                ..TargetInfo::default()
+            }
+        };
+        [("dev", "a"), ("dev", "b"), ("prod", "a")].map(target).into()
+    }
+
+    fn obs(status: Status, revision: &str) -> Observation {
+        Observation { status, revision: revision.into(), attempted_revision: revision.into(), ..Observation::default() }
+    }
+
+    /// A pipeline, what its objects have said, and how far that was taken.
+    struct World {
+        targets: Vec<TargetInfo>,
+        said: Vec<(usize, Observation)>,
+        taken: usize,
+        unseen: Vec<usize>,
+        /// Not there when a cache was filled anew: nobody has seen it.
+        absent: Vec<usize>,
+        status: PipelineStatus,
+        looks: i64,
+    }
+
+    impl World {
+        fn new() -> Self {
+            let status = PipelineStatus::default();
+            let mut world =
+                Self { targets: targets(), said: vec![], taken: 0, unseen: vec![], absent: vec![], status, looks: 0 };
+            for index in 0..3 {
+                world.said.push((index, obs(Status::Current, "1")));
+            }
+            world.look();
+            assert!(world.told().is_empty(), "first sight is silent");
+            world
+        }
+
+        fn say(&mut self, index: usize, status: Status, revision: &str) {
+            self.said.push((index, obs(status, revision)));
+        }
+
+        fn look(&mut self) {
+            let reading = |index: usize| {
+                // One in a second.
+                let all = (1..).map(|n| n * 1_000_000).zip(&self.said);
+                let all = all.filter(|(_, (of, _))| *of == index).map(|(seq, (_, o))| (seq, o.clone()));
+                let all: Vec<(u64, Observation)> = all.collect();
+                let (seq, last) = all.last().cloned().unwrap();
+                let unknown = Now::Unknown { reason: Reason::Unreachable, message: "away".into() };
+                let (all, seq, last) =
+                    if self.absent.contains(&index) { (Vec::new(), 0, obs(Status::NotFound, "")) } else { (all, seq, last) };
+                let now = if self.unseen.contains(&index) { unknown } else { Now::Known(last) };
+                let taken = self.taken as u64 * 1_000_000;
+                Reading {
+                    observations: all.into_iter().filter(|(s, _)| *s > taken).collect(),
+                    now,
+                    seq,
+                    came: None,
+                    overflowed: false,
+                    cluster: String::new(),
+                }
+            };
+            let observed: Vec<Observed> = self.targets.iter().enumerate().map(|(i, t)| (t.clone(), reading(i))).collect();
+            let mut log = self.status.log.take().unwrap_or_else(|| open(at(1), None));
+            self.looks += 1;
+            let taken = take_all(&observed, &self.status, &mut log, at(1000 + self.looks));
+            (self.status.environments, self.status.settled) = (taken.environments, taken.settled);
+            self.status.log = Some(log);
+            self.taken = self.said.len();
+        }
+
+        fn told(&self) -> Vec<(String, Time, State, State)> {
+            let log = self.status.log.as_ref().unwrap();
+            log.changes.iter().map(|c| (c.subject.clone(), c.time, c.from.clone(), c.to.clone())).collect()
+        }
+
+        /// Subject, status and revision of what was told since the last time.
+        fn news(&mut self) -> Vec<String> {
+            let log = self.status.log.as_mut().unwrap();
+            let told = std::mem::take(&mut log.changes);
+            told.into_iter().map(|c| format!("{} {:?} {}", c.subject, c.to.status, c.to.revision)).collect()
+        }
+    }
+
+    #[test]
+    fn an_environment_is_ready_when_all_its_targets_are_and_then_the_pipeline() {
+        let mut world = World::new();
+        world.say(0, Status::Current, "2");
+        world.look();
+        assert_eq!(
+            world.news(),
+            ["target/dev/c/a Current 2", "environment/dev InProgress ", "pipeline InProgress "],
+            "they run different revisions"
+        );
+        world.say(1, Status::Current, "2");
+        world.look();
+        assert_eq!(world.news(), ["target/dev/c/b Current 2", "environment/dev Current 2"]);
+        world.say(2, Status::Current, "2");
+        world.look();
+        assert_eq!(world.news(), ["target/prod/c/a Current 2", "environment/prod Current 2", "pipeline Current 2"]);
+        let settled = world.status.settled.as_ref().unwrap();
+        assert_eq!((settled.status, settled.current.as_deref()), (Status::Current, Some("2")));
+    }
+
+    #[test]
+    fn what_is_out_of_sight_makes_nothing_ready_and_ends_nothing() {
+        let mut world = World::new();
+        world.unseen = vec![1];
+        world.look();
+        assert!(world.news().is_empty());
+        world.say(0, Status::Current, "2");
+        world.look();
+        assert_eq!(world.news(), ["target/dev/c/a Current 2"], "the other may run it too");
+        world.say(0, Status::Failed, "3");
+        world.look();
+        assert_eq!(world.news(), ["target/dev/c/a Failed 3", "environment/dev InProgress ", "pipeline InProgress "]);
+        world.say(0, Status::Current, "3");
+        world.look();
+        world.news();
+        world.say(1, Status::Current, "3");
+        world.unseen.clear();
+        world.look();
+        assert_eq!(world.news(), ["target/dev/c/b Current 3", "environment/dev Current 3"]);
+    }
+
+    #[test]
+    fn what_is_not_there_any_more_after_a_restart_is_gone_since_now() {
+        for before in [0, 1] {
+            let mut world = World::new();
+            for _ in 0..before {
+                world.say(2, Status::Current, "2");
+                world.look();
+            }
+            let told = world.told().len();
+            world.absent = vec![0];
+            world.look();
+            let news: Vec<_> = world.told().drain(told..).map(|(subject, time, _, to)| (subject, time, to.status)).collect();
+            let now = at(1000 + world.looks);
+            assert_eq!(news[0], ("target/dev/c/a".to_owned(), now, Status::NotFound), "and not since 1970");
+            assert!(news.len() > 1 && news.iter().all(|(_, time, _)| *time == now), "{news:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_absent_makes_nothing_ready_with_what_was_found_beside_it() {
+        let mut world = World::new();
+        world.say(0, Status::Current, "2");
+        world.look();
+        world.news();
+        world.absent = vec![0];
+        world.say(1, Status::Current, "2");
+        world.look();
+        assert_eq!(world.news(), ["target/dev/c/a NotFound ", "target/dev/c/b Current 2"]);
+    }
+
+    #[test]
+    fn another_application_is_a_silent_baseline_for_all() {
+        let mut world = World::new();
+        for target in &mut world.targets {
+            target.app.name = "api".into();
+        }
+        for index in 0..3 {
+            world.say(index, Status::Current, "9");
+        }
+        world.look();
+        assert!(world.news().is_empty());
+        assert_eq!(world.status.settled.as_ref().unwrap().revision, "9");
+    }
+
+    #[test]
+    fn clusters_come_and_go() {
+        let cluster = |name: &str| ClusterRef {
+            api_version: None,
+            kind: ClusterKind::GitopsCluster,
+            name: name.into(),
+            namespace: Some("fleet".into()),
+        };
+        let mut log = open(at(1), None);
+        let mut known = Vec::new();
+        for (step, (reachability, told)) in [
+            (Reachability::Unknown, None),
+            (Reachability::Online, None),
+            (Reachability::Unknown, None),
+            (Reachability::Offline, Some(Status::Failed)),
+            (Reachability::Offline, None),
+            (Reachability::Unknown, None),
+            (Reachability::Online, Some(Status::Current)),
+        ]
+        .into_iter()
+        .enumerate()
+        {
+            let before = log.changes.len();
+            known = take_clusters(&[(cluster("eu"), reachability)], &known, &mut log, at(9));
+            let new: Vec<_> = log.changes[before..].iter().map(|c| (c.subject.as_str(), c.to.status)).collect();
+            assert_eq!(new, told.map(|status| ("cluster/fleet.eu", status)).into_iter().collect::<Vec<_>>(), "{step}");
+        }
+        assert_eq!((log.changes[0].from.failed, log.changes[1].from.failed), (false, true));
+        assert!(take_clusters(&[], &known, &mut log, at(9)).is_empty(), "no target is there any more");
+    }
+
+    fn say() -> impl Strategy<Value = (usize, Status, u8)> {
+        use Status::{Current, Failed, InProgress, NotFound, Terminating};
+        (
+            0..3_usize,
+            prop::sample::select(vec![Current, Current, Current, InProgress, Failed, NotFound, Terminating]),
+            1..4_u8,
+        )
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(256))]
+
+        /// However much is read at once, the same is told of targets, environments and the pipeline, in the same order.
+        #[test]
+        fn batches_change_nothing(said in prop::collection::vec((say(), any::<bool>()), 0..40)) {
+            let (mut one, mut many) = (World::new(), World::new());
+            for ((index, status, revision), cut) in said {
+                for world in [&mut one, &mut many] {
+                    world.say(index, status, &revision.to_string());
+                }
+                one.look();
+                if cut {
+                    many.look();
+                }
+            }
+            many.look();
+            prop_assert_eq!(one.told(), many.told());
+        }
+    }
+}

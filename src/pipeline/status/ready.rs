@@ -1,0 +1,177 @@
+//! What people read about a pipeline as a whole: the condition `Ready`, and the Events that go with it. Pure.
+//!
+//! In: what was read of each target, and the statuses that follow. Out: the condition, and a [`Notice`] whenever it says
+//! something that it did not say before.
+
+use std::collections::HashMap;
+
+use super::Observed;
+use super::target::application;
+use crate::api::conditions::{self, Condition, ConditionStatus, READY};
+use crate::api::pipeline::target::TargetInfo;
+use crate::api::pipeline::{EnvironmentStatus, TargetStatus};
+use crate::api::{Pipeline, PipelineStatus, Status, Time};
+use crate::changelog::{MAX_MESSAGE, cut, is_cut_of};
+use crate::cluster::{Now, Reason};
+
+/// So many targets are named in a condition.
+const NAMED: usize = 5;
+/// Of so many targets that do not exist the condition says more than the name.
+const TOLD: usize = 3;
+/// The reason of `Ready=False` if an application object does not exist.
+const NOT_FOUND: &str = "TargetNotFound";
+
+/// Says of each target without an object which object that would be, and what there is instead. `similar`: by subject.
+pub(in crate::pipeline) fn name_missing(
+    environments: &mut [EnvironmentStatus],
+    before: &[EnvironmentStatus],
+    observed: &[Observed],
+    similar: &HashMap<String, String>,
+) {
+    for (target, _) in observed.iter().filter(|(_, reading)| is_missing(&reading.now)) {
+        let app = application(target);
+        let is = |t: &&TargetStatus| t.cluster_app_ref == app && t.status == Status::NotFound;
+        let of = |environments: &[EnvironmentStatus]| {
+            let ours = environments.iter().filter(|e| e.name == target.environment);
+            ours.flat_map(|e| &e.targets).find(is).map(|t| t.message.clone())
+        };
+        let words = missing(target, similar.get(&target.subject).map(String::as_str));
+        // It was cut for lack of room: having room again is no reason to write.
+        let words = of(before).filter(|before| is_cut_of(before, &words)).unwrap_or(words);
+        let ours = environments.iter_mut().filter(|e| e.name == target.environment);
+        if let Some(shown) = ours.flat_map(|e| &mut e.targets).find(|t| is(&&**t)) {
+            shown.message = words;
+        }
+    }
+}
+
+/// Whether an object was looked for, in a complete list, and is not there.
+pub(in crate::pipeline) fn is_missing(now: &Now) -> bool {
+    matches!(now, Now::Known(obs) if obs.status == Status::NotFound)
+}
+
+fn missing(target: &TargetInfo, similar: Option<&str>) -> String {
+    let TargetInfo { app, namespace, .. } = target;
+    let similar = similar.map_or_else(String::new, |similar| format!("; {similar}"));
+    let words = format!("{} {} does not exist in namespace {namespace}{similar}", app.kind, app.name);
+    cut(&words, MAX_MESSAGE).into_owned()
+}
+
+/// `Ready` follows from whether every target's object exists and can be observed.
+pub(in crate::pipeline) fn judge(status: &mut PipelineStatus, observed: &[Observed], generation: Option<i64>, now: Time) {
+    let shown = status.environments.iter().flat_map(|e| &e.targets);
+    let all: Vec<(&str, &TargetStatus)> = observed.iter().map(|(t, _)| t.name.as_str()).zip(shown).collect();
+    let those = |is: Status| all.iter().copied().filter(|(_, t)| t.status == is).collect::<Vec<_>>();
+    let (unknown, missing) = (those(Status::Unknown), those(Status::NotFound));
+    let parts: Vec<String> = [not_observed(&unknown), not_found(&missing)].into_iter().flatten().collect();
+    let (is, reason) = match unknown.first() {
+        Some((_, first)) if first.reason.is_empty() => (ConditionStatus::False, "Unknown".to_owned()),
+        Some((_, first)) => (ConditionStatus::False, first.reason.clone()),
+        None if missing.is_empty() => (ConditionStatus::True, "Observed".to_owned()),
+        None => (ConditionStatus::False, NOT_FOUND.to_owned()),
+    };
+    let message = if parts.is_empty() {
+        let ready = all.iter().filter(|(_, t)| t.ready).count();
+        format!("{0} of {0} targets found, {ready} ready", all.len())
+    } else {
+        cut(&parts.join("; "), MAX_MESSAGE).into_owned()
+    };
+    set_ready(status, generation, is, &reason, &message, now);
+}
+
+fn not_observed(unknown: &[(&str, &TargetStatus)]) -> Option<String> {
+    let (_, first) = unknown.first()?;
+    let names: Vec<&str> = unknown.iter().map(|(name, _)| *name).take(NAMED).collect();
+    Some(format!("cannot observe {}{}: {}", names.join(", "), and_more(unknown.len() - names.len()), first.message))
+}
+
+fn not_found(missing: &[(&str, &TargetStatus)]) -> Option<String> {
+    let told = missing.iter().take(TOLD).map(|(name, target)| format!("target {name}: {}", target.message));
+    let told: Vec<String> = told.collect();
+    (!told.is_empty()).then(|| format!("{}{}", told.join("; "), and_more(missing.len() - told.len())))
+}
+
+fn and_more(count: usize) -> String {
+    if count == 0 { String::new() } else { format!(" and {count} more") }
+}
+
+/// Sets `Ready`.
+pub(in crate::pipeline) fn set_ready(
+    status: &mut PipelineStatus,
+    generation: Option<i64>,
+    is: ConditionStatus,
+    reason: &str,
+    message: &str,
+    now: Time,
+) {
+    conditions::set(&mut status.conditions, READY, is, reason, message, generation, now);
+}
+
+/// An Event about a pipeline as a whole.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(in crate::pipeline) struct Notice {
+    /// Whether somebody should look.
+    pub warning: bool,
+    /// For machines.
+    pub reason: String,
+    /// A sentence.
+    pub note: String,
+}
+
+/// What people were told of a pipeline as a whole, or need not be told.
+#[derive(Debug, Default)]
+pub(in crate::pipeline) struct Announced {
+    /// Whether the pipeline was looked at. What it says at the first look was announced by the process that wrote it.
+    seen: bool,
+    /// What `Ready` said.
+    ready: Option<Condition>,
+    /// How many changes were dropped.
+    dropped: i64,
+}
+
+impl Announced {
+    /// What is new in the object, as the API server has it.
+    pub fn news(&mut self, live: &Pipeline) -> Vec<Notice> {
+        let status = live.status.as_ref();
+        let ready = status.and_then(|s| conditions::get(&s.conditions, READY)).cloned();
+        let dropped = status.and_then(|s| s.dropped).map_or(0, |dropped| dropped.count);
+        let lost = dropped.saturating_sub(std::mem::replace(&mut self.dropped, dropped));
+        let first = !std::mem::replace(&mut self.seen, true);
+        let notice = ready.as_ref().filter(|_| !first).and_then(|now| told(self.ready.as_ref(), now));
+        // While it only says that nothing is known yet, what was said before that goes on.
+        if first || !ready.as_ref().is_some_and(is_passing) {
+            self.ready = ready;
+        }
+        notice.into_iter().chain((!first && lost > 0).then(|| crowded(lost))).collect()
+    }
+}
+
+/// What is told of a condition after another.
+fn told(before: Option<&Condition>, now: &Condition) -> Option<Notice> {
+    let is_trouble = |c: &&Condition| c.status == ConditionStatus::False && !is_passing(c);
+    let before = before.filter(is_trouble);
+    let notice = |warning| Notice { warning, reason: now.reason.clone(), note: now.message.clone() };
+    if now.status == ConditionStatus::True {
+        return before.map(|_| notice(false));
+    }
+    let same = |before: &Condition| {
+        let edited = before.observed_generation != now.observed_generation && before.message != now.message;
+        before.reason == now.reason && !edited
+    };
+    (is_trouble(&now) && !before.is_some_and(same)).then(|| notice(true))
+}
+
+/// Whether it says only that it is not known yet.
+fn is_passing(condition: &Condition) -> bool {
+    condition.status == ConditionStatus::False && condition.reason == Reason::CacheNotSynced.as_str()
+}
+
+fn crowded(lost: i64) -> Notice {
+    let note = format!(
+        "{lost} changes were dropped because the status has no room for them; a notification that had not read them yet does not report them"
+    );
+    Notice { warning: true, reason: "ChangesDropped".to_owned(), note }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,155 @@
+//! Tests of what is said of a pipeline as a whole.
+
+use super::*;
+use crate::api::PipelineSpec;
+use crate::api::pipeline::Dropped;
+use crate::api::values::refs::AppRef;
+use crate::cluster::Reading;
+use crate::observe::Observation;
+
+fn at(second: i64) -> Time {
+    Time::from_second(second).unwrap()
+}
+
+fn target(namespace: &str) -> TargetInfo {
+    let app = AppRef { api_version: "apps/v1".into(), kind: "Deployment".into(), name: "web".into(), revision_path: None };
+    let (name, subject) = (format!("prod/c/{namespace}"), format!("target/prod/c/{namespace}"));
+    let (environment, cluster) = ("prod".to_owned(), "c".to_owned());
+    TargetInfo { environment, namespace: namespace.into(), cluster, cluster_ref: None, app, name, subject }
+}
+
+/// A pipeline whose targets have these statuses; of what is `Unknown` the reason is `Forbidden`.
+fn seen(statuses: &[Status], similar: &[(usize, &str)]) -> (PipelineStatus, Vec<Observed>) {
+    let names: Vec<String> = (0..statuses.len()).map(|i| format!("n{i}")).collect();
+    let observed: Vec<Observed> = names
+        .iter()
+        .zip(statuses)
+        .map(|(name, status)| {
+            let known = Now::Known(Observation { status: *status, ..Observation::default() });
+            let unknown = Now::Unknown { reason: Reason::Forbidden, message: "refused".into() };
+            let now = if *status == Status::Unknown { unknown } else { known };
+            let reading =
+                Reading { observations: vec![], now, seq: 0, came: None, overflowed: false, cluster: String::new() };
+            (target(name), reading)
+        })
+        .collect();
+    let shown = |(target, status): (&TargetInfo, &Status)| TargetStatus {
+        cluster_app_ref: application(target),
+        status: *status,
+        ready: *status == Status::Current,
+        reason: if *status == Status::Unknown { "Forbidden".into() } else { String::new() },
+        message: if *status == Status::Unknown { "refused".into() } else { String::new() },
+        ..TargetStatus::default()
+    };
+    let targets = observed.iter().map(|(t, _)| t).zip(statuses).map(shown).collect();
+    let environments = vec![EnvironmentStatus { name: "prod".into(), targets, settled: None }];
+    let mut status = PipelineStatus { environments, ..PipelineStatus::default() };
+    let similar = similar.iter().map(|(i, words)| (format!("target/prod/c/n{i}"), (*words).to_owned())).collect();
+    name_missing(&mut status.environments, &[], &observed, &similar);
+    judge(&mut status, &observed, Some(1), at(1));
+    (status, observed)
+}
+
+fn said(status: &PipelineStatus) -> (String, String) {
+    let ready = conditions::get(&status.conditions, READY).unwrap();
+    (format!("{:?} {}", ready.status, ready.reason), ready.message.clone())
+}
+
+#[test]
+fn ready_by_table() {
+    use Status::{Current, Failed, NotFound, Unknown};
+    let absent = |i| format!("target prod/c/n{i}: Deployment web does not exist in namespace n{i}");
+    for (statuses, similar, reason, message) in [
+        (&[Current, Failed][..], &[][..], "True Observed", "2 of 2 targets found, 1 ready".to_owned()),
+        (
+            &[Current, NotFound],
+            &[(1, "there is one in podinfo-prod")],
+            "False TargetNotFound",
+            format!("{}; there is one in podinfo-prod", absent(1)),
+        ),
+        (&[NotFound, NotFound], &[], "False TargetNotFound", format!("{}; {}", absent(0), absent(1))),
+        (&[NotFound; 5], &[], "False TargetNotFound", format!("{}; {}; {} and 2 more", absent(0), absent(1), absent(2))),
+        (&[NotFound, Unknown], &[], "False Forbidden", format!("cannot observe prod/c/n1: refused; {}", absent(0))),
+    ] {
+        let (status, _) = seen(statuses, similar);
+        assert_eq!(said(&status), (reason.to_owned(), message), "{statuses:?}");
+    }
+}
+
+#[test]
+fn what_was_cut_for_lack_of_room_stays_cut() {
+    let (mut before, observed) = seen(&[Status::NotFound], &[(0, &"there is one in a place, ".repeat(9))]);
+    let similar = [("target/prod/c/n0".to_owned(), "there is one in a place, ".repeat(9))].into();
+    let message = before.environments[0].targets[0].message.clone();
+    before.environments[0].targets[0].message = cut(&message, 64).into_owned();
+    let mut status = before.clone();
+    name_missing(&mut status.environments, &before.environments, &observed, &similar);
+    assert_eq!(status.environments, before.environments);
+}
+
+#[test]
+fn a_condition_is_bounded() {
+    let long = "there is one in ".repeat(200);
+    let (status, _) = seen(&[Status::NotFound; 9], &[(0, &long), (1, &long), (2, &long)]);
+    assert!(said(&status).1.len() <= MAX_MESSAGE);
+}
+
+/// A pipeline whose `Ready` says this: generation, status, reason and message.
+fn says(generation: i64, is: ConditionStatus, reason: &str, message: &str) -> Pipeline {
+    let mut status = PipelineStatus::default();
+    set_ready(&mut status, Some(generation), is, reason, message, at(1));
+    let mut pipeline = Pipeline::new("shop", PipelineSpec::default());
+    pipeline.status = Some(status);
+    pipeline
+}
+
+#[test]
+fn each_reason_is_told_once_when_it_begins_and_when_it_ends() {
+    use ConditionStatus::{False, True};
+    let new = Pipeline::new("shop", PipelineSpec::default());
+    let steps = [
+        (new.clone(), ""),
+        (says(1, False, "CacheNotSynced", "being listed"), ""),
+        (says(1, False, "TargetNotFound", "a"), "Warning TargetNotFound a"),
+        (says(1, False, "TargetNotFound", "a"), ""),
+        (says(1, False, "TargetNotFound", "a and b"), ""),
+        (says(2, False, "TargetNotFound", "a and b"), ""),
+        (says(3, False, "TargetNotFound", "c"), "Warning TargetNotFound c"),
+        (says(3, False, "CacheNotSynced", "being listed"), ""),
+        (says(3, False, "TargetNotFound", "c"), ""),
+        (says(3, False, "Forbidden", "no"), "Warning Forbidden no"),
+        (says(3, True, "Observed", "all"), "Normal Observed all"),
+        (says(3, True, "Observed", "all, and 1 ready"), ""),
+        (says(3, False, "TargetNotFound", "c"), "Warning TargetNotFound c"),
+    ];
+    let tell = |announced: &mut Announced, pipeline: &Pipeline| {
+        let news = announced.news(pipeline).into_iter();
+        let words = news.map(|n| format!("{} {} {}", if n.warning { "Warning" } else { "Normal" }, n.reason, n.note));
+        words.collect::<Vec<_>>().join("\n")
+    };
+    let mut announced = Announced::default();
+    for (at, (pipeline, told)) in steps.iter().enumerate() {
+        assert_eq!(tell(&mut announced, pipeline), *told, "{at}");
+    }
+    // Another process, or another turn of this one.
+    let (last, _) = steps.last().unwrap();
+    let mut announced = Announced::default();
+    assert_eq!((tell(&mut announced, last).as_str(), tell(&mut announced, last).as_str()), ("", ""));
+
+    let mut healthy = Announced::default();
+    for pipeline in [&new, &says(1, True, "Observed", "all")] {
+        assert_eq!(tell(&mut healthy, pipeline), "", "nothing was wrong");
+    }
+}
+
+#[test]
+fn what_was_dropped_is_told_as_it_happens() {
+    let drops = |count| {
+        let mut pipeline = says(1, ConditionStatus::True, "Observed", "all");
+        pipeline.status.as_mut().unwrap().dropped = Some(Dropped { serial: 1, count });
+        pipeline
+    };
+    let mut announced = Announced::default();
+    let told: Vec<_> = [3, 3, 5].iter().map(|count| announced.news(&drops(*count)).len()).collect();
+    assert_eq!(told, [0, 0, 1], "what was dropped before the start was told then");
+}

@@ -1,0 +1,144 @@
+//! What somebody may have meant by a target whose object does not exist, in words.
+//!
+//! In: what was read of the targets, and what the caches know of objects of the same kind. Out: a hint for the first of them. It
+//! is looked for once while the object is missing: the hint stays the same, and the status is not written for it alone.
+
+use std::collections::HashMap;
+
+use super::Observed;
+use super::ready::is_missing;
+use super::target::source;
+use crate::api::values::nearest::nearest;
+use crate::cluster::{Alike, Application, Now};
+
+/// For so many targets of a pipeline something is looked for.
+const MOST: usize = 5;
+
+/// Where the pipeline is, and what it may refer to.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::pipeline) struct Place<'a> {
+    /// Its namespace.
+    pub namespace: &'a str,
+    /// Whether a target may be in another namespace than its pipeline.
+    pub cross: bool,
+}
+
+/// The hints that are known, by the subject of a target: for which object, and in what words, if there are any.
+#[derive(Debug, Default)]
+pub(in crate::pipeline) struct Similar(HashMap<String, (Application, Option<String>)>);
+
+impl Similar {
+    /// The hints for these targets. `look`: asks the caches.
+    pub fn of(
+        &mut self,
+        targets: &[Observed],
+        place: Place<'_>,
+        look: impl Fn(&[Application]) -> Vec<Alike>,
+    ) -> HashMap<String, String> {
+        let missing = targets.iter().filter(|(_, reading)| is_missing(&reading.now)).take(MOST);
+        let missing: HashMap<&str, Application> =
+            missing.map(|(t, _)| (t.subject.as_str(), source(t).seen_from(place.namespace))).collect();
+        self.0.retain(|subject, (app, _)| missing.get(subject.as_str()) == Some(app));
+        let new: Vec<(&str, Application)> =
+            missing.into_iter().filter(|(subject, _)| !self.0.contains_key(*subject)).collect();
+        // While a list comes in, what it will hold is not known.
+        let filling = |now: &Now| matches!(now, Now::Unknown { reason, .. } if reason.is_filling());
+        if !new.is_empty() && !targets.iter().any(|(_, reading)| filling(&reading.now)) {
+            let apps: Vec<Application> = new.iter().map(|(_, app)| app.clone()).collect();
+            for ((subject, app), alike) in new.into_iter().zip(look(&apps)) {
+                let words = words(&app, &alike, place);
+                self.0.insert(subject.to_owned(), (app, words));
+            }
+        }
+        let known = self.0.iter().filter_map(|(subject, (_, words))| Some((subject.clone(), words.clone()?)));
+        known.collect()
+    }
+}
+
+/// What there is instead; `None`: nothing that helps, or that may be told.
+fn words(app: &Application, alike: &Alike, place: Place<'_>) -> Option<String> {
+    let object = &app.object;
+    // A local namespace that the pipeline may not refer to is not named.
+    let may_name = |namespace: &&String| place.cross || object.cluster_ref.is_some() || *namespace == place.namespace;
+    let namespaces: Vec<&str> = alike.namespaces.iter().filter(may_name).map(String::as_str).collect();
+    if !namespaces.is_empty() {
+        return Some(format!("there is one in {}", namespaces.join(", ")));
+    }
+    nearest(&object.name, alike.names.iter().map(String::as_str)).map(|name| format!("did you mean {name}?"))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use super::*;
+    use crate::api::Status;
+    use crate::api::pipeline::target::TargetInfo;
+    use crate::api::values::refs::{AppRef, ClusterKind, ClusterRef};
+    use crate::cluster::{Reading, Reason};
+    use crate::observe::Observation;
+
+    fn observed(namespace: &str, status: Status) -> Observed {
+        let app =
+            AppRef { api_version: "apps/v1".into(), kind: "Deployment".into(), name: "web".into(), ..AppRef::default() };
+        let name = format!("dev/c/{namespace}");
+        let subject = format!("target/{name}");
+        let target = TargetInfo { namespace: namespace.into(), app, name, subject, ..TargetInfo::default() };
+        let now = Now::Known(Observation { status, ..Observation::default() });
+        let reading = Reading { observations: vec![], now, seq: 0, came: None, overflowed: false, cluster: String::new() };
+        (target, reading)
+    }
+
+    fn alike(namespaces: &[&str], names: &[&str]) -> Alike {
+        let set = |all: &[&str]| all.iter().map(|one| (*one).to_owned()).collect();
+        Alike { namespaces: set(namespaces), names: set(names) }
+    }
+
+    #[test]
+    fn only_what_the_pipeline_may_refer_to_is_named() {
+        let local = source(&observed("prd", Status::NotFound).0);
+        let mut remote = local.clone();
+        remote.object.cluster_ref =
+            Some(ClusterRef { api_version: None, kind: ClusterKind::Secret, name: "eu".into(), namespace: None });
+        let there = alike(&["prod", "team"], &["wbe"]);
+        for (app, cross, told) in [
+            (&local, true, "there is one in prod, team"),
+            (&local, false, "there is one in team"),
+            (&remote, false, "there is one in prod, team"),
+        ] {
+            let place = Place { namespace: "team", cross };
+            assert_eq!(words(app, &there, place).as_deref(), Some(told));
+        }
+        let place = Place { namespace: "team", cross: false };
+        assert_eq!(words(&local, &alike(&["prod"], &["wbe"]), place).as_deref(), Some("did you mean wbe?"));
+        assert_eq!(words(&local, &alike(&["prod"], &["database"]), place), None);
+    }
+
+    #[test]
+    fn it_is_looked_for_once_while_an_object_is_missing() {
+        let (mut similar, looks) = (Similar::default(), Cell::new(0));
+        let place = Place { namespace: "team", cross: true };
+        let mut ask = |targets: &[Observed]| {
+            similar.of(targets, place, |missing| {
+                looks.set(looks.get() + missing.len());
+                missing.iter().map(|_| alike(&["prod"], &[])).collect()
+            })
+        };
+        let there = observed("a", Status::Current);
+        let (a, b) = (observed("a", Status::NotFound), observed("b", Status::NotFound));
+        let mut filling = observed("c", Status::Current);
+        filling.1.now = Now::Unknown { reason: Reason::CacheNotSynced, message: String::new() };
+        for (targets, told, looked) in [
+            (vec![there.clone()], 0, 0),
+            (vec![a.clone(), filling], 0, 0),
+            (vec![a.clone(), b.clone()], 2, 2),
+            (vec![a.clone(), b.clone()], 2, 2),
+            (vec![there, b.clone()], 1, 2),
+            (vec![a, b], 2, 3),
+        ] {
+            assert_eq!((ask(&targets).len(), looks.get()), (told, looked));
+        }
+        let many: Vec<_> = (0..20).map(|i| observed(&format!("n{i}"), Status::NotFound)).collect();
+        assert_eq!(ask(&many).len(), MOST);
+    }
+}

@@ -1,0 +1,455 @@
+//! Pure: what one target's status becomes, and what has happened to it.
+
+use std::collections::HashMap;
+
+use crate::api::pipeline::target::TargetInfo;
+use crate::api::pipeline::{EnvironmentStatus, TargetStatus};
+use crate::api::values::refs::ClusterAppRef;
+use crate::api::{ChangeLog, Settled, Status, Time};
+use crate::changelog::{MAX_MESSAGE, Part, Verdict, append, cut, is_cut_of, settle};
+use crate::cluster::{Application, Now, Reading, Reason, is_same_cluster};
+use crate::observe::{self, Observation};
+
+/// The application object of a target, fully spelled out.
+pub(in crate::pipeline) fn application(target: &TargetInfo) -> ClusterAppRef {
+    ClusterAppRef {
+        api_version: target.app.api_version.clone(),
+        kind: target.app.kind.clone(),
+        name: target.app.name.clone(),
+        namespace: target.namespace.clone(),
+        cluster_ref: target.cluster_ref.clone(),
+    }
+}
+
+/// The same, and how it is read.
+pub(in crate::pipeline) fn source(target: &TargetInfo) -> Application {
+    Application { object: application(target), revision_path: target.app.revision_path.clone() }
+}
+
+/// What a target's status becomes.
+#[derive(Debug, PartialEq, Eq)]
+pub(in crate::pipeline) enum Shown {
+    /// This.
+    Status(TargetStatus),
+    /// What it was, for its cache is still being filled; nothing if it is new.
+    Pending(Option<TargetStatus>),
+}
+
+/// The previous status of each target, in the order of `targets`. A target whose application was edited keeps its own, so that
+/// what is known of its past is not lost; the status then still names the old application.
+pub(in crate::pipeline) fn previous<'a>(
+    targets: &[&TargetInfo],
+    before: &'a [EnvironmentStatus],
+) -> Vec<Option<&'a TargetStatus>> {
+    let all = before.iter().flat_map(|e| e.targets.iter().map(|t| (e.name.clone(), t)));
+    let mut left: HashMap<(String, ClusterAppRef), &TargetStatus> =
+        all.map(|(environment, t)| ((environment, t.cluster_app_ref.clone()), t)).collect();
+    let mut found: Vec<Option<&TargetStatus>> =
+        targets.iter().map(|t| left.remove(&(t.environment.clone(), application(t)))).collect();
+    for (target, found) in targets.iter().zip(&mut found).filter(|(_, found)| found.is_none()) {
+        let names_another = target.name != format!("{}/{}/{}", target.environment, target.cluster, target.namespace);
+        let place = |app: &ClusterAppRef| app.namespace == target.namespace && app.cluster_ref == target.cluster_ref;
+        let here = left.keys().filter(|(e, app)| *e == target.environment && place(app));
+        // A target without an application of its own follows the pipeline's, whatever that was called before.
+        let edited = here.filter(|(_, app)| !names_another || app.name == target.app.name);
+        let best = edited.min_by_key(|(_, app)| (app.name != target.app.name, app.name.clone(), app.kind.clone())).cloned();
+        *found = best.and_then(|key| left.remove(&key));
+    }
+    found
+}
+
+/// One target while what was read of it is taken in, an observation at a time.
+pub(in crate::pipeline) struct Track<'a> {
+    pub target: &'a TargetInfo,
+    /// The last state that counted, as far as it has been taken in.
+    pub settled: Option<Settled>,
+    before: Option<&'a TargetStatus>,
+    reading: &'a Reading,
+    /// Names the rules by which it is read.
+    pub reader: String,
+    /// What it said that could not be kept: the first change says so.
+    lost: bool,
+}
+
+impl<'a> Track<'a> {
+    /// Nothing is taken in yet. `before`: the target's status so far.
+    pub fn new(target: &'a TargetInfo, before: Option<&'a TargetStatus>, reading: &'a Reading) -> Self {
+        let mut settled = before.and_then(|b| b.settled.clone());
+        let (reader, moved) = reader(target, reading, settled.as_ref());
+        if moved && let Some(settled) = settled.as_mut() {
+            settled.reader.clone_from(&reader);
+        }
+        if before.is_some_and(|b| b.cluster_app_ref != application(target))
+            && let Some(other) = settled.as_mut()
+        {
+            // The state of another application: only how far its past reaches still holds.
+            other.reader.clear();
+        }
+        let lost = reading.overflowed && settled.as_ref().is_some_and(|s| s.reader == reader);
+        Self { target, settled, before, reading, reader, lost }
+    }
+
+    /// What it said since the last time and says now, each with its place among what all objects said.
+    pub fn observations(&self) -> impl Iterator<Item = (u64, &'a Observation)> + use<'a> {
+        let comparable = self.settled.as_ref().is_some_and(|s| s.reader == self.reader);
+        // What a cache has seen that is still being filled is taken when it is filled.
+        let filling = matches!(self.reading.now, Now::Unknown { reason, .. } if reason.is_filling());
+        let past = self.reading.observations.iter().filter(move |_| comparable && !filling).map(|(seq, obs)| (*seq, obs));
+        let present = match &self.reading.now {
+            Now::Known(obs) => Some((self.reading.seq, obs)),
+            Now::Unknown { .. } => None,
+        };
+        past.chain(present)
+    }
+
+    /// Takes one of them in. What has happened is appended to the log. Whether the settled state is another now.
+    pub fn settle(&mut self, obs: &Observation, log: &mut ChangeLog, now: Time) -> bool {
+        match settle(self.settled.as_ref(), obs, &self.reader, horizon(log)) {
+            Verdict::Ignored => return false,
+            Verdict::Baseline(new) => self.settled = Some(new),
+            Verdict::Changed { from, to, settled: new } => {
+                append(log, &self.target.subject, now, from, to);
+                if let Some(change) = log.changes.last_mut() {
+                    change.coalesced = std::mem::take(&mut self.lost);
+                }
+                self.settled = Some(new);
+            }
+        }
+        true
+    }
+
+    /// The target as a part of its environment. What another application was, it is not.
+    pub fn as_part(&self) -> Part<'_> {
+        Part {
+            settled: self.settled.as_ref().filter(|s| s.reader == self.reader),
+            seen: matches!(self.reading.now, Now::Known(_)),
+        }
+    }
+
+    /// What its status becomes.
+    pub fn shown(self, now: Time) -> Shown {
+        let waits = match self.reading.now {
+            Now::Unknown { reason: Reason::CacheNotSynced, .. } => true,
+            Now::Unknown { reason: Reason::CacheSlow, .. } => self.before.is_some(),
+            _ => false,
+        };
+        if waits {
+            return Shown::Pending(self.before.cloned());
+        }
+        let app = application(self.target);
+        let same = self.before.filter(|b| b.cluster_app_ref == app);
+        let mut shown = match &self.reading.now {
+            Now::Known(obs) => match same {
+                // One that is being deleted goes on with that, suspended or not.
+                Some(before) if obs.suspended && ![before.status, obs.status].iter().any(|s| unsteady(*s)) => before.clone(),
+                Some(before) if obs.drift_unknown => TargetStatus { drifted: before.drifted, ..show(obs) },
+                _ => show(obs),
+            },
+            Now::Unknown { reason, message } => show(&Observation {
+                status: Status::Unknown,
+                reason: reason.as_str().to_owned(),
+                message: message.clone(),
+                ..Observation::default()
+            }),
+        };
+        if let Some(before) = same
+            && is_cut_of(&before.message, &shown.message)
+        {
+            // It was cut for lack of room: having room again is no reason to write.
+            shown.message.clone_from(&before.message);
+        }
+        shown.last_transition_time = same.filter(|b| b.status == shown.status).map_or(Some(now), |b| b.last_transition_time);
+        shown.cluster_app_ref = app;
+        shown.settled = self.settled;
+        Shown::Status(shown)
+    }
+}
+
+/// Names the rules by which a target's object is read, and the cluster on which it is: a reference that leads to another has another
+/// object there. While it is not known where it leads, it is taken to lead where it did.
+///
+/// A cluster may change all that it is known by, one thing after the other, so it is compared with what it was first and last:
+/// `RULES#FIRST~LAST`. Also whether it is the same under another name.
+fn reader(target: &TargetInfo, reading: &Reading, settled: Option<&Settled>) -> (String, bool) {
+    let rules = observe::reader(&target.app.api_version, &target.app.kind, target.app.revision_path.as_deref());
+    if target.cluster_ref.is_none() {
+        return (rules, false);
+    }
+    let before = settled.and_then(|s| s.reader.split_once('#')).filter(|(before, _)| *before == rules);
+    let before = before.map(|(_, names)| (names, names.split_once('~').unwrap_or((names, names))));
+    match (before, reading.cluster.as_str()) {
+        (Some((names, (_, last))), now) if now.is_empty() || now == last => (format!("{rules}#{names}"), false),
+        (Some((_, (first, last))), now) if [first, last].iter().any(|known| is_same_cluster(known, now)) => {
+            (format!("{rules}#{first}~{now}"), true)
+        }
+        (_, "") => (rules, false),
+        (_, now) => (format!("{rules}#{now}"), false),
+    }
+}
+
+/// The part of it that stays as long as the rules and the cluster are the same.
+pub(in crate::pipeline) fn lasting(reader: &str) -> &str {
+    reader.split_once('~').map_or(reader, |(lasting, _)| lasting)
+}
+
+/// Whether it says nothing of how the object is when nobody interferes.
+const fn unsteady(status: Status) -> bool {
+    matches!(status, Status::Unknown | Status::Terminating)
+}
+
+/// An observation as people see it.
+fn show(obs: &Observation) -> TargetStatus {
+    let ready = obs.status == Status::Current;
+    TargetStatus {
+        status: obs.status,
+        ready,
+        revision: obs.revision.clone(),
+        attempted_revision: obs.attempted_revision.clone(),
+        reason: obs.reason.clone(),
+        message: if ready { String::new() } else { cut(&obs.message, MAX_MESSAGE).into_owned() },
+        drifted: obs.drifted,
+        ..TargetStatus::default()
+    }
+}
+
+/// What is at or below this happened to an earlier target of the same name. In a log in which nothing has happened yet there is no
+/// such past; if it is new because the status was wiped, what was recorded before still belongs to these targets.
+pub(in crate::pipeline) fn horizon(log: &ChangeLog) -> i64 {
+    if log.serial == log.first { 0 } else { log.serial }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::values::refs::{AppRef, ClusterKind, ClusterRef};
+    use crate::changelog::open;
+
+    fn take(target: &TargetInfo, before: Option<&TargetStatus>, reading: &Reading, log: &mut ChangeLog, now: Time) -> Shown {
+        let mut track = Track::new(target, before, reading);
+        for (_, obs) in track.observations() {
+            track.settle(obs, log, now);
+        }
+        track.shown(now)
+    }
+
+    fn info(environment: &str, namespace: &str, app: &str, another: bool) -> TargetInfo {
+        let suffix = if another { format!("/{app}") } else { String::new() };
+        let name = format!("{environment}/c/{namespace}{suffix}");
+        TargetInfo {
+            environment: environment.into(),
+            namespace: namespace.into(),
+            cluster: "c".into(),
+            cluster_ref: None,
+            app: AppRef { api_version: "apps/v1".into(), kind: "Deployment".into(), name: app.into(), revision_path: None },
+            subject: format!("target/{name}"),
+            name,
+        }
+    }
+
+    fn obs(status: Status, revision: &str) -> Observation {
+        Observation { status, revision: revision.into(), attempted_revision: revision.into(), ..Observation::default() }
+    }
+
+    fn reading(now: Now, past: &[Observation]) -> Reading {
+        Reading {
+            observations: (1..).zip(past.iter().cloned()).collect(),
+            now,
+            seq: 99,
+            came: None,
+            overflowed: false,
+            cluster: String::new(),
+        }
+    }
+
+    fn known(now: &Observation, past: &[Observation]) -> Reading {
+        reading(Now::Known(now.clone()), past)
+    }
+
+    fn unknown(reason: Reason) -> Reading {
+        reading(Now::Unknown { reason, message: "why".into() }, &[])
+    }
+
+    fn at(second: i64) -> Time {
+        Time::from_second(second).unwrap()
+    }
+
+    fn status(shown: Shown) -> TargetStatus {
+        let Shown::Status(status) = shown else { panic!("{shown:?}") };
+        status
+    }
+
+    /// A target that was seen at revision 1, and the log of its pipeline.
+    fn seen() -> (TargetInfo, TargetStatus, ChangeLog) {
+        let target = info("dev", "web", "web", false);
+        let mut log = open(at(1), None);
+        let before = status(take(&target, None, &known(&obs(Status::Current, "1"), &[]), &mut log, at(1)));
+        assert!(log.changes.is_empty());
+        (target, before, log)
+    }
+
+    #[test]
+    fn first_sight_is_silent_whatever_the_object_said_to_others() {
+        let target = info("dev", "web", "web", false);
+        let mut log = open(at(1), None);
+        let past = [obs(Status::Current, "0"), obs(Status::Failed, "1")];
+        let shown = status(take(&target, None, &known(&obs(Status::Current, "1"), &past), &mut log, at(1)));
+        assert_eq!(log.serial, log.first);
+        assert_eq!((shown.status, shown.ready, shown.revision.as_str()), (Status::Current, true, "1"));
+        assert_eq!(shown.settled.unwrap().since, 0, "a new log has no past");
+        assert_eq!(shown.last_transition_time, Some(at(1)));
+    }
+
+    #[test]
+    fn what_came_and_went_is_told_in_order() {
+        let (target, before, mut log) = seen();
+        let past = [obs(Status::Failed, "2"), obs(Status::Current, "1")];
+        let after = status(take(&target, Some(&before), &known(&past[1], &past), &mut log, at(9)));
+        let told: Vec<_> = log.changes.iter().map(|c| (c.from.status, c.to.status, c.coalesced)).collect();
+        assert_eq!(told, [(Status::Current, Status::Failed, false), (Status::Failed, Status::Current, false)]);
+        assert_eq!((&log.changes[0].subject, log.changes[0].time), (&target.subject, at(9)));
+        assert_eq!(after, before, "and time has not moved");
+    }
+
+    #[test]
+    fn what_was_lost_is_said_of_the_first_change() {
+        let (target, before, mut log) = seen();
+        let past = [obs(Status::Failed, "2"), obs(Status::Current, "2")];
+        let lost = Reading { overflowed: true, ..known(&past[1], &past) };
+        take(&target, Some(&before), &lost, &mut log, at(9));
+        assert_eq!(log.changes.iter().map(|c| c.coalesced).collect::<Vec<_>>(), [true, false]);
+    }
+
+    #[test]
+    fn until_its_cache_is_filled_a_target_stays_as_it_was() {
+        let (target, before, mut log) = seen();
+        let reading = unknown(Reason::CacheNotSynced);
+        assert_eq!(take(&target, Some(&before), &reading, &mut log, at(9)), Shown::Pending(Some(before.clone())));
+        assert_eq!(take(&target, None, &reading, &mut log, at(9)), Shown::Pending(None));
+        let slow = unknown(Reason::CacheSlow);
+        assert_eq!(take(&target, Some(&before), &slow, &mut log, at(9)), Shown::Pending(Some(before.clone())));
+        assert_eq!(
+            status(take(&target, None, &slow, &mut log, at(9))).status,
+            Status::Unknown,
+            "a new one is shown meanwhile"
+        );
+        let full = Reading { observations: vec![(7, obs(Status::Failed, "2"))], ..unknown(Reason::CacheNotSynced) };
+        assert_eq!(take(&target, Some(&before), &full, &mut log, at(9)), Shown::Pending(Some(before.clone())));
+        assert!(log.changes.is_empty(), "it is taken when the cache is filled");
+        let edited = info("dev", "web", "other", false);
+        assert_eq!(take(&edited, Some(&before), &reading, &mut log, at(9)), Shown::Pending(Some(before)));
+    }
+
+    #[test]
+    fn what_cannot_be_observed_is_shown_and_changes_nothing() {
+        let (target, before, mut log) = seen();
+        let gone = status(take(&target, Some(&before), &unknown(Reason::KindNotFound), &mut log, at(9)));
+        assert_eq!((gone.status, gone.reason.as_str(), gone.message.as_str()), (Status::Unknown, "KindNotFound", "why"));
+        assert_eq!((gone.last_transition_time, &gone.settled), (Some(at(9)), &before.settled));
+        let back = status(take(&target, Some(&gone), &known(&obs(Status::Current, "1"), &[]), &mut log, at(10)));
+        assert_eq!((back.settled, log.changes.len()), (before.settled, 0));
+    }
+
+    #[test]
+    fn a_suspended_object_is_shown_as_it_was() {
+        let (target, before, mut log) = seen();
+        let paused = Observation { suspended: true, ..obs(Status::InProgress, "2") };
+        assert_eq!(status(take(&target, Some(&before), &known(&paused, &[]), &mut log, at(9))), before);
+        let goes = Observation { status: Status::Terminating, ..paused.clone() };
+        assert_eq!(status(take(&target, Some(&before), &known(&goes, &[]), &mut log, at(9))).status, Status::Terminating);
+        let first = status(take(&target, None, &known(&paused, &[]), &mut log, at(9)));
+        assert_eq!((first.status, first.settled.unwrap().status), (Status::InProgress, Status::InProgress));
+        let unseen = TargetStatus { status: Status::Unknown, ..before };
+        assert_eq!(status(take(&target, Some(&unseen), &known(&paused, &[]), &mut log, at(9))).status, Status::InProgress);
+    }
+
+    #[test]
+    fn another_application_is_a_new_baseline_with_the_same_past() {
+        let (_, before, mut log) = seen();
+        let since = before.settled.as_ref().unwrap().since;
+        log.serial += 5;
+        let edited = info("dev", "web", "other", false);
+        let past = [obs(Status::Current, "7"), obs(Status::Current, "8")];
+        let blind = status(take(&edited, Some(&before), &unknown(Reason::Forbidden), &mut log, at(9)));
+        for known_before in [&before, &blind] {
+            let after = status(take(&edited, Some(known_before), &known(&past[1], &past), &mut log, at(9)));
+            assert_eq!(after.cluster_app_ref.name, "other");
+            let settled = after.settled.unwrap();
+            assert_eq!((settled.revision.as_str(), settled.since), ("8", since));
+            assert!(log.changes.is_empty());
+        }
+    }
+
+    #[test]
+    fn a_reference_that_leads_to_another_cluster_is_a_new_baseline() {
+        let (mut target, ..) = seen();
+        target.cluster_ref =
+            Some(ClusterRef { api_version: None, kind: ClusterKind::Secret, name: "eu".into(), namespace: None });
+        let mut log = open(at(1), None);
+        let on = |cluster: &str, revision: &str| Reading {
+            cluster: cluster.to_owned(),
+            ..known(&obs(Status::Current, revision), &[])
+        };
+        let mut before = status(take(&target, None, &on("a.x", "1"), &mut log, at(1)));
+        // Another address, another authority, as it was first, and all that it was known by first is gone.
+        for (cluster, revision, changes) in
+            [("b.x", "1", 0), ("a.y", "2", 1), ("a.x", "3", 2), ("c.x", "4", 3), ("c.z", "5", 4)]
+        {
+            let reader = |status: &TargetStatus| status.settled.clone().unwrap().reader;
+            let lasts = lasting(&reader(&before)).to_owned();
+            before = status(take(&target, Some(&before), &on(cluster, revision), &mut log, at(2)));
+            assert_eq!(log.changes.len(), changes, "{cluster}");
+            assert_eq!(lasting(&reader(&before)), lasts);
+            let again = status(take(&target, Some(&before), &on(cluster, revision), &mut log, at(2)));
+            assert_eq!(again, before);
+        }
+        let blind = status(take(&target, Some(&before), &unknown(Reason::Unreachable), &mut log, at(3)));
+        assert_eq!(blind.settled, before.settled, "not known yet where it leads");
+        let gone = Reading { cluster: "d.v".into(), ..known(&crate::observe::observe(None, None), &[]) };
+        let after = status(take(&target, Some(&blind), &gone, &mut log, at(4)));
+        assert_eq!((log.changes.len(), after.settled.unwrap().status), (4, Status::NotFound), "and nothing was removed");
+    }
+
+    #[test]
+    fn a_message_that_was_cut_is_no_news() {
+        let (target, before, mut log) = seen();
+        let wordy = Observation { message: "word ".repeat(300), ..obs(Status::Failed, "2") };
+        let full = status(take(&target, Some(&before), &known(&wordy, &[]), &mut log, at(9)));
+        assert!(full.message.len() <= MAX_MESSAGE && full.message.len() > MAX_MESSAGE - 8);
+        let short = TargetStatus { message: cut(&full.message, 256).into_owned(), ..full.clone() };
+        assert_eq!(status(take(&target, Some(&short), &known(&wordy, &[]), &mut log, at(10))), short);
+    }
+
+    #[test]
+    fn who_was_who() {
+        let before = |environment: &str, apps: &[(&str, &str)]| EnvironmentStatus {
+            settled: None,
+            name: environment.into(),
+            targets: apps
+                .iter()
+                .map(|(namespace, app)| TargetStatus {
+                    cluster_app_ref: application(&info(environment, namespace, app, false)),
+                    ..TargetStatus::default()
+                })
+                .collect(),
+        };
+        let past = [before("dev", &[("a", "web"), ("a", "db"), ("b", "web")]), before("prod", &[("a", "web")])];
+        let named = |targets: &[TargetInfo]| -> Vec<Option<String>> {
+            let name = |t: &TargetStatus| format!("{}/{}", t.cluster_app_ref.namespace, t.cluster_app_ref.name);
+            previous(&targets.iter().collect::<Vec<_>>(), &past).into_iter().map(|t| t.map(name)).collect()
+        };
+        let was = |s: &str| Some(s.to_owned());
+        // Unedited, in another order.
+        let same = [info("dev", "b", "web", false), info("dev", "a", "db", true), info("prod", "a", "web", false)];
+        assert_eq!(named(&same), [was("b/web"), was("a/db"), was("a/web")]);
+        // The pipeline's application was renamed: those that follow it were edited, those with their own were not.
+        let renamed = [info("dev", "a", "api", false), info("dev", "a", "db", true), info("dev", "b", "api", false)];
+        assert_eq!(named(&renamed), [was("a/web"), was("a/db"), was("b/web")]);
+        // Of another kind.
+        let mut kind = info("dev", "a", "db", true);
+        kind.app.kind = "StatefulSet".into();
+        assert_eq!(named(&[kind]), [was("a/db")]);
+        // New ones.
+        let new = [info("dev", "c", "web", false), info("dev", "a", "new", true), info("test", "a", "web", false)];
+        assert_eq!(named(&new), [None, None, None]);
+    }
+}

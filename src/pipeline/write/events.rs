@@ -1,0 +1,86 @@
+//! Pure: what people read of a change in `kubectl describe`: one Event for each that means something.
+
+use crate::api::{Change, Status, TransitionType};
+use crate::report::events::Told;
+use crate::trigger::transitions;
+
+/// What is told of one change; nothing of one that means nothing to a trigger either.
+pub(in crate::pipeline) fn told(change: &Change) -> impl Iterator<Item = Told> {
+    use TransitionType::{ClusterOffline, Drifted, Failed};
+    transitions(change).map(move |type_| Told {
+        serial: change.serial,
+        warning: matches!(type_, ClusterOffline | Drifted | Failed),
+        reason: type_.as_str().into(),
+        note: note(change, type_),
+    })
+}
+
+fn note(change: &Change, type_: TransitionType) -> String {
+    let subject = change.subject.replacen('/', " ", 1);
+    let (from, to) = (&change.from, &change.to);
+    let was = match from.current.as_deref() {
+        Some(revision) if !revision.is_empty() && revision != to.revision => format!(", before it {revision}"),
+        _ => String::new(),
+    };
+    let what = match type_ {
+        TransitionType::Deployed => format!("runs {}{was}", named(&to.revision)),
+        TransitionType::Progressing => format!("moves to {}", named(&to.revision)),
+        TransitionType::Failed => format!("failed with {}", named(&to.revision)),
+        TransitionType::Recovered => format!("runs {} again", named(&to.revision)),
+        TransitionType::Removed => "is gone".to_owned(),
+        TransitionType::Drifted => "runs something else than was declared".to_owned(),
+        TransitionType::DriftCorrected => "runs again what was declared".to_owned(),
+        TransitionType::ClusterOffline => "cannot be reached".to_owned(),
+        TransitionType::ClusterOnline => "can be reached again".to_owned(),
+        TransitionType::EnvironmentReady | TransitionType::PipelineReady => {
+            format!("runs {} everywhere{was}", named(&to.revision))
+        }
+    };
+    let why = [to.reason.as_str(), to.message.as_str()].map(str::trim).into_iter().filter(|s| !s.is_empty());
+    let why = why.collect::<Vec<_>>().join(": ");
+    // Of what runs it says how many replicas, and no reason.
+    let separator = if to.status == Status::Current { "," } else { ":" };
+    if why.is_empty() { format!("{subject} {what}") } else { format!("{subject} {what}{separator} {why}") }
+}
+
+fn named(revision: &str) -> &str {
+    if revision.is_empty() { "a revision without a name" } else { revision }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::State;
+
+    fn state(status: Status, revision: &str, current: &str) -> State {
+        State { status, revision: revision.into(), current: Some(current.into()), ..State::default() }
+    }
+
+    #[test]
+    fn a_sentence_for_each_change_that_means_something() {
+        let change = |from, to| Change { subject: "target/dev/c/web".into(), from, to, ..Change::default() };
+        let notes = |change: &Change| told(change).map(|t| format!("{} {}", t.reason, t.note)).collect::<Vec<_>>();
+        let ran = state(Status::Current, "1", "1");
+        assert_eq!(
+            notes(&change(ran.clone(), state(Status::Current, "2", "2"))),
+            ["Deployed target dev/c/web runs 2, before it 1"]
+        );
+        let counted = State { message: "3 replicas".into(), ..state(Status::Current, "2", "2") };
+        assert_eq!(notes(&change(ran.clone(), counted)), ["Deployed target dev/c/web runs 2, before it 1, 3 replicas"]);
+        let failed = State {
+            reason: "HealthCheckFailed".into(),
+            message: "no pods".into(),
+            failed: true,
+            ..state(Status::Failed, "2", "1")
+        };
+        assert_eq!(
+            notes(&change(ran.clone(), failed.clone())),
+            ["Failed target dev/c/web failed with 2: HealthCheckFailed: no pods"]
+        );
+        assert!(told(&change(ran.clone(), failed)).all(|t| t.warning));
+        assert!(
+            notes(&change(state(Status::InProgress, "2", "1"), ran)).is_empty(),
+            "it went back, and nothing has happened"
+        );
+    }
+}

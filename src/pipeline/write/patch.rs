@@ -1,0 +1,158 @@
+//! Pure: the JSON Patch that carries a status to the API server, and what its answer means.
+//!
+//! The patch first tests whose status it replaces and that the log stands where the writer believes and is still its own, so that
+//! a stale copy of this controller never overwrites a newer one. `dispatched` belongs to another writer and is neither tested nor touched: each
+//! part is put in its own place. Only the first write, which may have to make the status, tests the whole object's version.
+
+use kube::api::Patch;
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use crate::api::{Pipeline, PipelineStatus};
+
+/// The patch from one object's status to `next`, with only the parts that differ. `merged`: changes were made one in it, which must
+/// not happen to one whose clock has begun to run meanwhile, so the whole object's version is tested.
+pub(in crate::pipeline) fn patch(
+    base: &Pipeline,
+    next: &PipelineStatus,
+    merged: bool,
+) -> Result<Patch<()>, serde_json::Error> {
+    let empty = PipelineStatus::default();
+    let before = base.status.as_ref().unwrap_or(&empty);
+    let mut steps = vec![json!({"op": "test", "path": "/metadata/uid", "value": base.metadata.uid})];
+    if merged {
+        steps.push(json!({"op": "test", "path": "/metadata/resourceVersion", "value": base.metadata.resource_version}));
+    }
+    if let Some(log) = &before.log {
+        steps.push(json!({"op": "test", "path": "/status/log/serial", "value": log.serial}));
+        if log.epoch > 0 {
+            steps.push(json!({"op": "test", "path": "/status/log/epoch", "value": log.epoch}));
+        }
+    } else {
+        steps.push(json!({"op": "test", "path": "/metadata/resourceVersion", "value": base.metadata.resource_version}));
+        if base.status.is_none() {
+            steps.push(json!({"op": "add", "path": "/status", "value": {}}));
+        }
+    }
+    steps.extend(part("observedGeneration", &before.observed_generation, &next.observed_generation)?);
+    steps.extend(part("conditions", &before.conditions, &next.conditions)?);
+    steps.extend(part("environments", &before.environments, &next.environments)?);
+    steps.extend(part("readyTargets", &before.ready_targets, &next.ready_targets)?);
+    steps.extend(part("revision", &before.revision, &next.revision)?);
+    steps.extend(part("settled", &before.settled, &next.settled)?);
+    steps.extend(part("clusters", &before.clusters, &next.clusters)?);
+    steps.extend(part("dropped", &before.dropped, &next.dropped)?);
+    steps.extend(part("log", &before.log, &next.log)?);
+    Ok(Patch::Json(serde_json::from_value(Value::Array(steps))?))
+}
+
+/// The step that puts one part in its place, if it differs.
+fn part<T: Serialize + PartialEq>(name: &str, before: &T, next: &T) -> Result<Option<Value>, serde_json::Error> {
+    if before == next {
+        return Ok(None);
+    }
+    let value = serde_json::to_value(next)?;
+    Ok(Some(json!({"op": "add", "path": format!("/status/{name}"), "value": value})))
+}
+
+/// What is known after a write was not answered with success.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::pipeline) enum Failure {
+    /// A test failed, or the schema refused: the object is not what it was thought to be.
+    Stale,
+    /// The object is gone.
+    Gone,
+    /// It was refused and has certainly not been applied.
+    Refused,
+    /// It may have been applied.
+    Uncertain,
+}
+
+/// What an error of a write means.
+pub(in crate::pipeline) fn failure(error: &kube::Error) -> Failure {
+    match error {
+        kube::Error::Api(status) => match status.code {
+            404 => Failure::Gone,
+            409 | 422 => Failure::Stale,
+            400..=499 => Failure::Refused,
+            _ => Failure::Uncertain,
+        },
+        _ => Failure::Uncertain,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use kube::core::Status;
+
+    use super::*;
+    use crate::api::ChangeLog;
+    use crate::api::pipeline::EnvironmentStatus;
+
+    fn base(status: Option<PipelineStatus>) -> Pipeline {
+        let mut base = Pipeline::new("p", crate::api::PipelineSpec::default());
+        base.metadata.uid = Some("u".to_owned());
+        base.metadata.resource_version = Some("7".to_owned());
+        base.status = status;
+        base
+    }
+
+    fn with_log(serial: i64) -> PipelineStatus {
+        PipelineStatus { log: Some(ChangeLog { epoch: 0, first: 1, serial, changes: vec![] }), ..PipelineStatus::default() }
+    }
+
+    fn steps(base: &Pipeline, next: &PipelineStatus) -> Vec<String> {
+        let Patch::Json(patch) = patch(base, next, false).unwrap() else { panic!("a JSON Patch") };
+        let steps = serde_json::to_value(patch).unwrap();
+        let word = |s: &Value| format!("{} {} {}", s["op"].as_str().unwrap(), s["path"].as_str().unwrap(), s["value"]);
+        steps.as_array().unwrap().iter().map(word).collect()
+    }
+
+    #[test]
+    fn the_first_write_tests_the_whole_object_and_makes_the_status() {
+        let next = steps(&base(None), &with_log(5));
+        assert_eq!(next[1], r#"test /metadata/resourceVersion "7""#);
+        assert_eq!(next[2], "add /status {}");
+        let kept = steps(&base(Some(PipelineStatus::default())), &with_log(5));
+        assert_eq!(kept[1], r#"test /metadata/resourceVersion "7""#);
+        assert!(kept[2].starts_with("add /status/log "), "what the dispatcher wrote stays: {kept:?}");
+    }
+
+    #[test]
+    fn later_ones_test_their_own_part_and_write_what_differs() {
+        let environments = vec![EnvironmentStatus { name: "dev".into(), targets: vec![], settled: None }];
+        let next = PipelineStatus { environments, ..with_log(5) };
+        let all = steps(&base(Some(with_log(5))), &next);
+        assert_eq!(all[..2], [r#"test /metadata/uid "u""#, "test /status/log/serial 5"]);
+        assert_eq!(all[2..], [r#"add /status/environments [{"name":"dev","targets":[]}]"#]);
+        assert!(steps(&base(Some(with_log(5))), &with_log(6))[2].starts_with("add /status/log "));
+    }
+
+    #[test]
+    fn what_makes_changes_one_tests_the_whole_object() {
+        let Patch::Json(patch) = patch(&base(Some(with_log(5))), &with_log(6), true).unwrap() else {
+            panic!("a JSON Patch")
+        };
+        let steps = serde_json::to_value(patch).unwrap();
+        assert_eq!((&steps[1]["op"], &steps[1]["path"]), (&json!("test"), &json!("/metadata/resourceVersion")));
+    }
+
+    #[test]
+    fn what_an_answer_means() {
+        let api = |code| kube::Error::Api(Status::failure("", "").with_code(code).boxed());
+        let table = [
+            (404, Failure::Gone),
+            (409, Failure::Stale),
+            (422, Failure::Stale),
+            (403, Failure::Refused),
+            (413, Failure::Refused),
+            (429, Failure::Refused),
+            (500, Failure::Uncertain),
+            (504, Failure::Uncertain),
+        ];
+        for (code, want) in table {
+            assert_eq!(failure(&api(code)), want, "{code}");
+        }
+        assert_eq!(failure(&kube::Error::Service("reset".into())), Failure::Uncertain);
+    }
+}

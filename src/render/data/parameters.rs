@@ -1,0 +1,213 @@
+//! Parameters: texts that a user gives to a template, seen there as `parameters.NAME`.
+//!
+//! Each is a template itself, over all data but the parameters, so that `pennant/{{environment}}` can be given where a built-in
+//! asks for a label. What they render to is text like any other: it is escaped where it is written.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::sync::Arc;
+
+use crate::render::error::RenderError;
+use crate::render::escape::context::Place;
+use crate::render::lang::compile;
+use crate::render::lang::eval::Program;
+
+/// The parameters of one notification, compiled. Cheap to clone.
+#[derive(Clone, Default)]
+pub struct Parameters {
+    all: Arc<Inner>,
+    hidden: Option<Arc<Hidden>>,
+    sight: Sight,
+}
+
+#[derive(Default)]
+struct Inner {
+    /// By name, in order.
+    set: Vec<(String, Program)>,
+    unset: BTreeSet<String>,
+}
+
+/// Parameters that another namespace wrote and does not share: by name, who wrote it.
+pub type Hidden = BTreeMap<String, String>;
+
+/// Which parameters a template sees.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(in crate::render) enum Sight {
+    /// All of them.
+    #[default]
+    All,
+    /// None that is hidden.
+    Shared,
+}
+
+/// What a name after `parameters.` stands for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::render) enum Parameter {
+    /// A text.
+    Set,
+    /// Nothing: it is declared, and must be given where it is used.
+    Unset,
+    /// Nothing that this template may see.
+    Hidden,
+    /// Nothing: there is no such parameter.
+    Unknown,
+}
+
+impl Parameters {
+    /// Compiles values by name. One that is declared and has no value may not be used. The error says which are wrong.
+    pub fn compile<'a>(
+        values: impl IntoIterator<Item = (&'a str, Option<&'a str>)>,
+    ) -> Result<Self, Vec<(String, RenderError)>> {
+        let (mut set, mut unset, mut wrong) = (BTreeMap::new(), BTreeSet::new(), Vec::new());
+        for (name, source) in values {
+            let Some(source) = source else {
+                unset.insert(name.to_owned());
+                continue;
+            };
+            match compile::compile(source, Place::Plain, &Self::default()) {
+                Ok(program) => drop(set.insert(name.to_owned(), program)),
+                Err(error) => wrong.push((name.to_owned(), error)),
+            }
+        }
+        if !wrong.is_empty() {
+            return Err(wrong);
+        }
+        let all = Arc::new(Inner { set: set.into_iter().collect(), unset });
+        Ok(Self { all, ..Self::default() })
+    }
+
+    /// The same, of which some are hidden from templates of another namespace.
+    #[must_use]
+    pub fn hiding(self, hidden: Hidden) -> Self {
+        Self { hidden: Some(hidden).filter(|hidden| !hidden.is_empty()).map(Arc::new), ..self }
+    }
+
+    /// The same, as a template of another namespace sees them.
+    #[must_use]
+    pub fn shared(&self) -> Self {
+        let sight = if self.hidden.is_some() { Sight::Shared } else { Sight::All };
+        Self { sight, ..self.clone() }
+    }
+
+    pub(in crate::render) fn sight(&self) -> Sight {
+        self.sight
+    }
+
+    /// Who wrote a parameter that a template of this sight does not see.
+    pub(in crate::render) fn hidden_from(&self, sight: Sight, name: &str) -> Option<&str> {
+        self.hidden.as_ref().filter(|_| sight == Sight::Shared)?.get(name).map(String::as_str)
+    }
+
+    /// Who wrote a parameter that is not seen.
+    pub(in crate::render) fn owner(&self, name: &str) -> Option<&str> {
+        self.hidden_from(self.sight, name)
+    }
+
+    fn is_seen(&self, name: &str) -> bool {
+        self.owner(name).is_none()
+    }
+
+    pub(in crate::render) fn get(&self, name: &str) -> Parameter {
+        match name {
+            name if !self.is_seen(name) => Parameter::Hidden,
+            name if self.find(name).is_some() => Parameter::Set,
+            name if self.all.unset.contains(name) => Parameter::Unset,
+            _ => Parameter::Unknown,
+        }
+    }
+
+    /// The names that a template sees, for a message.
+    pub(in crate::render) fn names(&self) -> BTreeSet<&str> {
+        self.set().chain(self.unset()).collect()
+    }
+
+    /// How many have a value, seen or not.
+    pub(in crate::render) fn len(&self) -> usize {
+        self.all.set.len()
+    }
+
+    /// The names of those that have a value and are seen, in order.
+    pub(in crate::render) fn set(&self) -> impl Iterator<Item = &str> {
+        self.all.set.iter().map(|(name, _)| name.as_str()).filter(|name| self.is_seen(name))
+    }
+
+    /// The names of those that are declared and have none, in order.
+    pub(in crate::render) fn unset(&self) -> impl Iterator<Item = &str> {
+        self.all.unset.iter().map(String::as_str).filter(|name| self.is_seen(name))
+    }
+
+    /// The place and the template of one that has a value, seen or not.
+    pub(in crate::render) fn find(&self, name: &str) -> Option<(usize, &Program)> {
+        let index = self.all.set.binary_search_by(|(of, _)| of.as_str().cmp(name)).ok()?;
+        self.all.set.get(index).map(|(_, program)| (index, program))
+    }
+}
+
+/// The names only, for the values may be secret.
+impl fmt::Debug for Parameters {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_set().entries(self.set()).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::TransitionType;
+    use crate::render::{Body, Data, HeaderTemplate, RenderError, UrlTemplate, Values};
+
+    /// One that is hidden and one that is not.
+    fn parameters() -> Parameters {
+        let all = Parameters::compile([("routingKey", Some("s3cr3t")), ("room", Some("lobby"))]).unwrap();
+        all.hiding([("routingKey".to_owned(), "the global configuration".to_owned())].into())
+    }
+
+    fn text(source: &str, parameters: &Parameters) -> Result<String, RenderError> {
+        let values = Values::new(&Data::sample(TransitionType::Deployed), &self::parameters()).unwrap();
+        Body::compile("text/plain", source, parameters)?.render(&values)
+    }
+
+    #[test]
+    fn a_hidden_parameter_cannot_be_named() {
+        let seen = parameters().shared();
+        let refused = |what: &str, error: Option<RenderError>| {
+            let is_hidden = matches!(&error, Some(RenderError::ParameterHidden { name, .. }) if name == "routingKey");
+            assert!(is_hidden, "{what}: {error:?}");
+            let said = error.unwrap().to_string();
+            let words = ["`parameters.routingKey`", "the global configuration", "shareParameters: true"];
+            assert!(words.iter().all(|word| said.contains(word)) && !said.contains("s3cr3t"), "{said}");
+        };
+        for source in [
+            "{{parameters.routingKey}}",
+            "{{commit parameters.routingKey}}",
+            "{{#if (eq parameters.routingKey \"a\")}}x{{/if}}",
+            "{{#with parameters}}{{routingKey}}{{/with}}",
+            "{{#if drifted}}{{@root.parameters.routingKey}}{{/if}}",
+            "{{#each pipeline.labels}}{{../parameters.routingKey}}{{/each}}",
+            "{{default (lookup pipeline.labels parameters.routingKey) \"-\"}}",
+        ] {
+            refused(source, text(source, &seen).err());
+        }
+        let named = "{{parameters.routingKey}}";
+        refused("a header", HeaderTemplate::compile("X-A", named, &seen).err());
+        refused("a URL", UrlTemplate::compile(&format!("https://example.com/a/{named}"), &seen).err());
+        assert_eq!(text("{{parameters.routingKey}} {{parameters.room}}", &parameters()).unwrap(), "s3cr3t lobby");
+        assert_eq!(text("{{parameters.room}}", &seen).unwrap(), "lobby");
+    }
+
+    #[test]
+    fn a_hidden_parameter_is_not_among_all() {
+        let seen = parameters().shared();
+        for (source, expected) in [
+            ("{{json parameters}}", r#"{"room":"lobby"}"#),
+            ("{{#each parameters}}{{@key}}={{this}};{{/each}}", "room=lobby;"),
+            ("{{default (lookup parameters \"routingKey\") \"-\"}}", "-"),
+            ("{{#with parameters}}{{json this}}{{/with}}", r#"{"room":"lobby"}"#),
+        ] {
+            assert_eq!(text(source, &seen).unwrap(), expected, "{source}");
+            assert!(text(source, &parameters()).unwrap().contains("s3cr3t"), "{source}");
+        }
+        let whole = text("{{json @root}}", &seen).unwrap();
+        assert!(whole.contains("lobby") && !whole.contains("s3cr3t") && !whole.contains("routingKey"), "{whole}");
+    }
+}

@@ -1,0 +1,205 @@
+//! Transitions as they could be, to try a template with before anything happens.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crate::api::delivery::{AppObject, PipelineRef, Subject, SubjectKind, SubjectTarget};
+use crate::api::values::refs::{ClusterKind, ClusterRef};
+use crate::api::{DeliverySpec, State, Status, Time, TransitionType};
+use crate::render::Data;
+
+const OLD: &str = "main@sha1:9c1e1fd35d2e0b7a4a1bd2ae8e0a2b6a0f4f3e21";
+const NEW: &str = "main@sha1:5f3d2c1b0a9e8d7c6b5a4f3e2d1c0b9a8f7e6d5c";
+const SERIAL: i64 = 1_763_711_234_567;
+
+/// Of what a sample speaks.
+#[derive(Clone, Debug)]
+pub struct Scene {
+    /// The pipeline.
+    pub pipeline: PipelineRef,
+    /// Its labels.
+    pub labels: BTreeMap<String, String>,
+    /// Its annotations.
+    pub annotations: BTreeMap<String, String>,
+    /// The target. What is about something else is about its environment, its cluster, or the pipeline.
+    pub subject: Subject,
+    /// The revision that ran.
+    pub old: String,
+    /// The revision that comes after it.
+    pub new: String,
+    /// Name and namespace of the notification.
+    pub notification: (String, String),
+}
+
+impl Scene {
+    /// A pipeline as it could be, without labels and annotations, reported by a notification of this name and namespace.
+    #[must_use]
+    pub fn sample(notification: (String, String)) -> Self {
+        Self {
+            pipeline: PipelineRef {
+                namespace: "team-a".to_owned(),
+                name: "podinfo".to_owned(),
+                uid: "5ae9d0c4-6c1b-4f0f-9d53-0d8c0a3f7b11".to_owned(),
+            },
+            labels: BTreeMap::new(),
+            annotations: BTreeMap::new(),
+            subject: subject(),
+            old: OLD.to_owned(),
+            new: NEW.to_owned(),
+            notification,
+        }
+    }
+
+    /// A transition of this type. Where real transitions are awkward it is too: the message of a failure has quotes, a line
+    /// break and a letter beyond ASCII, and neither what was removed nor a cluster has a revision. A workload that runs says how
+    /// many replicas.
+    #[must_use]
+    pub fn transition(&self, type_: TransitionType) -> Data {
+        let (from, mut to) = states(type_, &self.old, &self.new);
+        let subject = self.about(type_.subject());
+        let is_workload = subject.target.as_ref().is_some_and(|target| target.app.api_version.starts_with("apps/"));
+        if is_workload && matches!(type_, TransitionType::Deployed | TransitionType::Recovered) {
+            "3 replicas".clone_into(&mut to.message);
+        }
+        let spec = DeliverySpec {
+            notification: self.notification.0.clone(),
+            notification_uid: String::new(),
+            pipeline_ref: self.pipeline.clone(),
+            lane: format!("{kind:?}/{}", subject.name, kind = subject.kind).to_lowercase(),
+            subject,
+            order: SERIAL,
+            serial: SERIAL,
+            type_,
+            time: Time::constant(SERIAL / 1000, 567_000_000),
+            from,
+            to,
+            coalesced: false,
+            due: None,
+            error: None,
+        };
+        let (labels, annotations) = (Arc::new(self.labels.clone()), Arc::new(self.annotations.clone()));
+        Data::new("msg_5f3d2c1b0a9e8d7c", &spec, &labels, &annotations, &self.notification.1)
+    }
+
+    /// The subject of this kind. The local cluster is never away, so where the target is there it is about another.
+    fn about(&self, kind: SubjectKind) -> Subject {
+        let name = match kind {
+            SubjectKind::Target => return self.subject.clone(),
+            SubjectKind::Cluster => {
+                let cluster = self.subject.target.as_ref().and_then(|t| t.cluster_ref.clone()).unwrap_or_else(remote);
+                return Subject { kind, name: cluster.full_name(), cluster_ref: Some(cluster), ..Subject::default() };
+            }
+            SubjectKind::Environment => self.subject.environment.clone(),
+            SubjectKind::Pipeline => self.pipeline.name.clone(),
+        };
+        let environment = if kind == SubjectKind::Environment { name.clone() } else { String::new() };
+        Subject { kind, name, environment, ..Subject::default() }
+    }
+}
+
+impl Data {
+    /// A sample of this type.
+    #[must_use]
+    pub fn sample(type_: TransitionType) -> Self {
+        Scene::sample(("deploys".to_owned(), "team-a".to_owned())).transition(type_)
+    }
+
+    /// A sample of each type of transition.
+    pub fn samples() -> impl Iterator<Item = Self> {
+        TransitionType::ALL.into_iter().map(Self::sample)
+    }
+}
+
+fn remote() -> ClusterRef {
+    ClusterRef {
+        api_version: None,
+        kind: ClusterKind::GitopsCluster,
+        name: "eu-1".to_owned(),
+        namespace: Some("clusters".to_owned()),
+    }
+}
+
+fn subject() -> Subject {
+    Subject {
+        name: "prod/in-cluster/podinfo".to_owned(),
+        environment: "prod".to_owned(),
+        target: Some(SubjectTarget {
+            namespace: "podinfo".to_owned(),
+            cluster: "in-cluster".to_owned(),
+            cluster_ref: None,
+            app: AppObject {
+                api_version: "kustomize.toolkit.fluxcd.io/v1".to_owned(),
+                kind: "Kustomization".to_owned(),
+                name: "podinfo".to_owned(),
+            },
+        }),
+        ..Subject::default()
+    }
+}
+
+/// From where to where a transition of this type goes.
+fn states(type_: TransitionType, old: &str, new: &str) -> (State, State) {
+    let state = |status, revision: &str, current: &str| State {
+        status,
+        revision: revision.to_owned(),
+        current: Some(current.to_owned()).filter(|current| !current.is_empty()),
+        ..State::default()
+    };
+    let ran = state(Status::Current, old, old);
+    let failed = State {
+        failed: true,
+        reason: "HealthCheckFailed".to_owned(),
+        message: "timeout waiting for \"Deployment/team-a/podinfo\":\n1 of 3 replicas – not ready".to_owned(),
+        ..state(Status::Failed, new, old)
+    };
+    let online = state(Status::Current, "", "");
+    let offline = State {
+        reason: "Unreachable".to_owned(),
+        message: "Get \"https://eu-1.example.com:6443/version\":\nno route to host – for 2m".to_owned(),
+        ..state(Status::Failed, "", "")
+    };
+    match type_ {
+        TransitionType::Deployed => (ran, state(Status::Current, new, new)),
+        TransitionType::Progressing => (ran, state(Status::InProgress, new, old)),
+        TransitionType::Failed => (ran, failed),
+        TransitionType::Recovered => (failed, ran),
+        TransitionType::Removed => (ran, state(Status::NotFound, "", "")),
+        TransitionType::Drifted => (ran.clone(), State { drifted: true, ..ran }),
+        TransitionType::DriftCorrected => (State { drifted: true, ..ran.clone() }, ran),
+        TransitionType::ClusterOffline => (online, offline),
+        TransitionType::ClusterOnline => (offline, online),
+        TransitionType::EnvironmentReady | TransitionType::PipelineReady => {
+            (state(Status::InProgress, "", old), state(Status::Current, new, new))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_workload_says_what_was_deployed() {
+        let mut scene = Scene { old: "1.0".to_owned(), new: "1.1".to_owned(), ..Scene::sample(Default::default()) };
+        let messages = |scene: &Scene| {
+            [TransitionType::Progressing, TransitionType::Deployed, TransitionType::Recovered]
+                .map(|type_| scene.transition(type_).message)
+        };
+        assert_eq!(messages(&scene), ["", "", ""]);
+        let target = scene.subject.target.as_mut().unwrap();
+        (target.app.api_version, target.app.kind) = ("apps/v1".to_owned(), "Deployment".to_owned());
+        assert_eq!(messages(&scene), ["", "1.0 → 1.1, 3 replicas", "3 replicas"]);
+    }
+
+    #[test]
+    fn revisions_come_from_the_states_that_they_belong_to() {
+        let revisions = |type_| {
+            let data = Data::sample(type_);
+            [data.revision, data.running_revision, data.previous_revision]
+                .map(|r| r.chars().skip(10).take(3).collect::<String>())
+        };
+        assert_eq!(revisions(TransitionType::Deployed), ["5f3", "5f3", "9c1"]);
+        assert_eq!(revisions(TransitionType::Failed), ["5f3", "9c1", "9c1"]);
+        assert_eq!(revisions(TransitionType::Removed), ["", "", "9c1"]);
+    }
+}

@@ -1,0 +1,195 @@
+//! What the templates of one request read: the data of a transition, and the parameters of its notification.
+
+use std::cell::{Cell, OnceCell};
+use std::fmt;
+
+use serde_json::Value;
+
+use super::parameters::Sight;
+use crate::render::lang::eval::BUDGET;
+use crate::render::{Data, Parameters, RenderError};
+
+/// The field that holds the parameters.
+const PARAMETERS: &str = "parameters";
+/// The field that holds what is not recorded: labels and annotations.
+const PIPELINE: &str = "pipeline";
+
+/// The data of one transition with the parameters of one notification, made ready once for all templates of a request.
+///
+/// A parameter is rendered when it is first read, so that one which only some transitions use need not make sense for others.
+pub struct Values {
+    data: Value,
+    parameters: Parameters,
+    /// Of each parameter, what it rendered to, and whether that may change.
+    rendered: Vec<OnceCell<(Value, bool)>>,
+    /// Everything with all parameters, for templates that want it whole; and the same with those that are shared.
+    whole: [OnceCell<Value>; 2],
+    /// Whether a parameter is being rendered, which sees no parameters.
+    within: Cell<bool>,
+    /// What may still be spent on this request.
+    budget: Cell<usize>,
+    /// How often something was read that is not recorded and may change.
+    changeable: Cell<usize>,
+}
+
+impl Values {
+    /// Makes the data ready.
+    pub fn new(data: &Data, parameters: &Parameters) -> Result<Self, RenderError> {
+        let mut data = serde_json::to_value(data).map_err(RenderError::Data)?;
+        if let Some(fields) = data.as_object_mut() {
+            fields.insert(PARAMETERS.to_owned(), Value::Object(serde_json::Map::new()));
+        }
+        let rendered = vec![OnceCell::new(); parameters.len()];
+        let (within, budget, changeable) = (Cell::new(false), Cell::new(BUDGET), Cell::new(0));
+        let (parameters, whole) = (parameters.clone(), [const { OnceCell::new() }; 2]);
+        Ok(Self { data, parameters, rendered, whole, within, budget, changeable })
+    }
+
+    /// What stands at a path from the root, for a template that sees so much; none for a label or annotation that is missing.
+    pub(in crate::render) fn get(&self, path: &[String], sight: Sight) -> Result<Option<&Value>, RenderError> {
+        let found = match path {
+            _ if self.within.get() => below(Some(&self.data), path),
+            [] => Some(self.whole(sight)?),
+            [first, rest @ ..] if first == PARAMETERS => match rest {
+                [name] if self.parameters.hidden_from(sight, name).is_some() => None,
+                [name] => self.parameter(name)?,
+                rest => below(self.whole(sight)?.get(first), rest),
+            },
+            path => below(Some(&self.data), path),
+        };
+        if may_change(path) {
+            self.read_changeable();
+        }
+        Ok(found)
+    }
+
+    /// The parameters that templates have read so far, and what they rendered to.
+    pub fn read(&self) -> impl Iterator<Item = (&str, &str)> {
+        let values = self.rendered.iter().map(|value| value.get().and_then(|(value, _)| value.as_str()));
+        self.parameters.set().zip(values).filter_map(|(name, value)| Some((name, value?)))
+    }
+
+    fn parameter(&self, name: &str) -> Result<Option<&Value>, RenderError> {
+        let Some((index, program)) = self.parameters.find(name) else { return Ok(None) };
+        let Some(cell) = self.rendered.get(index) else { return Ok(None) };
+        if cell.get().is_none() {
+            let wrong = |e| RenderError::Parameter { name: name.to_owned(), source: Box::new(e) };
+            self.within.set(true);
+            let output = program.run(self, Sight::All, crate::render::MAX_SOURCE).map_err(wrong);
+            self.within.set(false);
+            let output = output?;
+            // Nothing has set it meanwhile: a parameter sees no others.
+            let _ = cell.set((Value::String(output.text), output.changeable));
+        }
+        let known = cell.get();
+        if known.is_some_and(|(_, changeable)| *changeable) {
+            self.read_changeable();
+        }
+        Ok(known.map(|(value, _)| value))
+    }
+
+    fn whole(&self, sight: Sight) -> Result<&Value, RenderError> {
+        let cell = &self.whole[usize::from(sight == Sight::Shared)];
+        let seen = self.parameters.set().filter(|name| self.parameters.hidden_from(sight, name).is_none());
+        let seen: Vec<_> = seen.map(|name| Ok((name, self.parameter(name)?))).collect::<Result<_, RenderError>>()?;
+        if let Some(whole) = cell.get() {
+            return Ok(whole);
+        }
+        let mut parameters = serde_json::Map::new();
+        for (name, value) in seen {
+            parameters.insert(name.to_owned(), value.cloned().unwrap_or_default());
+        }
+        let mut whole = self.data.clone();
+        if let Some(fields) = whole.as_object_mut() {
+            fields.insert(PARAMETERS.to_owned(), Value::Object(parameters));
+        }
+        Ok(cell.get_or_init(|| whole))
+    }
+
+    fn read_changeable(&self) {
+        self.changeable.set(self.changeable.get().saturating_add(1));
+    }
+
+    /// How often something was read so far that is not recorded and may change.
+    pub(in crate::render) fn changeable(&self) -> usize {
+        self.changeable.get()
+    }
+
+    /// What the templates of this request may still cost.
+    pub(in crate::render) fn budget(&self) -> &Cell<usize> {
+        &self.budget
+    }
+}
+
+/// Whether what stands there has something in it that is not recorded. Of parameters each says so itself.
+fn may_change(path: &[String]) -> bool {
+    match path {
+        [] => true,
+        [first] => first == PIPELINE,
+        [first, second, ..] => first == PIPELINE && matches!(second.as_str(), "labels" | "annotations"),
+    }
+}
+
+fn below<'a>(value: Option<&'a Value>, path: &[String]) -> Option<&'a Value> {
+    path.iter().try_fold(value?, |value, name| value.get(name))
+}
+
+/// Without anything of the data, which may hold what is secret.
+impl fmt::Debug for Values {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Values").field("parameters", &self.parameters).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::TransitionType;
+    use crate::render::Body;
+
+    #[test]
+    fn a_parameter_is_rendered_where_it_is_read() {
+        let parameters = Parameters::compile([("sha", Some("{{commit revision}}")), ("a", Some("x"))]).unwrap();
+        let source = "{{#if revision}}{{parameters.sha}}{{else}}none{{/if}}";
+        let render = |source: &str, type_| {
+            let values = Values::new(&Data::sample(type_), &parameters).unwrap();
+            Body::compile("text/plain", source, &parameters).unwrap().render(&values)
+        };
+        assert!(render(source, TransitionType::Deployed).unwrap().starts_with("5f3d2c1"));
+        assert_eq!(render(source, TransitionType::Removed).unwrap(), "none");
+        for source in ["{{parameters.sha}}", "{{json parameters}}", "{{json @root}}"] {
+            let error = render(source, TransitionType::Removed).unwrap_err();
+            assert!(matches!(&error, RenderError::Parameter { name, .. } if name == "sha"), "{error}");
+        }
+        assert!(render("{{json parameters}}", TransitionType::Deployed).unwrap().starts_with(r#"{"a":"x","sha":"5f3d"#));
+    }
+
+    #[test]
+    fn a_parameter_sees_no_parameters() {
+        for (own, expected) in [
+            ("{{json parameters}}", "{}"),
+            ("{{#each parameters}}x{{else}}none{{/each}}", "none"),
+            ("{{default (lookup parameters \"own\") \"-\"}}", "-"),
+            ("{{#with parameters}}{{json this}}{{/with}}", "{}"),
+        ] {
+            let parameters = Parameters::compile([("own", Some(own))]).unwrap();
+            let values = Values::new(&Data::sample(TransitionType::Failed), &parameters).unwrap();
+            let body = Body::compile("text/plain", "{{parameters.own}}", &parameters).unwrap();
+            assert_eq!(body.render(&values).unwrap(), expected, "{own}");
+        }
+        let parameters = Parameters::compile([("own", Some("{{json @root}}"))]).unwrap();
+        let values = Values::new(&Data::sample(TransitionType::Failed), &parameters).unwrap();
+        let whole = Body::compile("application/json", "{{json @root}}", &parameters).unwrap().render(&values).unwrap();
+        let whole: Value = serde_json::from_str(&whole).unwrap();
+        let own: Value = serde_json::from_str(whole["parameters"]["own"].as_str().unwrap()).unwrap();
+        assert_eq!((&own["message"], &own["parameters"]), (&whole["message"], &serde_json::json!({})));
+    }
+
+    #[test]
+    fn nothing_of_it_is_shown() {
+        let parameters = Parameters::compile([("token", Some("s3cr3t"))]).unwrap();
+        let values = Values::new(&Data::sample(TransitionType::Failed), &parameters).unwrap();
+        let shown = format!("{values:?}");
+        assert!(shown.contains("token") && !shown.contains("s3cr3t") && !shown.contains("podinfo"), "{shown}");
+    }
+}

@@ -1,0 +1,359 @@
+//! Where in the output a value stands, and how it is escaped there.
+//!
+//! The place is known from the literal text before it, so it is computed once, while a template is compiled: literal text
+//! moves a [`Place`] on, and each value asks it for an [`Escape`]. Branches must end in the same place, and a loop where it
+//! began; then the place of what follows does not depend on the data.
+
+use std::borrow::Cow;
+use std::fmt::Write as _;
+
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+
+/// All but the unreserved characters of a URI (RFC 3986, 2.3).
+const RESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
+
+/// A place in the output.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::render) enum Place {
+    /// Text in which no character means anything.
+    Plain,
+    /// HTML or XML.
+    Markup,
+    /// The value of an `application/x-www-form-urlencoded` pair.
+    Form,
+    /// The value of a header.
+    Header,
+    /// JSON.
+    Json(Json),
+    /// A URL.
+    Url(Url),
+}
+
+/// A place in JSON.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::render) enum Json {
+    /// Outside of strings.
+    Outside,
+    /// In a string.
+    String,
+    /// After a backslash in a string.
+    Backslash,
+    /// So many hexadecimal digits of a `\u` are missing.
+    Unicode(u8),
+}
+
+/// A place in a URL: its part, and how many hexadecimal digits of a `%` are missing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::render) struct Url {
+    pub(in crate::render) part: Part,
+    percent: u8,
+}
+
+/// A part of a URL.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::render) enum Part {
+    /// Scheme, host and port, with so many slashes seen.
+    Origin(u8),
+    /// Path.
+    Path,
+    /// Query.
+    Query,
+    /// Fragment.
+    Fragment,
+}
+
+/// How a value is escaped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::render) enum Escape {
+    /// As it is.
+    None,
+    /// Entities of HTML and XML.
+    Markup,
+    /// As within a JSON string.
+    JsonString,
+    /// Percent-encoding, space as `+`.
+    Form,
+    /// Percent-encoding of all but unreserved characters.
+    Percent,
+    /// As it is, if it is visible ASCII, spaces and tabs; else refused.
+    Header,
+}
+
+impl Place {
+    /// Where a body of this content type begins; none if no escaping is known for it.
+    pub(in crate::render) fn of_content_type(content_type: &str) -> Option<Self> {
+        let media_type = content_type.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
+        match media_type.as_str() {
+            "application/json" | "text/json" => Some(Self::Json(Json::Outside)),
+            "application/x-www-form-urlencoded" => Some(Self::Form),
+            "text/html" | "text/xml" | "application/xml" => Some(Self::Markup),
+            "text/plain" | "text/markdown" => Some(Self::Plain),
+            other if other.ends_with("+json") => Some(Self::Json(Json::Outside)),
+            other if other.ends_with("+xml") => Some(Self::Markup),
+            _ => None,
+        }
+    }
+
+    /// Where a URL begins.
+    pub(in crate::render) const URL: Self = Self::Url(Url { part: Part::Origin(0), percent: 0 });
+
+    /// Moves on over literal text. The error says what is wrong with the text.
+    pub(in crate::render) fn text(&mut self, text: &str) -> Result<(), &'static str> {
+        match self {
+            Self::Plain | Self::Markup | Self::Form => Ok(()),
+            Self::Header if text.chars().all(fits_header) => Ok(()),
+            Self::Header => Err("a header's value must be one line of visible ASCII characters"),
+            Self::Json(json) => {
+                text.chars().for_each(|c| *json = json.next(c));
+                Ok(())
+            }
+            Self::Url(url) => text.chars().try_for_each(|c| {
+                *url = url.next(c)?;
+                Ok(())
+            }),
+        }
+    }
+
+    /// How a value is escaped here. `is_json`: it is the result of `json`. The error says what to write instead.
+    pub(in crate::render) fn value(self, is_json: bool) -> Result<Escape, &'static str> {
+        match self {
+            Self::Plain => Ok(Escape::None),
+            Self::Markup => Ok(Escape::Markup),
+            Self::Form => Ok(Escape::Form),
+            Self::Header => Ok(Escape::Header),
+            Self::Json(Json::String) => Ok(Escape::JsonString),
+            Self::Json(Json::Outside) if is_json => Ok(Escape::None),
+            Self::Json(Json::Outside) => {
+                Err("a value outside of a JSON string must go through `json`, as in {\"drifted\": {{json drifted}} }")
+            }
+            Self::Json(Json::Backslash | Json::Unicode(_)) => Err(
+                "a value may not follow a backslash; Handlebars takes one of those before a tag, so write three for `\\\\` in JSON",
+            ),
+            Self::Url(Url { percent: 1.., .. }) => Err("a value may not follow an unfinished %"),
+            Self::Url(Url { part: Part::Origin(_), .. }) => {
+                Err("scheme, host and port must be literal; templates may stand in path and query only")
+            }
+            Self::Url(Url { part: Part::Fragment, .. }) => {
+                Err("a fragment is never sent; templates may stand in path and query only")
+            }
+            Self::Url(_) => Ok(Escape::Percent),
+        }
+    }
+
+    /// Whether a template may end here. The error says why not.
+    pub(in crate::render) fn end(self) -> Result<(), &'static str> {
+        match self {
+            Self::Json(Json::String | Json::Backslash | Json::Unicode(_)) => {
+                Err("a JSON string is not closed at the end of the template")
+            }
+            Self::Url(Url { percent: 1.., .. }) => Err(BAD_PERCENT),
+            _ => Ok(()),
+        }
+    }
+
+    /// Its name, for a message.
+    pub(in crate::render) const fn name(self) -> &'static str {
+        match self {
+            Self::Plain | Self::Markup | Self::Form | Self::Header => "in the text",
+            Self::Json(Json::Outside) => "outside of a JSON string",
+            Self::Json(_) => "in a JSON string",
+            Self::Url(Url { part: Part::Origin(_), .. }) => "in the host",
+            Self::Url(Url { part: Part::Path, .. }) => "in the path",
+            Self::Url(Url { part: Part::Query, .. }) => "in the query",
+            Self::Url(Url { part: Part::Fragment, .. }) => "in the fragment",
+        }
+    }
+}
+
+impl Json {
+    /// The place after one more character. What is no JSON is found when the rendered body is parsed.
+    fn next(self, c: char) -> Self {
+        match (self, c) {
+            (Self::Outside, '"') => Self::String,
+            (Self::Outside, _) | (Self::String, '"') => Self::Outside,
+            (Self::String, '\\') => Self::Backslash,
+            (Self::Backslash, 'u') => Self::Unicode(4),
+            (Self::Unicode(missing @ 2..), _) => Self::Unicode(missing - 1),
+            (Self::String | Self::Backslash | Self::Unicode(_), _) => Self::String,
+        }
+    }
+}
+
+const BAD_PERCENT: &str = "a % in a URL must be followed by two hexadecimal digits";
+
+impl Url {
+    /// The place after one more character.
+    fn next(self, c: char) -> Result<Self, &'static str> {
+        let percent = match (self.percent, c) {
+            (0, '%') => 2,
+            (0, _) => 0,
+            (missing, c) if c.is_ascii_hexdigit() => missing - 1,
+            _ => return Err(BAD_PERCENT),
+        };
+        let part = match (self.part, c) {
+            (_, '\\') => return Err("a URL may not hold a backslash"),
+            (_, c) if c.is_control() || c.is_whitespace() => {
+                return Err("a URL may not hold spaces or line breaks; write %20 for a space");
+            }
+            (Part::Fragment, _) | (_, '#') => Part::Fragment,
+            (Part::Query, _) | (_, '?') => Part::Query,
+            (Part::Origin(2), '/') | (Part::Path, _) => Part::Path,
+            (Part::Origin(slashes), '/') => Part::Origin(slashes + 1),
+            (Part::Origin(slashes), _) => Part::Origin(slashes),
+        };
+        Ok(Self { part, percent })
+    }
+}
+
+impl Escape {
+    /// Escapes a value. The error says why it cannot stand here.
+    pub(in crate::render) fn apply(self, value: &str) -> Result<Cow<'_, str>, &'static str> {
+        match self {
+            Self::None => Ok(value.into()),
+            Self::Markup => Ok(markup(value)),
+            Self::JsonString => Ok(json_string(value)),
+            Self::Form => Ok(::url::form_urlencoded::byte_serialize(value.as_bytes()).collect()),
+            Self::Percent => Ok(utf8_percent_encode(value, RESERVED).into()),
+            Self::Header if value.chars().all(fits_header) => Ok(value.into()),
+            Self::Header => Err("has a line break or another character that a header cannot hold"),
+        }
+    }
+}
+
+fn fits_header(c: char) -> bool {
+    matches!(c, ' '..='~' | '\t')
+}
+
+/// Entities for what ends a text or an attribute; what XML cannot hold at all becomes U+FFFD.
+fn markup(value: &str) -> Cow<'_, str> {
+    let is_special = |c: char| {
+        matches!(c, '&' | '<' | '>' | '"' | '\'' | '`' | '=' | '\u{fffe}' | '\u{ffff}')
+            || (c.is_control() && !matches!(c, '\t' | '\n' | '\r'))
+    };
+    if !value.contains(is_special) {
+        return value.into();
+    }
+    let mut escaped = String::with_capacity(value.len() + 32);
+    for c in value.chars() {
+        match c {
+            '&' => escaped.push_str("&amp;"),
+            '<' => escaped.push_str("&lt;"),
+            '>' => escaped.push_str("&gt;"),
+            '"' => escaped.push_str("&quot;"),
+            '\'' => escaped.push_str("&#39;"),
+            '`' => escaped.push_str("&#96;"),
+            '=' => escaped.push_str("&#61;"),
+            c if is_special(c) => escaped.push('\u{fffd}'),
+            c => escaped.push(c),
+        }
+    }
+    escaped.into()
+}
+
+/// The inside of a JSON string (RFC 8259, 7).
+fn json_string(value: &str) -> Cow<'_, str> {
+    let is_special = |c: char| matches!(c, '"' | '\\') || c.is_control();
+    if !value.contains(is_special) {
+        return value.into();
+    }
+    let mut escaped = String::with_capacity(value.len() + 32);
+    for c in value.chars() {
+        match c {
+            '"' => escaped.push_str("\\\""),
+            '\\' => escaped.push_str("\\\\"),
+            '\n' => escaped.push_str("\\n"),
+            '\r' => escaped.push_str("\\r"),
+            '\t' => escaped.push_str("\\t"),
+            c if c.is_control() => {
+                // Control characters are below U+00A0, so four digits hold them; writing to a String cannot fail.
+                let _ = write!(escaped, "\\u{:04x}", u32::from(c));
+            }
+            c => escaped.push(c),
+        }
+    }
+    escaped.into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_content_type_decides() {
+        let json = Some(Place::Json(Json::Outside));
+        for (content_type, place) in [
+            ("application/json", json),
+            ("Application/JSON; charset=utf-8", json),
+            ("application/cloudevents+json", json),
+            ("text/html;charset=utf-8", Some(Place::Markup)),
+            ("application/soap+xml", Some(Place::Markup)),
+            ("application/x-www-form-urlencoded", Some(Place::Form)),
+            ("text/plain", Some(Place::Plain)),
+            ("application/yaml", None),
+            ("application/x-ndjson", None),
+            ("", None),
+        ] {
+            assert_eq!(Place::of_content_type(content_type), place, "{content_type}");
+        }
+    }
+
+    fn after(mut place: Place, text: &str) -> Place {
+        place.text(text).unwrap();
+        place
+    }
+
+    #[test]
+    fn strings_of_json_are_followed() {
+        for (text, escape) in [
+            (r#"{"a": "#, None),
+            (r#"{"a": ""#, Some(Escape::JsonString)),
+            (r#"{"a": "b\"c"#, Some(Escape::JsonString)),
+            (r#"{"a": "b\\"#, Some(Escape::JsonString)),
+            (r#"{"a": "b\\", "#, None),
+            (r#"{"a": "\u00e9"#, Some(Escape::JsonString)),
+            (r#"{"a": "\u00e"#, None),
+            (r#"{"a": "\"#, None),
+        ] {
+            assert_eq!(after(Place::Json(Json::Outside), text).value(false).ok(), escape, "{text}");
+        }
+        assert_eq!(after(Place::Json(Json::Outside), r#"{"a": "#).value(true), Ok(Escape::None));
+        assert_eq!(after(Place::Json(Json::Outside), r#"{"a": ""#).value(true), Ok(Escape::JsonString));
+    }
+
+    #[test]
+    fn parts_of_urls_are_followed() {
+        for (text, fits) in [
+            ("https://example.com", false),
+            ("https://example.com:8443/", true),
+            ("https://example.com/a?b=", true),
+            ("https://example.com?b=", true),
+            ("https://example.com/a%2", false),
+            ("https://example.com/a%2f", true),
+            ("https://example.com/a#", false),
+            ("https:/x/", false),
+        ] {
+            assert_eq!(after(Place::URL, text).value(false).is_ok(), fits, "{text}");
+        }
+        for text in ["https://a/ b", "https://a\\b", "https://a/\n", "https://a/%zz"] {
+            let mut place = Place::URL;
+            assert!(place.text(text).is_err(), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn values_are_escaped() {
+        for (escape, value, expected) in [
+            (Escape::None, "a\n<\"", "a\n<\""),
+            (Escape::Markup, "<a b='c'>&\u{1}", "&lt;a b&#61;&#39;c&#39;&gt;&amp;\u{fffd}"),
+            (Escape::JsonString, "a \"b\"\n\\\u{1}\u{85}é", "a \\\"b\\\"\\n\\\\\\u0001\\u0085é"),
+            (Escape::Form, "a b&c=é", "a+b%26c%3D%C3%A9"),
+            (Escape::Percent, "a b/../é?&~", "a%20b%2F..%2F%C3%A9%3F%26~"),
+            (Escape::Header, "a b\t~", "a b\t~"),
+        ] {
+            assert_eq!(escape.apply(value), Ok(expected.into()));
+        }
+        for value in ["a\r\nb", "a\nb", "é", "\u{7f}", "\0"] {
+            assert!(Escape::Header.apply(value).is_err(), "{value:?}");
+        }
+    }
+}

@@ -1,0 +1,189 @@
+//! Values as text in the markup of chat rooms and forges, so that nothing in them formats or calls anybody. A URL that is
+//! written out stays one: most receivers link it whatever the markup says.
+//!
+//! This comes before the escaping of the place: a text is made harmless for the reader, then fit for the JSON that carries it.
+
+/// A markup that a receiver reads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::render) enum Markup {
+    /// Slack's own (<https://docs.slack.dev/messaging/formatting-message-text>): mentions and links stand in `<…>`.
+    Mrkdwn,
+    /// CommonMark (<https://spec.commonmark.org/0.31.2/#backslash-escapes>) and its kin, in which `@name` mentions somebody.
+    Markdown,
+    /// HTML, as Telegram, Google Chat and Grafana read it.
+    Html,
+}
+
+/// Takes no room and is no space: what it stands in is no word of the markup any more.
+const BREAK: char = '\u{200b}';
+/// Stands for what was cut.
+const CUT: char = '…';
+
+/// What the escaping of a character depends on.
+struct Around {
+    previous: Option<char>,
+    /// Whether only spaces, tabs and digits stand before it in its line.
+    starts_line: bool,
+    next: Option<char>,
+}
+
+impl Markup {
+    /// Escapes a text, to at most `most` characters (at least 1). What is too long is cut between characters of the text, never
+    /// within an escape, and ends with `…`.
+    pub(in crate::render) fn escape(self, text: &str, most: usize) -> String {
+        let mut escaped = String::with_capacity(text.len() + 16);
+        let (mut length, mut kept, mut starts_line) = (0_usize, 0, true);
+        let (mut chars, mut previous) = (text.chars().peekable(), None);
+        while let Some(c) = chars.next() {
+            let before = escaped.len();
+            let around = Around { previous: previous.replace(c), starts_line, next: chars.peek().copied() };
+            self.push(c, &around, &mut escaped);
+            length = length.saturating_add(escaped[before..].chars().count());
+            if length > most {
+                escaped.truncate(kept);
+                escaped.push(CUT);
+                break;
+            }
+            if length < most {
+                kept = escaped.len();
+            }
+            starts_line = matches!(c, '\n' | '\r') || (starts_line && (c.is_ascii_digit() || matches!(c, ' ' | '\t')));
+        }
+        escaped
+    }
+
+    fn push(self, c: char, around: &Around, to: &mut String) {
+        match self {
+            Self::Mrkdwn => mrkdwn(c, around, to),
+            Self::Markdown => markdown(c, around, to),
+            Self::Html => html(c, to),
+        }
+    }
+}
+
+/// Slack has no escape for what formats, so it is set apart from the words that it would format.
+fn mrkdwn(c: char, around: &Around, to: &mut String) {
+    match c {
+        '&' => to.push_str("&amp;"),
+        '<' => to.push_str("&lt;"),
+        '>' if around.starts_line => to.extend([BREAK, '&', 'g', 't', ';']),
+        '>' => to.push_str("&gt;"),
+        '*' | '_' | '~' | '`' => to.extend([BREAK, c, BREAK]),
+        c => to.push(c),
+    }
+}
+
+/// Only what would mean something is escaped, for not every kin of Markdown knows all escapes.
+fn markdown(c: char, around: &Around, to: &mut String) {
+    let word_follows = around.next.is_some_and(char::is_alphanumeric);
+    let means = match c {
+        '\\' | '`' | '*' | '_' | '~' | '|' | '[' | ']' | '<' | '>' | '$' => true,
+        '&' => word_follows || around.next == Some('#'),
+        '#' | '-' | '+' | '=' | '.' | ')' => around.starts_line,
+        _ => false,
+    };
+    if means {
+        to.push('\\');
+    }
+    to.push(c);
+    // Mentions, and references such as owner/name#12 and GH-12, are found in the text that the reader sees.
+    let begins_word = !around.previous.is_some_and(char::is_alphanumeric) && word_follows;
+    let number_follows = around.next.is_some_and(|next| next.is_ascii_digit());
+    let refers = match c {
+        '@' | '~' => begins_word,
+        '#' => begins_word || number_follows,
+        '-' => number_follows && matches!(around.previous, Some('h' | 'H')),
+        _ => false,
+    };
+    if refers {
+        to.push(BREAK);
+    }
+}
+
+fn html(c: char, to: &mut String) {
+    match c {
+        '&' => to.push_str("&amp;"),
+        '<' => to.push_str("&lt;"),
+        '>' => to.push_str("&gt;"),
+        '"' => to.push_str("&quot;"),
+        '\'' => to.push_str("&#39;"),
+        c => to.push(c),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn what_means_something_is_escaped() {
+        for (markup, text, escaped) in [
+            (Markup::Mrkdwn, "<!channel> & <@U1>", "&lt;!channel&gt; &amp; &lt;@U1&gt;"),
+            (Markup::Mrkdwn, "> a\n> b > c", "\u{200b}&gt; a\n\u{200b}&gt; b &gt; c"),
+            (Markup::Mrkdwn, "*a*", "\u{200b}*\u{200b}a\u{200b}*\u{200b}"),
+            (Markup::Markdown, "*a* _b_ `c` ~d~ |e|", "\\*a\\* \\_b\\_ \\`c\\` \\~\u{200b}d\\~ \\|e\\|"),
+            (Markup::Markdown, "[x](http://e) <b> &amp; a & b", r"\[x\](http://e) \<b\> \&amp; a & b"),
+            (
+                Markup::Markdown,
+                "# a\n- b\n+ c\n12. d\n 3) e\n> f\n===",
+                "\\# a\n\\- b\n\\+ c\n12\\. d\n 3\\) e\n\\> f\n\\===",
+            ),
+            (Markup::Markdown, "a - b + c. 1.5 = x)", "a - b + c. 1.5 = x)"),
+            (Markup::Markdown, "@all #12 a@b.c (@x) @ #", "@\u{200b}all #\u{200b}12 a@b.c (@\u{200b}x) @ #"),
+            (
+                Markup::Markdown,
+                "a/b#12 GH-12 a\r# b\t\n\t- c $x$",
+                "a/b#\u{200b}12 GH-\u{200b}12 a\r\\# b\t\n\t\\- c \\$x\\$",
+            ),
+            (Markup::Markdown, r"C:\new", r"C:\\new"),
+            (Markup::Html, "<b a=\"c\">'&", "&lt;b a=&quot;c&quot;&gt;&#39;&amp;"),
+        ] {
+            assert_eq!(markup.escape(text, usize::MAX), escaped, "{text}");
+        }
+    }
+
+    #[test]
+    fn an_escape_is_cut_before_or_after_it() {
+        for (text, most, escaped) in [
+            ("<<", 1, "…"),
+            ("<<", 4, "…"),
+            ("<<", 5, "&lt;…"),
+            ("<<", 8, "&lt;&lt;"),
+            ("<b>", 6, "&lt;b…"),
+            ("<b>", 8, "&lt;b…"),
+            ("<b>", 9, "&lt;b&gt;"),
+        ] {
+            assert_eq!(Markup::Html.escape(text, most), escaped, "{text} {most}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn the_length_is_kept_to(text in r"[a-z<>&*_@#\\ \n1.é\u{1f6a9}-]{0,40}", most in 1_usize..60) {
+            for markup in [Markup::Mrkdwn, Markup::Markdown, Markup::Html] {
+                let (whole, cut) = (markup.escape(&text, usize::MAX), markup.escape(&text, most));
+                prop_assert!(cut.chars().count() <= most);
+                let is_whole = whole.chars().count() <= most;
+                prop_assert_eq!(cut == whole, is_whole, "{:?} {:?}", cut, whole);
+                prop_assert!(is_whole || whole.starts_with(cut.trim_end_matches('…')));
+            }
+        }
+
+        #[test]
+        fn html_reads_as_it_was(text in any::<String>(), most in 1_usize..200) {
+            let escaped = Markup::Html.escape(&text, most);
+            prop_assert!(!escaped.contains(['<', '>', '"', '\'']));
+            let entities = escaped.matches('&').count();
+            let whole = ["&amp;", "&lt;", "&gt;", "&quot;", "&#39;"].iter().map(|e| escaped.matches(e).count()).sum::<usize>();
+            prop_assert_eq!(entities, whole);
+        }
+
+        #[test]
+        fn slack_finds_no_mention(text in any::<String>()) {
+            let escaped = Markup::Mrkdwn.escape(&text, usize::MAX);
+            prop_assert!(!escaped.contains(['<', '>']));
+        }
+    }
+}

@@ -1,0 +1,407 @@
+//! The helpers: what may be called in a tag.
+//!
+//! Each takes values and gives one, without side effects. A helper that cannot do its work says why; it never makes something
+//! up. The examples below are those of `docs/templates.md`, which a test runs.
+
+use std::borrow::Cow;
+use std::ops::RangeInclusive;
+
+use serde_json::Value;
+use sha2::{Digest as _, Sha256};
+
+use super::MAX_BODY;
+use super::escape::context::Escape;
+use super::escape::markup::Markup;
+use super::lang::commits::COMMIT_REMEDY;
+use crate::api::Time;
+
+/// A date format has at most so many bytes: each directive can be padded to many times its length.
+const MAX_DATE_FORMAT: usize = 128;
+
+/// A helper that is [called](Function::call) with values has at most so many.
+pub(super) const MOST_ARGS: usize = 3;
+
+/// A helper.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Function {
+    /// `(and a b …)`: whether all hold: `{{#if (and drifted coalesced)}}…{{/if}}`.
+    And,
+    /// `(or a b …)`: whether any holds: `{{#if (or drifted coalesced)}}…{{/if}}`.
+    Or,
+    /// `(not a)`: whether it does not hold: `{{not drifted}}` → `true`.
+    Not,
+    /// `(eq a b)`: whether both are the same: `{{eq type "Deployed"}}` → `true`.
+    Eq,
+    /// `default a b`: b when a is missing or empty: `{{default pipeline.labels.team "nobody"}}` → `nobody`.
+    Default,
+    /// `lookup map name`: the label or annotation of a computed name: `{{default (lookup pipeline.labels environment) "-"}}`.
+    Lookup,
+    /// `json a`: a as JSON: `{{json drifted}}` → `false`.
+    Json,
+    /// `truncate a n`: at most n characters of a, the last of them `…` if something was cut: `{{truncate "abcdef" 4}}` →
+    /// `abc…`. A third argument stands for the `…`.
+    Truncate,
+    /// `upper a`: in capitals: `{{upper environment}}` → `PROD`.
+    Upper,
+    /// `lower a`: in small letters: `{{lower status}}` → `current`.
+    Lower,
+    /// `replace a from to`: every `from` in a as `to`: `{{replace target.name "/" "-"}}` → `prod-in-cluster-podinfo`.
+    Replace,
+    /// `date a format`: a time in UTC, formatted as by `strftime`: `{{date time "%Y-%m-%d"}}` → `2025-11-21`. Without a
+    /// format: RFC 3339.
+    Date,
+    /// `commit a`: the hash in a revision such as `main@sha1:…`: `{{commit "main@sha1:5f3d…"}}` → `5f3d…`, in full.
+    Commit,
+    /// `mrkdwn a n`: a as text in Slack's markup, at most n characters of it: `{{mrkdwn "<!here>"}}` → `&lt;!here&gt;`.
+    Mrkdwn,
+    /// `markdown a n`: a as text in Markdown, at most n characters of it: `{{markdown "*a*"}}` → `\*a\*`.
+    Markdown,
+    /// `html a n`: a as text in HTML, at most n characters of it: `{{html "<b>"}}` → `&lt;b&gt;`.
+    Html,
+    /// `urlencode a`: percent-encoded, for a URL that is built in a text: `{{urlencode "a b&c"}}` → `a%20b%26c`.
+    Urlencode,
+    /// `bmp a`: a with U+FFFD in the place of each character beyond U+FFFF, such as emoji, for receivers that refuse those.
+    Bmp,
+    /// `sha256 a`: 64 hexadecimal digits that stand for a, where a name is too long to be a key.
+    Sha256,
+    /// `unix a`: a time as seconds since 1970, a number: `{{unix time}}` → `1763711234`.
+    Unix,
+    /// `unixMilli a`: a time as milliseconds since 1970, a number: `{{unixMilli time}}` → `1763711234567`.
+    UnixMilli,
+    /// `short a`: the first seven characters of the hash in a, or of a itself: `{{short revision}}` → `5f3d2c1`.
+    Short,
+}
+
+/// What a helper says of values that it cannot work with, without the values; reads on after the helper's name.
+pub(super) type Problem = Cow<'static, str>;
+
+impl Function {
+    const ALL: [Self; 22] = [
+        Self::And,
+        Self::Or,
+        Self::Not,
+        Self::Eq,
+        Self::Default,
+        Self::Lookup,
+        Self::Json,
+        Self::Truncate,
+        Self::Upper,
+        Self::Lower,
+        Self::Replace,
+        Self::Date,
+        Self::Commit,
+        Self::Short,
+        Self::Mrkdwn,
+        Self::Markdown,
+        Self::Html,
+        Self::Urlencode,
+        Self::Bmp,
+        Self::Sha256,
+        Self::Unix,
+        Self::UnixMilli,
+    ];
+
+    /// The helper of this name.
+    pub(super) fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|f| f.name() == name)
+    }
+
+    /// The names of all.
+    pub(super) fn names() -> impl Iterator<Item = &'static str> {
+        Self::ALL.into_iter().map(Self::name)
+    }
+
+    /// Its name.
+    pub(super) const fn name(self) -> &'static str {
+        match self {
+            Self::And => "and",
+            Self::Or => "or",
+            Self::Not => "not",
+            Self::Eq => "eq",
+            Self::Default => "default",
+            Self::Lookup => "lookup",
+            Self::Json => "json",
+            Self::Truncate => "truncate",
+            Self::Upper => "upper",
+            Self::Lower => "lower",
+            Self::Replace => "replace",
+            Self::Date => "date",
+            Self::Commit => "commit",
+            Self::Short => "short",
+            Self::Mrkdwn => "mrkdwn",
+            Self::Markdown => "markdown",
+            Self::Html => "html",
+            Self::Urlencode => "urlencode",
+            Self::Bmp => "bmp",
+            Self::Sha256 => "sha256",
+            Self::Unix => "unix",
+            Self::UnixMilli => "unixMilli",
+        }
+    }
+
+    /// How many arguments it takes.
+    pub(super) const fn arity(self) -> RangeInclusive<usize> {
+        match self {
+            Self::And | Self::Or => 2..=16,
+            Self::Not
+            | Self::Json
+            | Self::Upper
+            | Self::Lower
+            | Self::Commit
+            | Self::Short
+            | Self::Urlencode
+            | Self::Bmp
+            | Self::Sha256
+            | Self::Unix
+            | Self::UnixMilli => 1..=1,
+            Self::Eq | Self::Default | Self::Lookup => 2..=2,
+            Self::Truncate => 2..=3,
+            Self::Replace => 3..=3,
+            Self::Date | Self::Mrkdwn | Self::Markdown | Self::Html => 1..=2,
+        }
+    }
+
+    /// What is wrong, for people; `of` is the expression that its first argument is. Values are never told: they may be secret.
+    pub(super) fn explained(self, problem: &str, of: Option<&str>) -> String {
+        match (self, of) {
+            (Self::Commit, Some(of)) => format!("{problem} in `{of}`; {COMMIT_REMEDY}"),
+            _ => problem.to_owned(),
+        }
+    }
+
+    /// Its result for values; as many as [`arity`](Self::arity) says. `And`, `Or`, `Default` and `Lookup` need not have all
+    /// of theirs and are the evaluator's.
+    pub(super) fn call(self, args: &[Cow<'_, Value>]) -> Result<Value, Problem> {
+        let arg = |n: usize| args.get(n).map_or(&Value::Null, AsRef::as_ref);
+        match self {
+            Self::Not => Ok(Value::Bool(!is_true(arg(0)))),
+            Self::Eq => Ok(Value::Bool(arg(0) == arg(1))),
+            Self::Json => Ok(Value::String(arg(0).to_string())),
+            Self::Truncate => truncate(&text(arg(0)), arg(1), args.get(2).map(|a| text(a)).as_deref()).map(Value::String),
+            Self::Upper => Ok(Value::String(text(arg(0)).to_uppercase())),
+            Self::Lower => Ok(Value::String(text(arg(0)).to_lowercase())),
+            Self::Replace => replace(&text(arg(0)), &text(arg(1)), &text(arg(2))).map(Value::String),
+            Self::Date => date(&text(arg(0)), args.get(1).map(|a| text(a)).as_deref()).map(Value::String),
+            Self::Commit => match commit(&text(arg(0))) {
+                Some(hash) => Ok(Value::String(hash.to_owned())),
+                None => Err("finds no commit hash".into()),
+            },
+            Self::Short => Ok(Value::String(short(&text(arg(0))).to_owned())),
+            Self::Mrkdwn => marked(Markup::Mrkdwn, &text(arg(0)), args.get(1).map(AsRef::as_ref)),
+            Self::Markdown => marked(Markup::Markdown, &text(arg(0)), args.get(1).map(AsRef::as_ref)),
+            Self::Html => marked(Markup::Html, &text(arg(0)), args.get(1).map(AsRef::as_ref)),
+            Self::Urlencode => match Escape::Percent.apply(&text(arg(0))) {
+                Ok(encoded) => Ok(Value::String(encoded.into_owned())),
+                Err(problem) => Err(problem.into()),
+            },
+            Self::Bmp => Ok(Value::String(text(arg(0)).replace(|c| c > '\u{ffff}', "\u{fffd}"))),
+            Self::Sha256 => Ok(Value::String(hex::encode(Sha256::digest(text(arg(0)).as_bytes())))),
+            Self::Unix => instant(&text(arg(0))).map(|time| time.as_second().into()),
+            Self::UnixMilli => instant(&text(arg(0))).map(|time| time.as_millisecond().into()),
+            Self::And | Self::Or | Self::Default | Self::Lookup => Err("cannot be called here".into()),
+        }
+    }
+}
+
+/// A value as text.
+pub(super) fn text(value: &Value) -> Cow<'_, str> {
+    match value {
+        Value::String(text) => text.into(),
+        Value::Null => "".into(),
+        other => other.to_string().into(),
+    }
+}
+
+/// Whether a value counts as true: not `false`, zero or empty.
+pub(super) fn is_true(value: &Value) -> bool {
+    match value {
+        Value::Null => false,
+        Value::Bool(b) => *b,
+        Value::Number(n) => n.as_f64() != Some(0.0),
+        Value::String(s) => !s.is_empty(),
+        Value::Array(a) => !a.is_empty(),
+        Value::Object(o) => !o.is_empty(),
+    }
+}
+
+fn truncate(text: &str, length: &Value, mark: Option<&str>) -> Result<String, Problem> {
+    let mark = mark.unwrap_or("…");
+    let length = length.as_u64().and_then(|n| usize::try_from(n).ok()).filter(|n| *n > 0);
+    let Some((length, kept)) = length.and_then(|n| Some((n, n.checked_sub(mark.chars().count())?))) else {
+        return Err("takes a length that has room for the mark of what was cut, as in (truncate message 100)".into());
+    };
+    if text.char_indices().nth(length).is_none() {
+        return Ok(text.to_owned());
+    }
+    Ok(text.chars().take(kept).chain(mark.chars()).collect())
+}
+
+fn replace(text: &str, from: &str, to: &str) -> Result<String, Problem> {
+    if from.is_empty() {
+        return Err("cannot look for an empty text".into());
+    }
+    // Counted before it is made: each replacement can make a text many times longer.
+    let length = text.matches(from).count().saturating_mul(to.len()).saturating_add(text.len());
+    if length > MAX_BODY {
+        return Err("makes the text too long".into());
+    }
+    Ok(text.replace(from, to))
+}
+
+/// A value as text of a markup, cut to so many characters.
+fn marked(markup: Markup, text: &str, length: Option<&Value>) -> Result<Value, Problem> {
+    let most = match length.map(|length| length.as_u64().and_then(|n| usize::try_from(n).ok()).filter(|n| *n > 0)) {
+        None => usize::MAX,
+        Some(Some(most)) => most,
+        Some(None) => return Err("takes a length of at least 1, as in (markdown message 100)".into()),
+    };
+    Ok(Value::String(markup.escape(text, most)))
+}
+
+fn instant(time: &str) -> Result<Time, Problem> {
+    time.parse::<Time>().map_err(|_| "takes a time, as in (date time)".into())
+}
+
+fn date(time: &str, format: Option<&str>) -> Result<String, Problem> {
+    let time = instant(time)?;
+    match format {
+        None => Ok(time.to_string()),
+        Some(format) if format.len() > MAX_DATE_FORMAT => Err("takes a shorter format".into()),
+        Some(format) => jiff::fmt::strtime::format(format, time)
+            .map_err(|_| "does not know this format; use the directives of strftime, as in \"%Y-%m-%d\"".into()),
+    }
+}
+
+/// The Git hash, in full, at the end of a revision. SHA-256 is taken where it stands alone only: after `@sha256:` or a tag
+/// it is the digest of an artifact.
+pub(super) fn commit(revision: &str) -> Option<&str> {
+    let (prefix, last) = match revision.rfind(['@', ':', '/']) {
+        Some(separator) => (&revision[..separator], &revision[separator + 1..]),
+        None => ("", revision),
+    };
+    let lengths: &[usize] = match prefix.rsplit('@').next() {
+        Some("") => &[40, 64],
+        Some("sha256") => &[],
+        _ => &[40],
+    };
+    let is_hash = lengths.contains(&last.len()) && last.bytes().all(|b| b.is_ascii_hexdigit());
+    is_hash.then_some(last)
+}
+
+fn short(text: &str) -> &str {
+    let whole = commit(text).unwrap_or(text);
+    whole.char_indices().nth(7).map_or(whole, |(end, _)| &whole[..end])
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use serde_json::json;
+
+    use super::*;
+
+    fn call(function: Function, args: &[Value]) -> Result<Value, Problem> {
+        function.call(&args.iter().map(Cow::Borrowed).collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn results() {
+        let sha1 = "5f3d2c1b0a9e8d7c6b5a4f3e2d1c0b9a8f7e6d5c";
+        for (function, args, expected) in [
+            (Function::Not, json!([""]), json!(true)),
+            (Function::Eq, json!([1, 1]), json!(true)),
+            (Function::Eq, json!(["1", 1]), json!(false)),
+            (Function::Json, json!(["a\"b\n"]), json!(r#""a\"b\n""#)),
+            (Function::Json, json!([{"b": 1, "a": [true]}]), json!(r#"{"a":[true],"b":1}"#)),
+            (Function::Truncate, json!(["äöü", 3]), json!("äöü")),
+            (Function::Truncate, json!(["äöüß", 3]), json!("äö…")),
+            (Function::Truncate, json!(["abcdef", 4, ".."]), json!("ab..")),
+            (Function::Truncate, json!(["abc", 2, ""]), json!("ab")),
+            (Function::Upper, json!(["straße"]), json!("STRASSE")),
+            (Function::Lower, json!([true]), json!("true")),
+            (Function::Replace, json!(["a/b/c", "/", ""]), json!("abc")),
+            (Function::Date, json!(["2025-11-21T07:47:14.567Z"]), json!("2025-11-21T07:47:14.567Z")),
+            (Function::Date, json!(["2025-11-21T07:47:14Z", "%d.%m. %H:%M %:z"]), json!("21.11. 07:47 +00:00")),
+            (Function::Commit, json!([format!("main@sha1:{sha1}")]), json!(sha1)),
+            (Function::Commit, json!([format!("feature/x/{sha1}")]), json!(sha1)),
+            (Function::Commit, json!([format!("sha1:{sha1}")]), json!(sha1)),
+            (Function::Commit, json!([sha1]), json!(sha1)),
+            (Function::Short, json!([format!("main@sha1:{sha1}")]), json!("5f3d2c1")),
+            (Function::Short, json!(["6.5.0"]), json!("6.5.0")),
+            (Function::Short, json!(["äöüßäöüß"]), json!("äöüßäöü")),
+            (Function::Mrkdwn, json!(["<!here> & co"]), json!("&lt;!here&gt; &amp; co")),
+            (Function::Markdown, json!(["*a* b", 4]), json!("\\*a…")),
+            (Function::Html, json!(["<b>", 5]), json!("&lt;…")),
+            (Function::Sha256, json!(["abc"]), json!("ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad")),
+            (Function::Unix, json!(["2025-11-21T07:47:14.567Z"]), json!(1_763_711_234)),
+            (Function::UnixMilli, json!(["2025-11-21T07:47:14.567Z"]), json!(1_763_711_234_567_i64)),
+        ] {
+            assert_eq!(call(function, args.as_array().unwrap()), Ok(expected), "{function:?} {args}");
+        }
+    }
+
+    #[test]
+    fn there_is_room_for_all_arguments() {
+        let called = Function::ALL.into_iter().filter(|f| !matches!(f, Function::And | Function::Or));
+        assert_eq!(called.map(|f| *f.arity().end()).max(), Some(MOST_ARGS));
+    }
+
+    #[test]
+    fn what_cannot_be_done_is_said() {
+        let hex = |n: usize| "a".repeat(n);
+        for (function, args, word) in [
+            (Function::Truncate, json!(["a", 0]), "length"),
+            (Function::Truncate, json!(["a", "x"]), "length"),
+            (Function::Truncate, json!(["a", -1]), "length"),
+            (Function::Truncate, json!(["a", 2, "..."]), "length"),
+            (Function::Html, json!(["a", 0]), "length"),
+            (Function::Unix, json!(["now"]), "time"),
+            (Function::Replace, json!(["a", "", "b"]), "empty"),
+            (Function::Replace, json!(["a".repeat(2000), "a", "b".repeat(2000)]), "too long"),
+            (Function::Date, json!(["yesterday"]), "time"),
+            (Function::Date, json!(["2025-11-21T07:47:14Z", "%!"]), "format"),
+            (Function::Date, json!(["2025-11-21T07:47:14Z", "%Y".repeat(99)]), "shorter"),
+            (Function::Commit, json!(["6.5.0"]), "no commit"),
+            (Function::Commit, json!([""]), "no commit"),
+            (Function::Commit, json!([hex(41)]), "no commit"),
+            (Function::Commit, json!([format!("main@sha1:{}", hex(64))]), "no commit"),
+            (Function::Commit, json!([format!("main@sha256:{}", hex(40))]), "no commit"),
+            (Function::Commit, json!([format!("6.5.0@sha256:{}", hex(64))]), "no commit"),
+            (Function::Commit, json!([format!("6.5.0/{}", hex(64))]), "no commit"),
+            (Function::Commit, json!([format!("main@sha1:{}\n", hex(40))]), "no commit"),
+        ] {
+            let problem = call(function, args.as_array().unwrap()).unwrap_err();
+            assert!(problem.contains(word), "{function:?} {args}: {problem}");
+        }
+    }
+
+    #[test]
+    fn truth() {
+        for (value, holds) in [
+            (json!(null), false),
+            (json!(0), false),
+            (json!(-1), true),
+            (json!(""), false),
+            (json!("false"), true),
+            (json!({}), false),
+            (json!({"a": ""}), true),
+        ] {
+            assert_eq!(is_true(&value), holds, "{value}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn truncate_keeps_to_its_length(text in ".{0,40}", length in 1_u64..50) {
+            let cut = truncate(&text, &json!(length), None).unwrap();
+            prop_assert!(cut.chars().count() as u64 <= length);
+            prop_assert_eq!(cut == text, text.chars().count() as u64 <= length);
+        }
+
+        #[test]
+        fn short_and_commit_never_split_a_character(text in ".{0,60}") {
+            prop_assert!(text.contains(short(&text)));
+            prop_assert!(commit(&text).is_none_or(|hash| text.ends_with(hash)));
+        }
+    }
+}

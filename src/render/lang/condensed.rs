@@ -1,0 +1,140 @@
+//! A source as short as the parser needs it: long texts between tags are left out and put back afterwards.
+//!
+//! In: a source, and where its literal texts are. Out: a source with a mark in place of each long text; the text of a mark; and for a
+//! position in the short source that in the whole one.
+//!
+//! The parser counts lines and columns from the beginning of the source for every tag, so its work grows with tags times bytes.
+//! What it needs of a text is the whitespace at both ends, and the backslashes before a tag; the rest is the same to it.
+
+use std::borrow::Cow;
+use std::collections::HashSet;
+use std::fmt::Write as _;
+use std::ops::Range;
+
+use crate::render::error::Position;
+
+/// A shorter text stays as it is.
+const SHORT: usize = 24;
+/// Characters for private use, of which one encloses the number of a text.
+const MARKS: std::ops::RangeInclusive<char> = '\u{F0000}'..='\u{FFFFD}';
+
+/// A source without its long texts.
+#[derive(Debug)]
+pub(in crate::render) struct Condensed<'a> {
+    /// What the parser gets.
+    pub(in crate::render) source: Cow<'a, str>,
+    mark: char,
+    texts: Vec<&'a str>,
+    /// For each text, where its end is in the short source, and where in the whole one.
+    ends: Vec<(Position, Position)>,
+}
+
+impl<'a> Condensed<'a> {
+    /// Leaves out what is long of the texts at these places, which are in order.
+    pub(in crate::render) fn new(source: &'a str, places: &[Range<usize>]) -> Self {
+        let mut all = Self { source: Cow::Borrowed(source), mark: *MARKS.start(), texts: Vec::new(), ends: Vec::new() };
+        let long: Vec<_> = places.iter().filter_map(|place| long_part(source, place)).collect();
+        let used: HashSet<char> = source.chars().filter(|c| MARKS.contains(c)).collect();
+        let Some(mark) = MARKS.clone().find(|mark| !used.contains(mark)).filter(|_| !long.is_empty()) else { return all };
+        let mut short = String::new();
+        let (mut at, mut here, mut there) = (0, Position::START, Position::START);
+        for part in long {
+            let (before, text) = (&source[at..part.start], &source[part.clone()]);
+            let begin = short.len() + before.len();
+            short.push_str(before);
+            // Writing to a text does not fail.
+            let _ = write!(short, "{mark}{}{mark}", all.texts.len());
+            (here, there) = (here.after(before).after(&short[begin..]), there.after(before).after(text));
+            all.ends.push((here, there));
+            all.texts.push(text);
+            at = part.end;
+        }
+        short.push_str(&source[at..]);
+        Self { source: Cow::Owned(short), mark, ..all }
+    }
+
+    /// A text with what was left out of it.
+    pub(in crate::render) fn whole(&self, text: &str) -> String {
+        if self.texts.is_empty() {
+            return text.to_owned();
+        }
+        let mut whole = String::new();
+        for (index, piece) in text.split(self.mark).enumerate() {
+            // Every second piece is between two marks.
+            let left_out = (index % 2 == 1).then(|| self.texts.get(piece.parse::<usize>().ok()?)).flatten();
+            whole.push_str(left_out.unwrap_or(&piece));
+        }
+        whole
+    }
+
+    /// Where something is in the whole source that is here in the short one.
+    pub(in crate::render) fn position(&self, line: usize, column: usize) -> Position {
+        let count = self.ends.partition_point(|(short, _)| (short.line, short.column) <= (line, column));
+        match count.checked_sub(1).and_then(|last| self.ends.get(last)) {
+            Some((short, whole)) if short.line == line => {
+                Position { line: whole.line, column: whole.column + (column - short.column) }
+            }
+            Some((short, whole)) => Position { line: whole.line + (line - short.line), column },
+            None => Position { line, column },
+        }
+    }
+}
+
+/// The part of a text that can be left out: without the whitespace at its ends and the backslashes at its end.
+fn long_part(source: &str, place: &Range<usize>) -> Option<Range<usize>> {
+    let text = source.get(place.clone())?;
+    let begin = place.start + (text.len() - text.trim_start().len());
+    let part = text.trim().trim_end_matches('\\');
+    // What a backslash stood before may end with whitespace again, which the parser need not see.
+    (part.len() > SHORT).then(|| begin..begin + part.len())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_left_out_comes_back_at_its_place() {
+        let long = "long text with\nlines é and more of it";
+        let source = format!(" \n{long} \\\\{{{{a}}}}\n{long}\n{{{{b}}}} short {{{{c}}}}{long}");
+        let tags: Vec<_> = ["{{a}}", "{{b}}", "{{c}}"].map(|tag| source.find(tag).unwrap()).into();
+        let ends = [0, tags[0] + 5, tags[1] + 5, tags[2] + 5];
+        let places: Vec<_> = ends.iter().zip(tags.iter().chain([&source.len()])).map(|(a, b)| *a..*b).collect();
+        let condensed = Condensed::new(&source, &places);
+        assert!(condensed.source.len() < 80, "{}", condensed.source);
+        assert!(!condensed.source.contains("long"));
+        assert_eq!(condensed.whole(&condensed.source), source);
+        for tag in ["{{a}}", "{{b}}", "{{c}}"] {
+            let short = Position::of(&condensed.source, condensed.source.find(tag).unwrap());
+            let whole = Position::of(&source, source.find(tag).unwrap());
+            assert_eq!(condensed.position(short.line, short.column), whole, "{tag}");
+        }
+    }
+
+    #[test]
+    fn what_looks_like_a_mark_stays_what_it_is() {
+        let text = format!("{0}0{0} {1}", '\u{F0000}', "x".repeat(100));
+        let whole = 0..text.len();
+        let condensed = Condensed::new(&text, std::slice::from_ref(&whole));
+        assert_eq!(condensed.whole(&condensed.source), text);
+        assert!(condensed.source.len() < 20);
+        assert_eq!(condensed.whole("\u{F0000}0\u{F0000}"), "\u{F0000}0\u{F0000}");
+    }
+
+    #[test]
+    fn what_the_parser_gets_grows_with_the_tags_and_not_with_the_text() {
+        let short = |bytes: usize| {
+            let source = format!("{{{{id}}}}{}", "x".repeat(bytes / 500)).repeat(500);
+            let texts = crate::render::lang::limits::scan(&source).unwrap().texts;
+            Condensed::new(&source, &texts).source.len()
+        };
+        assert_eq!(short(28 * 1024), short(56 * 1024));
+        assert!(short(56 * 1024) < 500 * 20);
+    }
+
+    #[test]
+    fn short_texts_and_whitespace_stay() {
+        let source = format!("{}{}", " \n".repeat(100), "x".repeat(SHORT));
+        assert_eq!(Condensed::new(&source, std::slice::from_ref(&(0..source.len()))).source, source);
+    }
+}

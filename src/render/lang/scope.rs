@@ -1,0 +1,336 @@
+//! What a name in a template means: paths are resolved here, within the `with` and `each` around them.
+
+use super::eval::{EntryPart, Expr};
+use crate::api::values::nearest::{instead, nearest};
+use crate::render::data::parameters::{Parameter, Parameters};
+use crate::render::data::schema::{ROOT, Shape};
+
+/// What an expression yields.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::render) enum Kind {
+    /// Something that can be written.
+    Text,
+    /// A label or annotation.
+    MayBeMissing,
+    /// All labels, annotations or parameters.
+    Map,
+    /// An object of fields.
+    Object,
+}
+
+/// Why a name means nothing.
+#[derive(Debug)]
+pub(in crate::render) enum Unresolved {
+    /// There is no such field; what could be written instead.
+    Unknown(String),
+    /// The parameter of this name was not given.
+    Unset(String),
+    /// The parameter of this name may not be seen here.
+    Hidden {
+        /// Its name.
+        name: String,
+        /// Who wrote it.
+        owner: String,
+    },
+    /// Nobody knows: what the block around it goes over is refused already.
+    Within,
+}
+
+impl Unresolved {
+    /// The same, where what could be written instead begins as what was written.
+    fn behind(self, lead: &str) -> Self {
+        match self {
+            Self::Unknown(known) => Self::Unknown(known.replacen("did you mean `", &format!("did you mean `{lead}"), 1)),
+            other => other,
+        }
+    }
+}
+
+impl From<String> for Unresolved {
+    fn from(known: String) -> Self {
+        Self::Unknown(known)
+    }
+}
+
+/// The blocks around a tag that say what names mean, outermost first.
+#[derive(Debug)]
+pub(in crate::render) struct Scopes<'a> {
+    blocks: Vec<Scope>,
+    parameters: &'a Parameters,
+}
+
+/// What `this` is.
+#[derive(Debug)]
+enum Scope {
+    /// The fields below a path.
+    Fields(Vec<String>),
+    /// An entry of the loop of this number, counted from the outermost.
+    Entry(usize),
+    /// What a block goes over that is refused.
+    Unknown,
+}
+
+impl<'a> Scopes<'a> {
+    /// Outside of all blocks.
+    pub(in crate::render) fn new(parameters: &'a Parameters) -> Self {
+        Self { blocks: vec![Scope::Fields(Vec::new())], parameters }
+    }
+
+    /// Enters a `with` over a path from the root.
+    pub(in crate::render) fn enter(&mut self, path: Vec<String>) {
+        self.blocks.push(Scope::Fields(path));
+    }
+
+    /// Enters an `each`.
+    pub(in crate::render) fn enter_loop(&mut self) {
+        self.blocks.push(Scope::Entry(self.loops()));
+    }
+
+    /// Enters a block that is refused: what is within may still be looked at.
+    pub(in crate::render) fn enter_unknown(&mut self) {
+        self.blocks.push(Scope::Unknown);
+    }
+
+    /// Leaves what was entered last.
+    pub(in crate::render) fn leave(&mut self) {
+        self.blocks.pop();
+    }
+
+    fn loops(&self) -> usize {
+        self.blocks.iter().filter(|scope| matches!(scope, Scope::Entry(_))).count()
+    }
+
+    /// Resolves a path as written and accepted by the parser: `a.b`, `a/b`, `this`, `../a`, `@root.a`, `a.[b.c]`, `@key`. The
+    /// error lists what could be written instead.
+    pub(in crate::render) fn resolve(&self, raw: &str) -> Result<(Expr, Kind), Unresolved> {
+        let (up, rest) = match raw.strip_prefix("@root") {
+            Some(rest) => (self.blocks.len() - 1, after_separator(rest)),
+            None if raw.starts_with('@') => return self.entry_part(raw),
+            None => ascend(raw.strip_prefix("./").unwrap_or(raw)),
+        };
+        let names = names(rest);
+        match self.blocks.iter().rev().nth(up) {
+            None => Err("there are fewer levels above this one".to_owned().into()),
+            Some(Scope::Unknown) => Err(Unresolved::Within),
+            Some(Scope::Entry(depth)) if names.is_empty() => Ok((Expr::Entry(*depth, EntryPart::Value), Kind::Text)),
+            Some(Scope::Entry(_)) => Err("there are this, @key, and ../ before what is outside of `each`".to_owned().into()),
+            Some(Scope::Fields(base)) => {
+                let path: Vec<String> = base.iter().cloned().chain(names).collect();
+                let kind = if path.first().is_some_and(|name| name == "parameters") {
+                    self.parameter(&path[1..])
+                } else {
+                    kind(&path, base.len()).map_err(Unresolved::from)
+                };
+                let lead = if raw.starts_with('@') { "@root.".to_owned() } else { "../".repeat(up) };
+                kind.map(|kind| (Expr::Path(path), kind)).map_err(|unresolved| unresolved.behind(&lead))
+            }
+        }
+    }
+
+    /// What stands below `parameters`.
+    fn parameter(&self, path: &[String]) -> Result<Kind, Unresolved> {
+        match path {
+            [] => Ok(Kind::Map),
+            [name] => match self.parameters.get(name) {
+                Parameter::Set => Ok(Kind::Text),
+                Parameter::Unset => Err(Unresolved::Unset(name.clone())),
+                Parameter::Hidden => {
+                    let owner = self.parameters.owner(name).unwrap_or_default().to_owned();
+                    Err(Unresolved::Hidden { name: name.clone(), owner })
+                }
+                Parameter::Unknown => Err(self.unknown(name).into()),
+            },
+            _ => Err("there are none below a parameter".to_owned().into()),
+        }
+    }
+
+    /// What to write instead of the name of a parameter that there is not.
+    fn unknown(&self, name: &str) -> String {
+        let names = self.parameters.names();
+        match nearest(name, names.iter().copied()) {
+            Some(meant) => format!("did you mean `parameters.{meant}`?"),
+            None if names.is_empty() => "there are none; set it in spec.template.parameters".to_owned(),
+            None => format!("there are {}", names.into_iter().collect::<Vec<_>>().join(", ")),
+        }
+    }
+
+    fn entry_part(&self, raw: &str) -> Result<(Expr, Kind), Unresolved> {
+        let part = match raw {
+            "@key" => Some(EntryPart::Key),
+            "@index" => Some(EntryPart::Index),
+            "@first" => Some(EntryPart::First),
+            "@last" => Some(EntryPart::Last),
+            _ => None,
+        };
+        match (part, self.loops().checked_sub(1)) {
+            (Some(part), Some(innermost)) => Ok((Expr::Entry(innermost, part), Kind::Text)),
+            (Some(_), None) if self.blocks.iter().any(|scope| matches!(scope, Scope::Unknown)) => Err(Unresolved::Within),
+            _ => Err("there are @key, @index, @first and @last within `each`, and @root".to_owned().into()),
+        }
+    }
+}
+
+/// How many `../` a path begins with, and what follows them.
+fn ascend(mut path: &str) -> (usize, &str) {
+    let mut up = 0;
+    while let Some(rest) = path.strip_prefix("..") {
+        up += 1;
+        path = after_separator(rest);
+    }
+    (up, path)
+}
+
+/// The names of a path; a `this` before them says nothing.
+fn names(mut path: &str) -> Vec<String> {
+    let mut names = Vec::new();
+    let mut is_first = true;
+    while !path.is_empty() {
+        let (name, rest) = match path.strip_prefix('[').and_then(|bracketed| bracketed.split_once(']')) {
+            Some(found) => found,
+            None => path.split_at(path.find(['.', '/']).unwrap_or(path.len())),
+        };
+        if !(is_first && name == "this") {
+            names.push(name.to_owned());
+        }
+        is_first = false;
+        path = after_separator(rest);
+    }
+    names
+}
+
+fn after_separator(path: &str) -> &str {
+    path.strip_prefix(['.', '/']).unwrap_or(path)
+}
+
+/// What stands at a path from the root, of which so many names are from the blocks around it.
+fn kind(path: &[String], above: usize) -> Result<Kind, String> {
+    let mut shape = Some(&ROOT);
+    for (index, name) in path.iter().enumerate() {
+        shape = match shape {
+            // Labels and annotations may have any name; below one there is nothing.
+            Some(Shape::Map) => None,
+            Some(object) => Some(object.field(name).ok_or_else(|| unknown(object, path, above, index))?),
+            None => return Err("there are none below a label or annotation; write a name with dots in brackets".to_owned()),
+        };
+    }
+    Ok(match shape {
+        None => Kind::MayBeMissing,
+        Some(Shape::Leaf) => Kind::Text,
+        Some(Shape::Map) => Kind::Map,
+        Some(Shape::Object(_)) => Kind::Object,
+    })
+}
+
+/// What to write instead of the name at `index`, which the object does not have: the whole path, if what follows is there.
+fn unknown(object: &Shape, path: &[String], above: usize, index: usize) -> String {
+    let Some(names) = object.names() else { return "there are none, for this is a text".to_owned() };
+    let before = path[above.min(index)..index].iter().fold(String::new(), |before, name| before + name + ".");
+    let names: Vec<_> = names.collect();
+    let whole = nearest(&path[index], names.iter().copied()).and_then(|meant| {
+        let mut whole = path.to_vec();
+        meant.clone_into(whole.get_mut(index)?);
+        let is_plain = whole[index..].iter().all(|name| !name.contains(['.', '/']));
+        (is_plain && kind(&whole, above).is_ok()).then(|| whole[index..].join("."))
+    });
+    match whole {
+        Some(whole) => format!("did you mean `{before}{whole}`?"),
+        None => instead(&path[index], names, &before),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn path(names: &[&str]) -> Vec<String> {
+        names.iter().map(|name| (*name).to_owned()).collect()
+    }
+
+    fn unknown(scopes: &Scopes<'_>, raw: &str) -> String {
+        match scopes.resolve(raw).unwrap_err() {
+            Unresolved::Unknown(known) => known,
+            other => panic!("{raw}: {other:?}"),
+        }
+    }
+
+    #[test]
+    fn paths_are_resolved_within_their_blocks() {
+        let none = Parameters::default();
+        let mut scopes = Scopes::new(&none);
+        scopes.enter(path(&["target"]));
+        scopes.enter(path(&["target", "app"]));
+        for (raw, expected, kind) in [
+            ("kind", &["target", "app", "kind"][..], Kind::Text),
+            ("this.kind", &["target", "app", "kind"], Kind::Text),
+            ("./kind", &["target", "app", "kind"], Kind::Text),
+            ("this", &["target", "app"], Kind::Object),
+            ("../name", &["target", "name"], Kind::Text),
+            ("../cluster/name", &["target", "cluster", "name"], Kind::Text),
+            ("../../pipeline.labels", &["pipeline", "labels"], Kind::Map),
+            ("../../pipeline.labels.team", &["pipeline", "labels", "team"], Kind::MayBeMissing),
+            ("@root.pipeline.annotations.[a.b/c]", &["pipeline", "annotations", "a.b/c"], Kind::MayBeMissing),
+            ("@root", &[], Kind::Object),
+            ("../..", &[], Kind::Object),
+        ] {
+            let (expr, found) = scopes.resolve(raw).unwrap();
+            assert!(matches!(&expr, Expr::Path(p) if *p == path(expected)) && found == kind, "{raw}: {expr:?} {found:?}");
+        }
+        for (raw, known) in [
+            ("name.first", "none"),
+            ("nome", "did you mean `name`?"),
+            ("x", "there are apiVersion, kind, name"),
+            ("../nome", "did you mean `../name`?"),
+            ("@root.pipline.name", "did you mean `@root.pipeline.name`?"),
+            ("@root.pipline.nam", "did you mean `@root.pipeline`?"),
+            ("@root.pipline.labels.team", "did you mean `@root.pipeline.labels.team`?"),
+            ("@root.pipline.labels.[a.b]", "did you mean `@root.pipeline`?"),
+            ("@root.pipeline.nam", "did you mean `@root.pipeline.name`?"),
+            ("@root.target.cluster.kid", "did you mean `@root.target.cluster.kind`?"),
+            ("../y", "cluster"),
+            ("../../../id", "levels"),
+            ("../../pipeline.labels.app.kubernetes", "brackets"),
+            ("@key", "within `each`"),
+            ("@../key", "within `each`"),
+        ] {
+            let message = unknown(&scopes, raw);
+            assert!(message.contains(known), "{raw}: {message}");
+        }
+    }
+
+    #[test]
+    fn within_a_loop_this_is_the_entry() {
+        let none = Parameters::default();
+        let mut scopes = Scopes::new(&none);
+        scopes.enter_loop();
+        scopes.enter_loop();
+        for (raw, depth, part) in [
+            ("this", 1, EntryPart::Value),
+            ("@key", 1, EntryPart::Key),
+            ("@last", 1, EntryPart::Last),
+            ("../this", 0, EntryPart::Value),
+        ] {
+            let (expr, _) = scopes.resolve(raw).unwrap();
+            assert!(matches!(expr, Expr::Entry(d, p) if d == depth && p == part), "{raw}: {expr:?}");
+        }
+        assert!(unknown(&scopes, "status").contains("../"));
+        assert!(scopes.resolve("../../status").is_ok());
+        scopes.leave();
+        assert!(matches!(scopes.resolve("@index"), Ok((Expr::Entry(0, EntryPart::Index), _))));
+    }
+
+    #[test]
+    fn parameters_are_those_that_were_given() {
+        let parameters = Parameters::compile([("channel", Some("#deploys")), ("owner", None)]).unwrap();
+        let mut scopes = Scopes::new(&parameters);
+        assert!(matches!(scopes.resolve("parameters"), Ok((_, Kind::Map))));
+        assert!(matches!(scopes.resolve("parameters.channel"), Ok((_, Kind::Text))));
+        assert!(matches!(scopes.resolve("parameters.owner"), Err(Unresolved::Unset(name)) if name == "owner"));
+        assert_eq!(unknown(&scopes, "parameters.chanel"), "did you mean `parameters.channel`?");
+        assert_eq!(unknown(&scopes, "parameters.x"), "there are channel, owner");
+        assert!(unknown(&scopes, "parameters.channel.x").contains("below"));
+        scopes.enter(path(&["parameters"]));
+        assert!(matches!(scopes.resolve("channel"), Ok((_, Kind::Text))));
+        let none = Parameters::default();
+        assert!(unknown(&Scopes::new(&none), "parameters.channel").contains("spec.template.parameters"));
+    }
+}

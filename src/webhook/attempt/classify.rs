@@ -1,0 +1,251 @@
+//! What an attempt means for its delivery. Pure.
+
+use std::time::Duration;
+
+use super::{AttemptResult, FailureKind, NotSent};
+
+/// So many answers 404 in a row, and the delivery is parked: the receiver may be starting up behind a proxy.
+const TRIES_404: u32 = 3;
+
+/// What is to be done after an attempt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// Done.
+    Delivered,
+    /// Given up: the receiver will not take it.
+    Parked {
+        /// Why.
+        reason: Reason,
+    },
+    /// To be tried again on schedule.
+    Retry {
+        /// Not before so long after the answer, whatever the schedule says.
+        not_before: Option<Duration>,
+        /// Why.
+        reason: Reason,
+    },
+    /// To be tried again at once: the credentials were refused, and have changed while the request was on its way. Each such
+    /// answer takes one more change of the Secret, so this cannot go round by itself.
+    Again {
+        /// Why.
+        reason: Reason,
+    },
+    /// Nothing was sent; to be tried again when what is wrong may have been mended.
+    Blocked {
+        /// Why.
+        reason: Reason,
+    },
+}
+
+/// `status.reason` of a delivery, as far as an attempt decides it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Reason {
+    /// 408, 425, 429, 5xx: the receiver cannot take it now.
+    ReceiverError,
+    /// Another 4xx: the receiver will not take it.
+    ReceiverRejected,
+    /// 404: nobody is there.
+    ReceiverNotFound,
+    /// 410: the receiver is gone for good.
+    ReceiverGone,
+    /// 401, 403: the receiver does not accept the credentials.
+    CredentialsRejected,
+    /// 3xx: redirects are not followed.
+    Redirected,
+    /// No connection, or it broke.
+    ConnectionFailed,
+    /// No answer in time.
+    Timeout,
+    /// No trusted connection.
+    TlsFailed,
+    /// The name could not be resolved.
+    DnsFailed,
+    /// The egress policy forbids the address.
+    DestinationForbidden,
+    /// `http` where only `https` is allowed.
+    InsecureScheme,
+    /// The Secret has not been read yet.
+    SecretUnknown,
+    /// Pennant may not read the Secret.
+    SecretUnreadable,
+    /// The Secret, or its key, does not exist.
+    SecretMissing,
+    /// What stands in the Secret cannot be used.
+    SecretInvalid,
+    /// The request cannot be written down in HTTP.
+    InvalidRequest,
+}
+
+impl Reason {
+    /// The word on the wire.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::ReceiverError => "ReceiverError",
+            Self::ReceiverRejected => "ReceiverRejected",
+            Self::ReceiverNotFound => "ReceiverNotFound",
+            Self::ReceiverGone => "ReceiverGone",
+            Self::CredentialsRejected => "CredentialsRejected",
+            Self::Redirected => "Redirected",
+            Self::ConnectionFailed => "ConnectionFailed",
+            Self::Timeout => "Timeout",
+            Self::TlsFailed => "TlsFailed",
+            Self::DnsFailed => "DnsFailed",
+            Self::DestinationForbidden => "DestinationForbidden",
+            Self::InsecureScheme => "InsecureScheme",
+            Self::SecretUnknown => "SecretUnknown",
+            Self::SecretUnreadable => "SecretUnreadable",
+            Self::SecretMissing => "SecretMissing",
+            Self::SecretInvalid => "SecretInvalid",
+            Self::InvalidRequest => "InvalidRequest",
+        }
+    }
+}
+
+/// What the result of an attempt means, after so many answers 404 in a row just before it.
+#[must_use]
+pub fn classify(result: &AttemptResult, earlier_404s: u32) -> Verdict {
+    match result {
+        AttemptResult::Answered { status, retry_after, rotated, .. } => {
+            answered(*status, *retry_after, *rotated, earlier_404s)
+        }
+        AttemptResult::NotSent(why) => Verdict::Blocked { reason: not_sent(why) },
+        AttemptResult::Failed(why) => Verdict::Retry { not_before: None, reason: failed(why.kind) },
+    }
+}
+
+fn answered(status: u16, not_before: Option<Duration>, rotated: bool, earlier_404s: u32) -> Verdict {
+    let retry = |reason| Verdict::Retry { not_before, reason };
+    match status {
+        200..=299 => Verdict::Delivered,
+        300..=399 => Verdict::Parked { reason: Reason::Redirected },
+        401 | 403 if rotated => Verdict::Again { reason: Reason::CredentialsRejected },
+        401 | 403 => retry(Reason::CredentialsRejected),
+        404 if earlier_404s.saturating_add(1) < TRIES_404 => retry(Reason::ReceiverNotFound),
+        404 => Verdict::Parked { reason: Reason::ReceiverNotFound },
+        410 => Verdict::Parked { reason: Reason::ReceiverGone },
+        408 | 425 | 429 => retry(Reason::ReceiverError),
+        400..=499 => Verdict::Parked { reason: Reason::ReceiverRejected },
+        // 5xx, and what HTTP does not define: a receiver that is not well.
+        _ => retry(Reason::ReceiverError),
+    }
+}
+
+fn not_sent(why: &NotSent) -> Reason {
+    match why {
+        NotSent::SecretUnknown(_) => Reason::SecretUnknown,
+        NotSent::SecretUnreadable(_) => Reason::SecretUnreadable,
+        NotSent::SecretMissing(_) | NotSent::KeyMissing(_) => Reason::SecretMissing,
+        NotSent::SecretInvalid { .. } => Reason::SecretInvalid,
+        NotSent::DestinationForbidden(_) => Reason::DestinationForbidden,
+        NotSent::InsecureScheme => Reason::InsecureScheme,
+        NotSent::InvalidRequest(_) => Reason::InvalidRequest,
+    }
+}
+
+fn failed(kind: FailureKind) -> Reason {
+    match kind {
+        FailureKind::Dns => Reason::DnsFailed,
+        FailureKind::Connect | FailureKind::Closed => Reason::ConnectionFailed,
+        FailureKind::Tls => Reason::TlsFailed,
+        FailureKind::ConnectTimeout | FailureKind::Timeout => Reason::Timeout,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::api::notification::credentials::SecretKey;
+    use crate::webhook::{Failure, Rule};
+
+    const LATER: Option<Duration> = Some(Duration::from_secs(7));
+
+    fn answer(status: u16, rotated: bool, earlier_404s: u32) -> Verdict {
+        let result = AttemptResult::Answered { status, retry_after: LATER, body: String::new(), rotated };
+        classify(&result, earlier_404s)
+    }
+
+    #[test]
+    fn answers() {
+        let retry = |reason| Verdict::Retry { not_before: LATER, reason };
+        let parked = |reason| Verdict::Parked { reason };
+        for (statuses, verdict) in [
+            (&[200, 201, 202, 204, 299][..], Verdict::Delivered),
+            (&[300, 301, 302, 303, 304, 307, 308], parked(Reason::Redirected)),
+            (&[400, 402, 405, 406, 409, 411, 413, 415, 418, 422, 451, 499], parked(Reason::ReceiverRejected)),
+            (&[410], parked(Reason::ReceiverGone)),
+            (&[401, 403], retry(Reason::CredentialsRejected)),
+            (&[404], retry(Reason::ReceiverNotFound)),
+            (&[408, 425, 429, 500, 501, 502, 503, 504, 599, 600, 999], retry(Reason::ReceiverError)),
+        ] {
+            for &status in statuses {
+                assert_eq!(answer(status, false, 0), verdict, "{status}");
+            }
+        }
+    }
+
+    #[test]
+    fn the_third_404_in_a_row_parks() {
+        for (earlier, parked) in [(0, false), (1, false), (2, true), (3, true), (u32::MAX, true)] {
+            assert_eq!(matches!(answer(404, false, earlier), Verdict::Parked { .. }), parked, "{earlier}");
+        }
+        assert!(matches!(answer(503, false, 2), Verdict::Retry { .. }));
+    }
+
+    #[test]
+    fn refused_credentials_that_have_changed_since_are_tried_again_at_once() {
+        for status in [401, 403] {
+            assert_eq!(answer(status, true, 0), Verdict::Again { reason: Reason::CredentialsRejected });
+        }
+        assert_eq!(answer(400, true, 0), Verdict::Parked { reason: Reason::ReceiverRejected });
+        assert_eq!(answer(200, true, 0), Verdict::Delivered);
+    }
+
+    #[test]
+    fn failures_are_retried_on_schedule() {
+        for (kind, reason) in [
+            (FailureKind::Dns, Reason::DnsFailed),
+            (FailureKind::Connect, Reason::ConnectionFailed),
+            (FailureKind::Closed, Reason::ConnectionFailed),
+            (FailureKind::Tls, Reason::TlsFailed),
+            (FailureKind::ConnectTimeout, Reason::Timeout),
+            (FailureKind::Timeout, Reason::Timeout),
+        ] {
+            let result = AttemptResult::Failed(Failure { kind, text: String::new() });
+            assert_eq!(classify(&result, 0), Verdict::Retry { not_before: None, reason });
+        }
+    }
+
+    #[test]
+    fn what_was_not_sent_is_blocked() {
+        let key = SecretKey::new("a", "b", "k");
+        for (why, reason) in [
+            (NotSent::SecretUnknown(key.secret()), Reason::SecretUnknown),
+            (NotSent::SecretUnreadable(key.secret()), Reason::SecretUnreadable),
+            (NotSent::SecretMissing(key.secret()), Reason::SecretMissing),
+            (NotSent::KeyMissing(key.clone()), Reason::SecretMissing),
+            (NotSent::SecretInvalid { key, problem: "" }, Reason::SecretInvalid),
+            (NotSent::DestinationForbidden(Rule::Loopback), Reason::DestinationForbidden),
+            (NotSent::InsecureScheme, Reason::InsecureScheme),
+            (NotSent::InvalidRequest(""), Reason::InvalidRequest),
+        ] {
+            assert_eq!(classify(&AttemptResult::NotSent(why), 0), Verdict::Blocked { reason });
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn only_2xx_delivers_and_a_server_error_never_parks(status in 100u16..=999, rotated: bool, earlier in 0u32..5) {
+            let verdict = answer(status, rotated, earlier);
+            prop_assert_eq!(verdict == Verdict::Delivered, (200..300).contains(&status));
+            if let Verdict::Retry { not_before, .. } = verdict {
+                prop_assert_eq!(not_before, LATER, "never earlier than asked");
+            }
+            if matches!(verdict, Verdict::Parked { .. }) {
+                prop_assert!((300..500).contains(&status));
+            }
+        }
+    }
+}

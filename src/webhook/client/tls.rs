@@ -1,0 +1,225 @@
+//! Whom a connection trusts, and who it says it is.
+//!
+//! In: what the endpoint says ([`TlsRef`](crate::api::notification::credentials::TlsRef)), and what Secrets hold. Out: [`Tls`], which tells
+//! one client from another by a hash, so that what is the same everywhere is parsed once, and makes the settings of a client.
+
+use std::sync::Arc;
+
+use rustls::client::WebPkiServerVerifier;
+use rustls::client::danger::ServerCertVerifier;
+use rustls::crypto::CryptoProvider;
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::sign::CertifiedKey;
+use rustls::{ClientConfig, RootCertStore};
+use rustls_platform_verifier::Verifier;
+use secrecy::{ExposeSecret, SecretString};
+use sha2::{Digest as _, Sha256};
+
+use super::proxy::Proxy;
+use super::trust::Trust;
+use crate::api::notification::credentials::{CERTIFICATE, PRIVATE_KEY, SecretKey, SecretName};
+use crate::webhook::attempt::NotSent;
+use crate::webhook::secrets::Contents;
+
+const NO_CERTIFICATE: &str = "holds no certificate in PEM";
+const NO_IDENTITY: &str = "is no private key in PEM, or tls.crt is no certificate in PEM";
+
+const OTHER_KEY: &str = "is not the private key of the certificate in tls.crt, or of a kind that cannot be used";
+
+/// The settings of a connection's TLS.
+#[derive(Clone, Debug, Default)]
+pub(in crate::webhook) struct Tls {
+    authorities: Option<Arc<str>>,
+    identity: Option<SecretString>,
+    skip_verify: bool,
+}
+
+/// Who verifies the certificate of a server.
+pub(in crate::webhook) type Verifies = Arc<dyn ServerCertVerifier>;
+
+/// What tells the settings of one client from those of another.
+pub(in crate::webhook) type Fingerprint = [u8; 32];
+
+impl Tls {
+    /// Trusts these authorities, PEM, and no others.
+    pub(in crate::webhook) fn trust(&mut self, pem: Arc<str>) {
+        self.authorities = Some(pem);
+    }
+
+    /// Trusts the authorities that are the value of a key, and no others.
+    pub(in crate::webhook) fn trust_secret(&mut self, contents: &Contents, key: &SecretKey) -> Result<(), NotSent> {
+        self.trust(authorities(contents, key)?);
+        Ok(())
+    }
+
+    /// Shows the certificate that a Secret of type `kubernetes.io/tls` holds.
+    pub(in crate::webhook) fn identify(&mut self, contents: &Contents, name: &SecretName) -> Result<(), NotSent> {
+        self.identity = Some(identity(contents, name)?);
+        Ok(())
+    }
+
+    /// Takes any certificate.
+    pub(in crate::webhook) fn skip_verify(&mut self) {
+        self.skip_verify = true;
+    }
+
+    /// Bytes of certificates and keys, in PEM.
+    pub(in crate::webhook) fn length(&self) -> usize {
+        let identity = self.identity.as_ref().map_or(0, |pem| pem.expose_secret().len());
+        self.authorities.as_deref().map_or(0, str::len) + identity
+    }
+
+    /// Tells these settings from all others.
+    pub(in crate::webhook) fn fingerprint(&self) -> Fingerprint {
+        let mut hash = Sha256::new();
+        for part in [self.authorities.as_deref(), self.identity.as_ref().map(ExposeSecret::expose_secret)] {
+            // The length keeps apart what stands in one part from what stands in the next.
+            hash.update(part.map_or(u64::MAX, |part| part.len() as u64).to_be_bytes());
+            hash.update(part.unwrap_or_default().as_bytes());
+        }
+        hash.update([u8::from(self.skip_verify)]);
+        hash.finalize().into()
+    }
+
+    /// The settings of a client; receivers and the proxy are verified by `system` unless the endpoint says otherwise of its
+    /// receiver. The error is of what nobody has checked before, such as the text of a `ConfigMap`.
+    pub(in crate::webhook) fn config(
+        &self,
+        system: &Verifies,
+        proxy: Option<&Proxy>,
+    ) -> Result<ClientConfig, rustls::Error> {
+        let provider = provider()?;
+        let of_receiver = match &self.authorities {
+            _ if self.skip_verify => None,
+            None => Some(Arc::clone(system)),
+            Some(pem) => {
+                let unusable = || rustls::Error::General(NO_CERTIFICATE.to_owned());
+                let store = store(pem).ok_or_else(unusable)?;
+                let verifier = WebPkiServerVerifier::builder_with_provider(store.into(), Arc::clone(&provider)).build();
+                Some(verifier.map_err(|_| unusable())? as Verifies)
+            }
+        };
+        let of_proxy = proxy.and_then(Proxy::tls_name).map(|name| (name, Arc::clone(system)));
+        let trust = Trust::new(of_receiver, of_proxy, &provider);
+        let builder = ClientConfig::builder_with_provider(Arc::clone(&provider)).with_safe_default_protocol_versions()?;
+        let builder = builder.dangerous().with_custom_certificate_verifier(Arc::new(trust));
+        let mut config = match &self.identity {
+            Some(pem) => {
+                let (chain, key) = parsed(pem).ok_or_else(|| rustls::Error::General(NO_IDENTITY.to_owned()))?;
+                builder.with_client_auth_cert(chain, key)?
+            }
+            None => builder.with_no_client_auth(),
+        };
+        config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+        Ok(config)
+    }
+}
+
+/// Trusts the authorities of the system, as they are now, and these. The error says that there are none.
+pub(in crate::webhook) fn system(roots: Vec<CertificateDer<'static>>) -> Result<Verifies, rustls::Error> {
+    Ok(Arc::new(Verifier::new_with_extra_roots(roots, provider()?)?))
+}
+
+/// The provider of cryptography that `main` has installed.
+fn provider() -> Result<Arc<CryptoProvider>, rustls::Error> {
+    CryptoProvider::get_default().cloned().ok_or_else(|| rustls::Error::General("no TLS provider is installed".to_owned()))
+}
+
+/// The authorities that are the value of a key.
+pub(in crate::webhook) fn authorities(contents: &Contents, key: &SecretKey) -> Result<Arc<str>, NotSent> {
+    let pem = contents.text(key)?;
+    match store(pem) {
+        Some(_) => Ok(Arc::from(pem)),
+        None => Err(NotSent::SecretInvalid { key: key.clone(), problem: NO_CERTIFICATE }),
+    }
+}
+
+/// All certificates of a text that can be used as authorities, if there is one.
+fn store(pem: &str) -> Option<RootCertStore> {
+    let mut store = RootCertStore::empty();
+    store.add_parsable_certificates(CertificateDer::pem_slice_iter(pem.as_bytes()).filter_map(Result::ok));
+    (!store.is_empty()).then_some(store)
+}
+
+/// Certificate and private key of a Secret.
+pub(in crate::webhook) fn identity(contents: &Contents, name: &SecretName) -> Result<SecretString, NotSent> {
+    let key = |key| SecretKey::new(&name.namespace, &name.name, key);
+    let pem = SecretString::from(format!("{}\n{}\n", contents.text(&key(CERTIFICATE))?, contents.text(&key(PRIVATE_KEY))?));
+    match parsed(&pem) {
+        Some(_) => Ok(pem),
+        None => Err(NotSent::SecretInvalid { key: key(PRIVATE_KEY), problem: NO_IDENTITY }),
+    }
+}
+
+/// The same, checked: whether the key is that of the certificate. Takes longer than there is time for at each attempt.
+pub(in crate::webhook) fn checked_identity(contents: &Contents, name: &SecretName) -> Result<(), NotSent> {
+    let pem = identity(contents, name)?;
+    let fits = parsed(&pem)
+        .is_some_and(|(chain, key)| provider().and_then(|provider| CertifiedKey::from_der(chain, key, &provider)).is_ok());
+    let key = SecretKey::new(&name.namespace, &name.name, PRIVATE_KEY);
+    if fits { Ok(()) } else { Err(NotSent::SecretInvalid { key, problem: OTHER_KEY }) }
+}
+
+fn parsed(pem: &SecretString) -> Option<(Vec<CertificateDer<'static>>, PrivateKeyDer<'static>)> {
+    let pem = pem.expose_secret().as_bytes();
+    let chain: Vec<_> = CertificateDer::pem_slice_iter(pem).collect::<Result<_, _>>().ok()?;
+    let key = PrivateKeyDer::from_pem_slice(pem).ok()?;
+    (!chain.is_empty()).then_some((chain, key))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::webhook::secrets::tests::secret;
+
+    #[test]
+    fn settings_that_differ_have_other_fingerprints() {
+        let with = |authorities: Option<&str>, identity: Option<&str>, skip_verify| Tls {
+            authorities: authorities.map(Arc::from),
+            identity: identity.map(SecretString::from),
+            skip_verify,
+        };
+        let all = [
+            with(None, None, false),
+            with(None, None, true),
+            with(Some(""), None, false),
+            with(Some("ab"), None, false),
+            with(None, Some("ab"), false),
+            with(Some("a"), Some("b"), false),
+            with(Some("ab"), Some(""), false),
+        ];
+        let different: std::collections::HashSet<_> = all.iter().map(Tls::fingerprint).collect();
+        assert_eq!(different.len(), all.len());
+        assert_eq!(Tls::default().fingerprint(), all[0].fingerprint());
+    }
+
+    #[test]
+    fn what_is_no_certificate_is_told() {
+        let name = SecretName { namespace: "a".to_owned(), name: "tls".to_owned() };
+        let contents = Contents::from(secret(&[("ca.crt", "junk"), ("tls.crt", "junk"), ("tls.key", "s3cr3t")]));
+        let key = |key| SecretKey::new("a", "tls", key);
+        for error in [
+            authorities(&contents, &key("ca.crt")).unwrap_err(),
+            authorities(&contents, &key("other")).unwrap_err(),
+            identity(&contents, &name).unwrap_err(),
+            checked_identity(&contents, &name).unwrap_err(),
+        ] {
+            assert!(error.to_string().contains("a/tls") && !error.to_string().contains("s3cr3t"), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_key_of_another_certificate_is_told() {
+        crate::webhook::tests::provider();
+        let name = SecretName { namespace: "a".to_owned(), name: "tls".to_owned() };
+        let made = || rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
+        let (one, two) = (made(), made());
+        let with = |key: &rcgen::KeyPair| {
+            let contents = Contents::from(secret(&[("tls.crt", &one.cert.pem()), ("tls.key", &key.serialize_pem())]));
+            checked_identity(&contents, &name)
+        };
+        assert_eq!(with(&one.signing_key), Ok(()));
+        assert!(with(&two.signing_key).unwrap_err().to_string().contains("not the private key of the certificate"));
+    }
+}

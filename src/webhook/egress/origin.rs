@@ -1,0 +1,87 @@
+//! What real receiver a request goes to, said so that it gives nothing away.
+//!
+//! In: a URL, which may be a secret. Out: a key that is the same for all URLs of one scheme, host and port. It is a hash with a key
+//! of this process, drawn at its start: whoever sees it, in a log by accident, can neither read the host nor try hosts.
+
+use std::fmt;
+
+use rustls::crypto::CryptoProvider;
+use sha2::{Digest as _, Sha256};
+use url::Url;
+
+use crate::webhook::SendError;
+
+/// So many bytes of the hash are kept: two origins among millions never share a key by chance.
+const KEPT: usize = 16;
+
+/// Makes keys of origins.
+pub(in crate::webhook) struct Origins([u8; 32]);
+
+impl Origins {
+    /// With a new secret.
+    pub(in crate::webhook) fn new(provider: &CryptoProvider) -> Result<Self, SendError> {
+        let mut secret = [0; 32];
+        provider.secure_random.fill(&mut secret).map_err(|_| SendError::NoRandomness)?;
+        Ok(Self(secret))
+    }
+
+    /// The key of a URL's origin.
+    pub(in crate::webhook) fn key(&self, url: &Url) -> String {
+        let host = url.host_str().unwrap_or_default();
+        let host = host.strip_suffix('.').unwrap_or(host);
+        let origin = format!("{}://{host}:{}", url.scheme(), url.port_or_known_default().unwrap_or_default());
+        let hash = Sha256::new().chain_update(self.0).chain_update(origin).finalize();
+        format!("origin:{}", hex::encode(&hash[..KEPT]))
+    }
+}
+
+/// Without the secret.
+impl fmt::Debug for Origins {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Origins").finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn origins() -> Origins {
+        Origins::new(&rustls::crypto::ring::default_provider()).unwrap()
+    }
+
+    #[test]
+    fn scheme_host_and_port_make_the_key() {
+        let origins = origins();
+        let key = |url: &str| origins.key(&Url::parse(url).unwrap());
+        let one = key("https://hooks.example.com/services/T0/B0?key=1");
+        for same in [
+            "https://hooks.example.com/",
+            "https://HOOKS.example.com:443/services/T1",
+            "https://hooks.example.com./x#y",
+            "https://me:pass@hooks.example.com/",
+        ] {
+            assert_eq!(key(same), one, "{same}");
+        }
+        for other in [
+            "http://hooks.example.com/",
+            "http://hooks.example.com:443/",
+            "https://hooks.example.com:8443/",
+            "https://example.com/",
+            "https://127.0.0.1/",
+        ] {
+            assert_ne!(key(other), one, "{other}");
+        }
+        assert_eq!(key("http://127.0.0.1/"), key("http://0x7f.1:80/"), "another spelling of one address");
+    }
+
+    #[test]
+    fn nothing_is_given_away() {
+        let url = Url::parse("https://hooks.example.com/").unwrap();
+        let (one, two) = (origins(), origins());
+        assert_ne!(one.key(&url), two.key(&url), "another process says another key");
+        let (key, debug) = (one.key(&url), format!("{one:?}"));
+        assert!(!key.contains("example") && key.len() == "origin:".len() + 2 * KEPT, "{key}");
+        assert_eq!(debug, "Origins { .. }");
+    }
+}

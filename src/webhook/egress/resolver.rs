@@ -1,0 +1,78 @@
+//! Names to addresses, with the egress policy between: what was checked is what is dialled.
+//!
+//! Addresses in a URL never come here; [`Policy::url`] sees to those.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use tower::BoxError;
+
+use super::policy::{Policy, Rule};
+use crate::webhook::client::proxy::Proxy;
+
+/// The system's resolver behind the egress policy.
+#[derive(Clone, Debug)]
+pub struct Guarded {
+    /// None for a place that the operator has chosen.
+    policy: Option<Arc<Policy>>,
+    /// The name of the proxy, which the operator has chosen: it may be anywhere.
+    exempt: Option<Arc<str>>,
+}
+
+impl Guarded {
+    /// With a policy that holds for all names but that of the proxy. A client with a proxy asks for no other name.
+    pub fn new(policy: &Arc<Policy>, proxy: Option<&Proxy>) -> Self {
+        Self { policy: Some(Arc::clone(policy)), exempt: proxy.map(|proxy| Arc::from(proxy.host())) }
+    }
+
+    /// Without a policy.
+    pub fn open() -> Self {
+        Self { policy: None, exempt: None }
+    }
+
+    /// The addresses of a name that may be dialled, with port 0: the port is the URL's.
+    pub async fn resolve(&self, name: &str) -> Result<Vec<SocketAddr>, BoxError> {
+        let found: Vec<_> = tokio::net::lookup_host((name, 0)).await?.collect();
+        match &self.policy {
+            Some(policy) if self.exempt.as_deref() != Some(name) => permitted(policy, found),
+            _ => Ok(found),
+        }
+    }
+}
+
+/// All addresses of a name are forbidden. Travels through the HTTP library as the source of its error.
+#[derive(Debug, thiserror::Error)]
+#[error("all addresses of the name are forbidden")]
+pub struct AllForbidden(pub Rule);
+
+/// The addresses that may be dialled; an error if there are none.
+fn permitted(policy: &Policy, found: Vec<SocketAddr>) -> Result<Vec<SocketAddr>, BoxError> {
+    let mut rule = None;
+    let permitted: Vec<_> =
+        found.into_iter().filter(|at| policy.address(at.ip()).map_err(|why| rule = Some(why)).is_ok()).collect();
+    match rule {
+        _ if !permitted.is_empty() => Ok(permitted),
+        Some(rule) => Err(AllForbidden(rule).into()),
+        None => Err(io::Error::from(io::ErrorKind::NotFound).into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn addresses(list: &[&str]) -> Vec<SocketAddr> {
+        list.iter().map(|a| SocketAddr::new(a.parse().unwrap(), 0)).collect()
+    }
+
+    #[test]
+    fn only_permitted_addresses_are_left() {
+        let policy = Policy::default();
+        let found = addresses(&["127.0.0.1", "10.0.0.1", "::1", "169.254.169.254", "2606:4700::1"]);
+        assert_eq!(permitted(&policy, found).unwrap(), addresses(&["10.0.0.1", "2606:4700::1"]));
+        let error = permitted(&policy, addresses(&["127.0.0.1", "::1"])).unwrap_err();
+        assert_eq!(error.downcast_ref::<AllForbidden>().unwrap().0, Rule::Loopback);
+        assert!(permitted(&policy, Vec::new()).unwrap_err().is::<io::Error>());
+    }
+}

@@ -1,0 +1,161 @@
+//! What a request is made of: what was rendered, what Secrets hold, and what is said here of the message.
+
+use std::sync::Arc;
+
+use http::header::{self, AUTHORIZATION, CONTENT_TYPE, HeaderName, PROXY_AUTHORIZATION};
+use http::{HeaderMap, HeaderValue, Request, Uri};
+use secrecy::{ExposeSecret as _, SecretString};
+use url::Url;
+
+use super::outgoing::Outgoing;
+use super::signing::{Signing, WEBHOOK_SIGNATURE};
+use super::timely::Timely;
+use crate::api::Time;
+use crate::api::notification::Method;
+use crate::api::notification::credentials::{PASSWORD, SecretKey, SecretName, USERNAME};
+use crate::webhook::attempt::NotSent;
+use crate::webhook::client;
+use crate::webhook::client::proxy::Proxy;
+use crate::webhook::client::tls::Tls;
+use crate::webhook::secrets::Contents;
+use crate::webhook::secrets::redact::Hidden;
+
+const WEBHOOK_ID: HeaderName = HeaderName::from_static("webhook-id");
+const WEBHOOK_TIMESTAMP: HeaderName = HeaderName::from_static("webhook-timestamp");
+/// <https://www.w3.org/TR/trace-context/#traceparent-header>
+const TRACE_PARENT: HeaderName = HeaderName::from_static("traceparent");
+
+/// What goes onto a request out of Secrets.
+pub(in crate::webhook) enum Credentials {
+    None,
+    Basic { username: SecretString, password: SecretString },
+    Header(HeaderName, HeaderValue),
+}
+
+/// What a request needs beside what was rendered. Not `Debug`, for the URL may be a secret.
+pub(in crate::webhook) struct Prepared {
+    pub(in crate::webhook) url: Url,
+    pub(in crate::webhook) credentials: Credentials,
+    pub(in crate::webhook) signing: Signing,
+    pub(in crate::webhook) tls: Tls,
+    pub(in crate::webhook) hidden: Hidden,
+    /// The Secrets that were read for it.
+    pub(in crate::webhook) used: Vec<(SecretName, Arc<Contents>)>,
+}
+
+/// User name and password of a Secret.
+pub(in crate::webhook) fn basic(
+    contents: &Contents,
+    namespace: &str,
+    name: &str,
+    hidden: &mut Hidden,
+) -> Result<Credentials, NotSent> {
+    let (user_key, pass_key) = (SecretKey::new(namespace, name, USERNAME), SecretKey::new(namespace, name, PASSWORD));
+    let (username, password) = (contents.text(&user_key)?, contents.text(&pass_key)?);
+    if username.contains(':') {
+        return Err(NotSent::SecretInvalid { key: user_key, problem: "a user name must not contain a colon" });
+    }
+    for (key, value) in [(user_key, username), (pass_key, password)] {
+        if value.chars().any(char::is_control) {
+            return Err(NotSent::SecretInvalid { key, problem: "contains control characters" });
+        }
+        hidden.add(value);
+    }
+    hidden.add_basic(username, password);
+    Ok(Credentials::Basic { username: username.into(), password: password.into() })
+}
+
+/// The token of a Secret, for a header.
+pub(in crate::webhook) fn token(
+    contents: &Contents,
+    key: &SecretKey,
+    header: &HeaderName,
+    scheme: &str,
+    hidden: &mut Hidden,
+) -> Result<Credentials, NotSent> {
+    if OURS.contains(header) || header == CONTENT_TYPE {
+        return Err(NotSent::InvalidRequest("endpoint.auth.token.header names a header that Pennant sets itself"));
+    }
+    let token = contents.text(key)?;
+    let line = if scheme.is_empty() { token.to_owned() } else { format!("{scheme} {token}") };
+    let mut value = HeaderValue::from_str(&line).map_err(|_| NotSent::SecretInvalid {
+        key: key.clone(),
+        problem: "is not fit for a header: only printable ASCII is",
+    })?;
+    value.set_sensitive(true);
+    hidden.add(token);
+    Ok(Credentials::Header(header.clone(), value))
+}
+
+/// What is said here of the message, and by the client of who it is, of the connection, and of where a message ends. It is not
+/// taken from a template, whatever that makes of it: two opinions on where a message ends are how requests are smuggled, what is
+/// for the proxy is the operator's, and the host is that of the URL, which is what was checked.
+const OURS: [HeaderName; 14] = [
+    WEBHOOK_ID,
+    WEBHOOK_TIMESTAMP,
+    WEBHOOK_SIGNATURE,
+    header::USER_AGENT,
+    header::HOST,
+    header::CONTENT_LENGTH,
+    header::TRANSFER_ENCODING,
+    header::CONNECTION,
+    header::TE,
+    header::TRAILER,
+    header::UPGRADE,
+    header::EXPECT,
+    header::PROXY_AUTHORIZATION,
+    HeaderName::from_static("keep-alive"),
+];
+
+/// Puts the request together. `proxy`: the one that passes it on itself.
+pub(in crate::webhook) fn request(
+    out: &Outgoing,
+    prepared: &Prepared,
+    started: Time,
+    proxy: Option<&Proxy>,
+    body: Timely,
+) -> Result<Request<Timely>, NotSent> {
+    let mut headers = HeaderMap::with_capacity(out.headers.len() + 6);
+    for (name, value) in &out.headers {
+        headers.append(name, value.clone());
+    }
+    for ours in OURS {
+        headers.remove(ours);
+    }
+    headers.entry(header::ACCEPT).or_insert(HeaderValue::from_static("*/*"));
+    headers.insert(header::USER_AGENT, HeaderValue::from_static(client::USER_AGENT));
+    let id = HeaderValue::from_str(&out.id).map_err(|_| NotSent::InvalidRequest("the id is not fit for a header"))?;
+    headers.insert(WEBHOOK_ID, id);
+    if let Some(parent) = out.trace_parent.as_ref().filter(|_| !headers.contains_key(TRACE_PARENT)) {
+        headers.insert(TRACE_PARENT, parent.clone());
+    }
+    headers.insert(WEBHOOK_TIMESTAMP, started.as_second().into());
+    if let Some(signature) = prepared.signing.header(&out.id, started.as_second(), &out.body)? {
+        headers.insert(WEBHOOK_SIGNATURE, signature);
+    }
+    match &prepared.credentials {
+        Credentials::None => {}
+        Credentials::Basic { username, password } => {
+            let credentials = client::basic(username.expose_secret(), password.expose_secret());
+            let unfit = NotSent::InvalidRequest("user name and password are not fit for a header");
+            headers.insert(AUTHORIZATION, credentials.ok_or(unfit)?);
+        }
+        Credentials::Header(name, value) => {
+            headers.insert(name, value.clone());
+        }
+    }
+    if let Some(credentials) = proxy.and_then(Proxy::authorization) {
+        headers.insert(PROXY_AUTHORIZATION, credentials);
+    }
+    let method = match out.method {
+        Method::Post => http::Method::POST,
+        Method::Put => http::Method::PUT,
+        Method::Patch => http::Method::PATCH,
+    };
+    let unwritable = |_| NotSent::InvalidRequest("the URL cannot be written down in HTTP");
+    let mut request = Request::new(body);
+    *request.method_mut() = method;
+    *request.uri_mut() = Uri::try_from(prepared.url.as_str()).map_err(unwritable)?;
+    *request.headers_mut() = headers;
+    Ok(request)
+}

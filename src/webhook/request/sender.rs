@@ -1,0 +1,293 @@
+//! The request itself: Secrets read, policy asked, headers put on, answer read as far as it matters.
+
+use std::future::poll_fn;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::header::RETRY_AFTER;
+use http::{Response, StatusCode};
+use http_body::Body;
+use hyper::body::Incoming;
+use rustls::crypto::CryptoProvider;
+use rustls::pki_types::CertificateDer;
+use tokio::time::{Instant, timeout, timeout_at};
+use url::Url;
+
+use super::compose::{Credentials, Prepared, basic, request, token};
+use super::outgoing::{Destination, Outgoing};
+use super::signing::Signing;
+use super::timely::Timely;
+use crate::api::notification::credentials::{AuthRef, Authorities, SecretKey, SecretName, TlsRef};
+use crate::api::{self, Time, since_boot};
+use crate::telemetry::Metrics;
+use crate::webhook::SendError;
+use crate::webhook::attempt::{Attempt, AttemptResult, NotSent};
+use crate::webhook::attempt::{failure, retry_after};
+use crate::webhook::client::proxy::Proxy;
+use crate::webhook::client::tls::Tls;
+use crate::webhook::client::{ClientError, Clients, Exchange};
+use crate::webhook::egress::origin::Origins;
+use crate::webhook::egress::policy::Policy;
+use crate::webhook::secrets::redact::{Beginning, withheld};
+use crate::webhook::secrets::{Contents, Secrets};
+
+/// How long a request waits for the first word of a Secret's watch.
+const SECRET_WAIT: Duration = Duration::from_secs(2);
+/// A deadline that is noticed so much too late has passed while this process stood still.
+const STOOD_STILL: Duration = Duration::from_millis(50);
+/// What has arrived while this process stood still is read within this.
+const CATCH_UP: Duration = Duration::from_millis(250);
+/// So much of an answer is read. A shorter one is read to its end, and its connection used again.
+const READ: usize = 4 * 1024;
+
+/// The connect timeout of most requests.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+
+const UNUSABLE_TLS: &str = "the certificates of endpoint.tls cannot be used; is tls.key the key of tls.crt?";
+
+/// Sends requests.
+#[derive(Debug)]
+pub struct Sender {
+    policy: Arc<Policy>,
+    secrets: Secrets,
+    clients: Clients,
+    origins: Origins,
+    metrics: Metrics,
+}
+
+impl Sender {
+    /// Without a proxy, whatever the environment says. Trusts the certificate authorities of the system. Fails without a
+    /// process-wide TLS provider, or without authorities.
+    pub fn new(policy: Policy, secrets: Secrets, metrics: Metrics) -> Result<Self, SendError> {
+        Self::through(None, policy, secrets, metrics)
+    }
+
+    /// Sends everything through this proxy, if one is given. It gets the names of receivers unresolved, so the policy can see
+    /// the addresses that are written out, and no others.
+    pub fn through(proxy: Option<Proxy>, policy: Policy, secrets: Secrets, metrics: Metrics) -> Result<Self, SendError> {
+        Self::trusting(Vec::new(), proxy, policy, secrets, metrics)
+    }
+
+    /// Trusts these authorities too.
+    pub(in crate::webhook) fn trusting(
+        roots: Vec<CertificateDer<'static>>,
+        proxy: Option<Proxy>,
+        policy: Policy,
+        secrets: Secrets,
+        metrics: Metrics,
+    ) -> Result<Self, SendError> {
+        let provider = CryptoProvider::get_default().ok_or(SendError::NoTlsProvider)?;
+        let policy = Arc::new(policy);
+        let unusable = |error: ClientError| SendError::Client(Box::new(error));
+        let clients = Clients::new(Arc::clone(&policy), proxy, roots, CONNECT_TIMEOUT).map_err(unusable)?;
+        Ok(Self { policy, secrets, clients, origins: Origins::new(provider)?, metrics })
+    }
+
+    /// What all destinations at one receiver share: a key of scheme, host and port, whether the URL is written out or is the
+    /// value of a Secret. It tells nobody which receiver that is, and is another one in each process. Costs a parse and a
+    /// hash, and never waits: `None` while the Secret is not known or holds no URL.
+    #[must_use]
+    pub fn origin(&self, destination: &Destination) -> Option<String> {
+        match destination {
+            Destination::Url(url) => Some(self.origins.key(url)),
+            Destination::Secret(key) => {
+                let contents = self.secrets.now(&key.secret()).ok()?;
+                Some(self.origins.key(&secret_url(&contents, key).ok()?))
+            }
+        }
+    }
+
+    /// Makes one request. Takes no longer than its timeout, whatever the receiver does and even if the process is suspended
+    /// meanwhile, and counts what came of it.
+    ///
+    /// A Secret is read when the request is made. Since its value is kept by a watch, reading it again after a 401 or 403
+    /// would tell the same; instead the answer says whether the value has changed since (`rotated`).
+    pub async fn send(&self, out: Outgoing) -> Attempt {
+        let deadline = Instant::now() + out.until.saturating_sub(since_boot()).min(out.timeout);
+        let prepared = self.prepare(&out, deadline).await;
+        let (started, clock) = (api::now(), Instant::now());
+        let result = match prepared {
+            Ok(prepared) => self.exchange(&out, prepared, started, deadline).await,
+            Err(why) => AttemptResult::NotSent(why),
+        };
+        let duration = clock.elapsed();
+        self.metrics.attempt(result.class());
+        if !matches!(result, AttemptResult::NotSent(_)) {
+            self.metrics.request_time(duration);
+        }
+        Attempt { started, duration, result }
+    }
+
+    /// Reads the Secrets and asks the policy.
+    async fn prepare(&self, out: &Outgoing, deadline: Instant) -> Result<Prepared, NotSent> {
+        let wait = deadline.min(Instant::now() + SECRET_WAIT);
+        let mut hidden = out.hidden.clone();
+        self.clients.proxy().inspect(|proxy| proxy.hide(&mut hidden));
+        for text in out.headers.iter().filter(|(_, value)| value.is_sensitive()).filter_map(|(_, value)| value.to_str().ok())
+        {
+            hidden.add_header(text);
+        }
+        let mut used = Vec::new();
+        let url = match &out.destination {
+            Destination::Url(url) => {
+                self.policy.url(url)?;
+                url.clone()
+            }
+            Destination::Secret(key) => {
+                let url = secret_url(&*self.open(key.secret(), wait, &mut used).await?, key)?;
+                hidden.add_url(&url);
+                self.policy.url(&url).map_err(|why| match why {
+                    NotSent::InvalidRequest(problem) => NotSent::SecretInvalid { key: key.clone(), problem },
+                    why => why,
+                })?;
+                url
+            }
+        };
+        let credentials = match &out.auth {
+            None => Credentials::None,
+            Some(AuthRef::Basic { namespace, name }) => {
+                let secret = SecretName { namespace: namespace.clone(), name: name.clone() };
+                basic(&*self.open(secret, wait, &mut used).await?, namespace, name, &mut hidden)?
+            }
+            Some(AuthRef::Token { secret, header, scheme }) => {
+                token(&*self.open(secret.secret(), wait, &mut used).await?, secret, header, scheme, &mut hidden)?
+            }
+        };
+        let signing = match &out.signing {
+            None => Signing::default(),
+            Some(name) => Signing::read(&*self.open(name.clone(), wait, &mut used).await?, name, &mut hidden)?,
+        };
+        let tls = self.tls(&out.tls, wait, &mut used).await?;
+        Ok(Prepared { url, credentials, signing, tls, hidden, used })
+    }
+
+    /// Reads whom to trust, and who we are.
+    async fn tls(
+        &self,
+        wanted: &TlsRef,
+        wait: Instant,
+        used: &mut Vec<(SecretName, Arc<Contents>)>,
+    ) -> Result<Tls, NotSent> {
+        let mut tls = Tls::default();
+        match &wanted.authorities {
+            Authorities::System => {}
+            Authorities::Pem(pem) => tls.trust(Arc::clone(pem)),
+            Authorities::Secret(key) => tls.trust_secret(&*self.open(key.secret(), wait, used).await?, key)?,
+        }
+        if let Some(name) = &wanted.client_certificate {
+            tls.identify(&*self.open(name.clone(), wait, used).await?, name)?;
+        }
+        if wanted.skip_verify {
+            tls.skip_verify();
+        }
+        Ok(tls)
+    }
+
+    /// Reads a Secret and notes that it was read.
+    async fn open(
+        &self,
+        name: SecretName,
+        wait: Instant,
+        used: &mut Vec<(SecretName, Arc<Contents>)>,
+    ) -> Result<Arc<Contents>, NotSent> {
+        let contents = self.secrets.read(&name, wait).await?;
+        used.push((name, Arc::clone(&contents)));
+        Ok(contents)
+    }
+
+    /// Sends the request and reads the answer.
+    async fn exchange(&self, out: &Outgoing, prepared: Prepared, started: Time, deadline: Instant) -> AttemptResult {
+        let client = match timeout_at(deadline, self.clients.get(out.connect_timeout, &prepared.tls)).await {
+            Err(_) => return failure::no_answer(out),
+            Ok(Ok(client)) => client,
+            Ok(Err(ClientError::Tls(_))) => return AttemptResult::NotSent(NotSent::InvalidRequest(UNUSABLE_TLS)),
+            Ok(Err(error)) => {
+                tracing::error!(error = &error as &dyn std::error::Error, "no HTTP client can be made");
+                return failure::no_client();
+            }
+        };
+        // Then a proxy passes on the request itself, and answers in the place of the receiver.
+        let proxy = self.clients.proxy().filter(|_| prepared.url.scheme() == "http");
+        let body = Timely::new(out.body.clone(), out.until);
+        let request = match request(out, &prepared, started, proxy, body) {
+            Ok(request) => request,
+            Err(why) => return AttemptResult::NotSent(why),
+        };
+        if since_boot() >= out.until {
+            return failure::no_answer(out);
+        }
+        let mut exchange = Exchange::new(&client, request);
+        let mut answer = timeout_at(deadline, exchange.head()).await;
+        // A frozen node, a suspended machine: the answer may be there, and to ask again for it would be a duplicate.
+        if answer.is_err() && deadline.elapsed() > STOOD_STILL {
+            answer = timeout(CATCH_UP, exchange.head()).await;
+        }
+        let (result, late) = match answer {
+            Err(_) => (failure::no_answer(out), true),
+            Ok(Err(error)) => match self.clients.proxy() {
+                Some(by) => (failure::explain_by_proxy(&error, out, by, proxy.is_some()), false),
+                None => (failure::explain(&error, out), false),
+            },
+            Ok(Ok(response)) => match proxy {
+                Some(proxy) if response.status() == StatusCode::PROXY_AUTHENTICATION_REQUIRED => {
+                    (failure::proxy_wants_credentials(proxy), false)
+                }
+                _ => self.answered(response, out, &prepared, deadline).await,
+            },
+        };
+        if !late {
+            exchange.finish();
+        }
+        result
+    }
+
+    /// What was answered, and whether the end of it is late.
+    async fn answered(
+        &self,
+        response: Response<Incoming>,
+        out: &Outgoing,
+        prepared: &Prepared,
+        deadline: Instant,
+    ) -> (AttemptResult, bool) {
+        let asked = response.headers().get(RETRY_AFTER).and_then(|value| value.to_str().ok());
+        let retry_after = asked.and_then(|value| retry_after::parse(value, api::now()));
+        let status = response.status().as_u16();
+        let Read { body, late } = beginning(response.into_body(), deadline).await;
+        let body = if out.withhold_answer { withheld(&body) } else { prepared.hidden.shown(&body) };
+        let rotated = prepared.used.iter().any(|(name, then)| self.secrets.differs(name, then));
+        (AttemptResult::Answered { status, retry_after, body, rotated }, late)
+    }
+}
+
+/// As much of a body as matters.
+pub(in crate::webhook) struct Read {
+    pub(in crate::webhook) body: Beginning,
+    /// It was given up, for the time was over.
+    pub(in crate::webhook) late: bool,
+}
+
+/// The beginning of a body. The head of the answer has decided already, so that whatever goes wrong here only ends it.
+pub(in crate::webhook) async fn beginning(mut body: Incoming, deadline: Instant) -> Read {
+    let mut bytes = Vec::new();
+    while bytes.len() <= READ {
+        let frame = timeout_at(deadline, poll_fn(|cx| Pin::new(&mut body).poll_frame(cx))).await;
+        match frame {
+            Ok(Some(Ok(frame))) => {
+                let chunk = frame.into_data().unwrap_or_default();
+                bytes.extend_from_slice(&chunk[..chunk.len().min(READ + 1 - bytes.len())]);
+            }
+            Ok(None) => return Read { body: Beginning { bytes, cut: false }, late: false },
+            Ok(Some(Err(_))) => return Read { body: Beginning { bytes, cut: true }, late: false },
+            Err(_) => return Read { body: Beginning { bytes, cut: true }, late: true },
+        }
+    }
+    bytes.truncate(READ);
+    Read { body: Beginning { bytes, cut: true }, late: false }
+}
+
+/// The URL that is the value of a key.
+fn secret_url(contents: &Contents, key: &SecretKey) -> Result<Url, NotSent> {
+    let text = contents.text(key)?;
+    Url::parse(text).map_err(|_| NotSent::SecretInvalid { key: key.clone(), problem: "is not a URL" })
+}

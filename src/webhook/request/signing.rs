@@ -1,0 +1,103 @@
+//! Signatures by Standard Webhooks (<https://github.com/standard-webhooks/standard-webhooks/blob/main/spec/standard-webhooks.md>).
+
+use http::{HeaderName, HeaderValue};
+use standardwebhooks::Webhook;
+
+use crate::api::notification::credentials::{SecretKey, SecretName};
+use crate::webhook::attempt::NotSent;
+use crate::webhook::secrets::Contents;
+use crate::webhook::secrets::redact::Hidden;
+
+pub(in crate::webhook) const WEBHOOK_SIGNATURE: HeaderName = HeaderName::from_static("webhook-signature");
+
+/// So many keys sign at most; a rotation needs two.
+const MOST: usize = 16;
+/// A key has so many bytes, by the specification.
+const BYTES: std::ops::RangeInclusive<usize> = 24..=64;
+const PREFIX: &str = "whsec_";
+
+/// The keys of a Secret, all of which sign, so that a receiver may know any one of them while they are rotated.
+#[derive(Default)]
+pub(in crate::webhook) struct Signing(Vec<Webhook>);
+
+impl Signing {
+    /// Reads all keys of a Secret; in the order of their names, so that every attempt says the same.
+    pub(in crate::webhook) fn read(contents: &Contents, name: &SecretName, hidden: &mut Hidden) -> Result<Self, NotSent> {
+        let keys: Vec<_> = contents.keys().map(|key| SecretKey::new(&name.namespace, &name.name, key)).collect();
+        let invalid = |key: &SecretKey, problem| NotSent::SecretInvalid { key: key.clone(), problem };
+        match keys.get(MOST) {
+            _ if keys.is_empty() => {
+                return Err(NotSent::KeyMissing(SecretKey::new(&name.namespace, &name.name, "of any name")));
+            }
+            Some(key) => return Err(invalid(key, "is one key too many; at most 16 sign")),
+            None => {}
+        }
+        let sign = |key: SecretKey| {
+            let text = contents.text(&key)?;
+            let length = text.strip_prefix(PREFIX).unwrap_or(text).trim_end_matches('=').len() * 3 / 4;
+            let webhook = Webhook::new(text).ok().filter(|_| BYTES.contains(&length));
+            hidden.add(text);
+            webhook
+                .ok_or_else(|| invalid(&key, "is no signing key: 24 to 64 bytes in base64, with whsec_ before them or not"))
+        };
+        keys.into_iter().map(sign).collect::<Result<_, _>>().map(Self)
+    }
+
+    /// The header's value for a request; none without keys.
+    pub(in crate::webhook) fn header(&self, id: &str, timestamp: i64, body: &[u8]) -> Result<Option<HeaderValue>, NotSent> {
+        let signatures: Result<Vec<_>, _> = self.0.iter().map(|key| key.sign(id, timestamp, body)).collect();
+        let signatures =
+            signatures.map_err(|_| NotSent::InvalidRequest("the body cannot be signed, for it is not UTF-8"))?;
+        if signatures.is_empty() {
+            return Ok(None);
+        }
+        let value = HeaderValue::from_str(&signatures.join(" "));
+        value.map(Some).map_err(|_| NotSent::InvalidRequest("the signature is not fit for a header"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::webhook::secrets::tests::secret;
+
+    fn signing(data: &[(&str, &str)]) -> Result<Signing, NotSent> {
+        let name = SecretName { namespace: "a".to_owned(), name: "hmac".to_owned() };
+        Signing::read(&Contents::from(secret(data)), &name, &mut Hidden::default())
+    }
+
+    /// The example of the specification's libraries.
+    #[test]
+    fn a_known_message_has_its_known_signature() {
+        let signing = signing(&[("k", "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw\n")]).unwrap();
+        let value = signing.header("msg_p5jXN8AQM9LWM0D4loKWxJek", 1_614_265_330, br#"{"test": 2432232314}"#).unwrap();
+        assert_eq!(value.unwrap(), "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE=");
+        assert!(Signing::default().header("m", 1, b"").unwrap().is_none());
+    }
+
+    #[test]
+    fn every_key_signs_in_the_order_of_their_names() {
+        let (old, new) = ("whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw", "whsec_C2FVsBQIhrscChlQIMV+b5sSYspob7oD");
+        let of = |data: &[(&str, &str)]| {
+            let header = signing(data).unwrap().header("m", 1, b"{}").unwrap().unwrap();
+            header.to_str().unwrap().to_owned()
+        };
+        assert_eq!(of(&[("b", new), ("a", old)]), format!("{} {}", of(&[("a", old)]), of(&[("b", new)])));
+    }
+
+    #[test]
+    fn what_is_no_key_is_told() {
+        for (data, word) in [
+            (&[][..], "no key"),
+            (&[("a", "not base64!")][..], "base64"),
+            (&[("a", "c2hvcnQ=")], "24 to 64"),
+            (&[("a", "")], "empty"),
+        ] {
+            let error = signing(data).err().unwrap().to_string();
+            assert!(error.contains(word) && !error.contains("c2hvcnQ"), "{error}");
+        }
+        let many: Vec<_> = (0..17).map(|n| format!("k{n:02}")).collect();
+        let many: Vec<_> = many.iter().map(|k| (k.as_str(), "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw")).collect();
+        assert!(signing(&many).err().unwrap().to_string().contains("at most 16"));
+    }
+}

@@ -1,0 +1,356 @@
+//! The values of Secrets, as the watches last told, and who may look at them: this room alone.
+
+pub(super) mod changes;
+pub(super) mod redact;
+pub(super) mod spellings;
+pub(super) mod watches;
+use std::collections::{BTreeMap, HashMap};
+use std::fmt;
+use std::sync::{Arc, PoisonError, RwLock};
+
+use k8s_openapi::api::core::v1::Secret;
+use secrecy::{ExposeSecret as _, SecretSlice};
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+use super::attempt::NotSent;
+use super::client::tls;
+use super::request::signing::Signing;
+use crate::api::notification::credentials::{Needed, SecretKey, SecretName};
+use crate::api::{Time, now};
+use changes::{Announcements, Changes};
+use redact::Hidden;
+
+/// The values of the Secrets that are watched. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Secrets {
+    slots: Arc<RwLock<HashMap<SecretName, Slot>>>,
+    changes: Announcements,
+    /// When this process last saw one change from what it knew of it.
+    edits: Arc<RwLock<HashMap<SecretName, Time>>>,
+    /// What is so of a Secret that is not in `slots`.
+    others: State,
+}
+
+/// Where the watch of one Secret puts what it sees. One that is no longer wanted is forgotten by `Secrets`, so that a watch
+/// that ends late writes to nobody.
+pub(super) type Slot = Arc<watch::Sender<State>>;
+
+/// What is known of one Secret.
+#[derive(Clone, Debug, Default)]
+pub(super) enum State {
+    /// Nothing yet.
+    #[default]
+    Unknown,
+    /// It may not be read.
+    Unreadable,
+    /// There is none.
+    Missing,
+    /// It holds this.
+    Present(Arc<Contents>),
+}
+
+/// The data of one Secret at one time. Debug shows the keys only.
+pub(super) struct Contents(BTreeMap<String, SecretSlice<u8>>);
+
+impl Secrets {
+    /// For the watches: nothing is known yet.
+    pub(super) fn unknown() -> Self {
+        Self { slots: Arc::default(), changes: Announcements::default(), edits: Arc::default(), others: State::Unknown }
+    }
+
+    /// Values that never change, and no other Secrets: for tests and for runs without a cluster.
+    #[must_use]
+    pub fn fixed(values: impl IntoIterator<Item = (SecretKey, String)>) -> Self {
+        let mut data: HashMap<SecretName, BTreeMap<String, SecretSlice<u8>>> = HashMap::new();
+        for (key, value) in values {
+            data.entry(key.secret()).or_default().insert(key.key, value.into_bytes().into());
+        }
+        let present = |data| Arc::new(watch::Sender::new(State::Present(Arc::new(Contents(data)))));
+        let slots = data.into_iter().map(|(name, data)| (name, present(data))).collect();
+        let changes = Announcements::default();
+        Self { slots: Arc::new(RwLock::new(slots)), changes, edits: Arc::default(), others: State::Missing }
+    }
+
+    /// Whether all that is needed is there and can be used; if not, the first that is not.
+    pub fn check<'k>(&self, needed: impl IntoIterator<Item = &'k Needed>) -> Result<(), NotSent> {
+        for needed in needed {
+            let contents = self.now(&needed.secret())?;
+            match needed {
+                Needed::Key(key) => drop(contents.text(key)?),
+                Needed::Authorities(key) => drop(tls::authorities(&contents, key)?),
+                Needed::ClientCertificate(name) => tls::checked_identity(&contents, name)?,
+                Needed::SigningKeys(name) => drop(Signing::read(&contents, name, &mut Hidden::default())?),
+            }
+        }
+        Ok(())
+    }
+
+    /// The names of Secrets from now on when something about them changes: their values, whether they exist, or whether that
+    /// is known. A listener that is slow misses no name.
+    #[must_use]
+    pub fn changes(&self) -> Changes {
+        self.changes.listen()
+    }
+
+    /// When this process last saw one of these Secrets change from what it knew of it; what it reads first is no change.
+    #[must_use]
+    pub fn edited<'k>(&self, needed: impl IntoIterator<Item = &'k Needed>) -> Option<Time> {
+        let edits = self.edits.read().unwrap_or_else(PoisonError::into_inner);
+        needed.into_iter().filter_map(|needed| edits.get(&needed.secret()).copied()).max()
+    }
+
+    /// What a Secret holds, as far as it is known.
+    pub(super) fn now(&self, name: &SecretName) -> Result<Arc<Contents>, NotSent> {
+        let state = self.slot(name).map_or_else(|| self.others.clone(), |slot| slot.borrow().clone());
+        state.contents(name)
+    }
+
+    /// What a Secret holds. If its watch has not told yet, waits for it, until the deadline.
+    pub(super) async fn read(&self, name: &SecretName, deadline: Instant) -> Result<Arc<Contents>, NotSent> {
+        let Some(slot) = self.slot(name) else { return self.others.contents(name) };
+        let mut state = slot.subscribe();
+        let known = tokio::time::timeout_at(deadline, state.wait_for(|s| !matches!(s, State::Unknown))).await;
+        match known {
+            Ok(Ok(state)) => state.contents(name),
+            Ok(Err(_)) | Err(_) => Err(NotSent::SecretUnknown(name.clone())),
+        }
+    }
+
+    /// Whether a Secret holds something else now than it held then.
+    pub(super) fn differs(&self, name: &SecretName, then: &Arc<Contents>) -> bool {
+        self.slot(name).is_some_and(|slot| !matches!(&*slot.borrow(), State::Present(now) if Arc::ptr_eq(now, then)))
+    }
+
+    /// Begins to know a Secret.
+    pub(super) fn add(&self, name: SecretName) -> Slot {
+        let slot = Slot::default();
+        self.slots.write().unwrap_or_else(PoisonError::into_inner).insert(name, Arc::clone(&slot));
+        slot
+    }
+
+    /// Forgets a Secret.
+    pub(super) fn remove(&self, name: &SecretName) {
+        self.slots.write().unwrap_or_else(PoisonError::into_inner).remove(name);
+        self.edits.write().unwrap_or_else(PoisonError::into_inner).remove(name);
+    }
+
+    /// What was seen before counts no more; the watch will soon tell what is so now.
+    pub(super) fn forget_value(slot: &Slot) {
+        slot.send_if_modified(|state| !matches!(std::mem::take(state), State::Unknown));
+    }
+
+    /// Takes what a watch saw, and tells those who listen, if it is news.
+    pub(super) fn put(&self, name: &SecretName, slot: &Slot, seen: Option<Secret>) {
+        let seen = seen.map(Contents::from);
+        let mut edited = false;
+        let news = slot.send_if_modified(|state| {
+            let same = match (&*state, &seen) {
+                (State::Unknown | State::Unreadable, _) => false,
+                (State::Missing, seen) => seen.is_none(),
+                (State::Present(old), seen) => seen.as_ref().is_some_and(|new| old.same(new)),
+            };
+            if !same {
+                edited = !matches!(state, State::Unknown | State::Unreadable);
+                *state = seen.map_or(State::Missing, |contents| State::Present(Arc::new(contents)));
+            }
+            !same
+        });
+        if edited {
+            self.edits.write().unwrap_or_else(PoisonError::into_inner).insert(name.clone(), now());
+        }
+        if news {
+            self.changes.announce(name);
+        }
+    }
+
+    /// A watch was told that it may not read the Secret. What was read before stands.
+    pub(super) fn put_unreadable(&self, name: &SecretName, slot: &Slot) {
+        let news = slot.send_if_modified(|state| {
+            let unknown = matches!(state, State::Unknown);
+            if unknown {
+                *state = State::Unreadable;
+            }
+            unknown
+        });
+        if news {
+            self.changes.announce(name);
+        }
+    }
+
+    fn slot(&self, name: &SecretName) -> Option<Slot> {
+        self.slots.read().unwrap_or_else(PoisonError::into_inner).get(name).cloned()
+    }
+}
+
+impl State {
+    fn contents(&self, name: &SecretName) -> Result<Arc<Contents>, NotSent> {
+        match self {
+            Self::Unknown => Err(NotSent::SecretUnknown(name.clone())),
+            Self::Unreadable => Err(NotSent::SecretUnreadable(name.clone())),
+            Self::Missing => Err(NotSent::SecretMissing(name.clone())),
+            Self::Present(contents) => Ok(Arc::clone(contents)),
+        }
+    }
+}
+
+impl Contents {
+    /// The value of a key as text. A line break at its end is not part of it: files and `echo` leave one.
+    pub(super) fn text(&self, key: &SecretKey) -> Result<&str, NotSent> {
+        let invalid = |problem| NotSent::SecretInvalid { key: key.clone(), problem };
+        let bytes = self.0.get(&key.key).ok_or_else(|| NotSent::KeyMissing(key.clone()))?.expose_secret();
+        let text = std::str::from_utf8(bytes).map_err(|_| invalid("is not UTF-8"))?.trim_end_matches(['\r', '\n']);
+        if text.is_empty() { Err(invalid("is empty")) } else { Ok(text) }
+    }
+
+    /// The names of its keys, in order.
+    pub(super) fn keys(&self) -> impl Iterator<Item = &str> {
+        self.0.keys().map(String::as_str)
+    }
+
+    fn same(&self, other: &Self) -> bool {
+        self.0.len() == other.0.len()
+            && self.0.iter().zip(&other.0).all(|(a, b)| a.0 == b.0 && a.1.expose_secret() == b.1.expose_secret())
+    }
+}
+
+impl From<Secret> for Contents {
+    fn from(secret: Secret) -> Self {
+        Self(secret.data.unwrap_or_default().into_iter().map(|(key, value)| (key, value.0.into())).collect())
+    }
+}
+
+impl fmt::Debug for Contents {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_set().entries(self.0.keys()).finish()
+    }
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use std::time::Duration;
+
+    use k8s_openapi::ByteString;
+
+    use super::*;
+
+    /// A Secret with these data.
+    pub(in crate::webhook) fn secret(data: &[(&str, &str)]) -> Secret {
+        let data = data.iter().map(|(k, v)| ((*k).to_owned(), ByteString(v.as_bytes().to_vec()))).collect();
+        Secret { data: Some(data), ..Secret::default() }
+    }
+
+    fn key(key: &str) -> SecretKey {
+        SecretKey::new("team-a", "chat", key)
+    }
+
+    fn check(secrets: &Secrets, keys: &[&str]) -> Result<(), NotSent> {
+        secrets.check(&keys.iter().map(|k| Needed::Key(key(k))).collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn check_names_what_is_not_there() {
+        let secrets = Secrets::unknown();
+        let name = key("").secret();
+        assert_eq!(check(&secrets, &["url"]), Err(NotSent::SecretUnknown(name.clone())), "not wanted");
+        let slot = secrets.add(name.clone());
+        assert_eq!(check(&secrets, &["url"]), Err(NotSent::SecretUnknown(name.clone())), "not read");
+        secrets.put(&name, &slot, None);
+        assert_eq!(check(&secrets, &["url"]), Err(NotSent::SecretMissing(name.clone())));
+        secrets.put(&name, &slot, Some(secret(&[("url", "x"), ("empty", "\n")])));
+        assert_eq!(check(&secrets, &["url"]), Ok(()));
+        assert_eq!(check(&secrets, &["url", "token"]), Err(NotSent::KeyMissing(key("token"))));
+        assert_eq!(check(&secrets, &["empty"]), Err(NotSent::SecretInvalid { key: key("empty"), problem: "is empty" }));
+        secrets.remove(&name);
+        assert_eq!(check(&secrets, &["url"]), Err(NotSent::SecretUnknown(name)));
+    }
+
+    #[test]
+    fn values_are_text_without_the_last_line_break() {
+        let bad = Contents(BTreeMap::from([("k".to_owned(), vec![0xff].into())]));
+        assert!(matches!(bad.text(&key("k")), Err(NotSent::SecretInvalid { .. })));
+        for (value, text) in [("a b", "a b"), ("a\n", "a"), ("a\r\n", "a"), (" a ", " a ")] {
+            let contents = Contents::from(secret(&[("k", value)]));
+            assert_eq!(contents.text(&key("k")), Ok(text));
+        }
+    }
+
+    #[test]
+    fn only_news_is_told() {
+        let secrets = Secrets::unknown();
+        let name = key("").secret();
+        let slot = secrets.add(name.clone());
+        let mut changes = secrets.changes();
+        for (seen, news) in [
+            (Some(secret(&[("k", "1")])), true),
+            (Some(secret(&[("k", "1")])), false),
+            (Some(secret(&[("k", "2")])), true),
+            (Some(secret(&[("l", "2")])), true),
+            (Some(secret(&[("k", "2"), ("l", "2")])), true),
+            (None, true),
+            (None, false),
+            (Some(secret(&[])), true),
+        ] {
+            secrets.put(&name, &slot, seen.clone());
+            assert_eq!(changes.now(), news.then(|| name.clone()), "{seen:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_read_first_is_no_edit() {
+        let secrets = Secrets::unknown();
+        let (name, needed) = (key("").secret(), [Needed::Key(key("k"))]);
+        let slot = secrets.add(name.clone());
+        let edited = |value: Option<&str>| {
+            secrets.put(&name, &slot, value.map(|value| secret(&[("k", value)])));
+            secrets.edited(&needed)
+        };
+        assert_eq!([edited(Some("1")), edited(Some("1"))], [None, None]);
+        let first = edited(Some("2"));
+        assert!(first.is_some());
+        Secrets::forget_value(&slot);
+        assert_eq!(edited(Some("2")), first, "read once more");
+        assert!(edited(None) >= first && edited(Some("2")) >= first);
+        secrets.remove(&name);
+        assert_eq!(secrets.edited(&needed), None);
+    }
+
+    #[test]
+    fn a_listener_that_is_slow_misses_no_secret() {
+        let secrets = Secrets::unknown();
+        let mut changes = secrets.changes();
+        let names: Vec<_> = (0..1000).map(|n| SecretKey::new("team-a", &format!("s-{n:04}"), "k").secret()).collect();
+        for name in &names {
+            secrets.put(name, &secrets.add(name.clone()), Some(secret(&[("k", "v")])));
+        }
+        let heard: Vec<_> = std::iter::from_fn(|| changes.now()).collect();
+        assert_eq!(heard, names);
+    }
+
+    #[tokio::test]
+    async fn a_read_waits_for_the_watch_but_not_for_ever() {
+        let secrets = Secrets::unknown();
+        let name = key("").secret();
+        let slot = secrets.add(name.clone());
+        let unknown = secrets.read(&name, Instant::now()).await;
+        assert_eq!(unknown.unwrap_err(), NotSent::SecretUnknown(name.clone()));
+
+        let read = secrets.read(&name, Instant::now() + Duration::from_mins(1));
+        let (contents, ()) = tokio::join!(read, async { secrets.put(&name, &slot, Some(secret(&[("k", "v")]))) });
+        let contents = contents.unwrap();
+        assert_eq!(contents.text(&key("k")), Ok("v"));
+
+        assert!(!secrets.differs(&name, &contents));
+        secrets.put(&name, &slot, Some(secret(&[("k", "v")])));
+        assert!(!secrets.differs(&name, &contents), "written again with the same value");
+        secrets.put(&name, &slot, Some(secret(&[("k", "w")])));
+        assert!(secrets.differs(&name, &contents));
+    }
+
+    #[test]
+    fn debug_shows_no_value() {
+        let secrets = Secrets::fixed([(key("k"), "hunter2".to_owned())]);
+        let text = format!("{secrets:?} {:?}", Contents::from(secret(&[("k", "hunter2")])));
+        assert!(!text.contains("hunter2") && text.contains('k'), "{text}");
+    }
+}

@@ -1,0 +1,92 @@
+//! Names of Secrets that have changed, for components that act on them.
+//!
+//! A listener that is slow gets each name once, however often the Secret changed meanwhile. So no change is lost, and what waits is
+//! bounded by the number of Secrets that are watched.
+
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+use tokio::sync::Notify;
+
+use crate::api::notification::credentials::SecretName;
+
+/// Where changes are announced.
+#[derive(Clone, Debug, Default)]
+pub(in crate::webhook) struct Announcements(Arc<Mutex<Vec<Weak<Pending>>>>);
+
+/// The Secrets that have changed since this was made. Each name comes again only if the Secret changes again.
+#[derive(Debug)]
+pub struct Changes(Arc<Pending>);
+
+#[derive(Debug, Default)]
+struct Pending {
+    names: Mutex<BTreeSet<SecretName>>,
+    notify: Notify,
+}
+
+impl Announcements {
+    /// A listener for all changes from now on.
+    pub(in crate::webhook) fn listen(&self) -> Changes {
+        let pending = Arc::new(Pending::default());
+        let mut listeners = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        listeners.retain(|listener| listener.strong_count() > 0);
+        listeners.push(Arc::downgrade(&pending));
+        Changes(pending)
+    }
+
+    /// A Secret has changed.
+    pub(in crate::webhook) fn announce(&self, name: &SecretName) {
+        for listener in self.0.lock().unwrap_or_else(PoisonError::into_inner).iter().filter_map(Weak::upgrade) {
+            listener.names.lock().unwrap_or_else(PoisonError::into_inner).insert(name.clone());
+            listener.notify.notify_one();
+        }
+    }
+}
+
+impl Changes {
+    /// The next Secret that has changed. Waits for one, without end. Nothing is lost if the wait is given up.
+    pub async fn next(&mut self) -> SecretName {
+        loop {
+            if let Some(name) = self.now() {
+                return name;
+            }
+            self.0.notify.notified().await;
+        }
+    }
+
+    /// A Secret that has changed, if there is one.
+    pub fn now(&mut self) -> Option<SecretName> {
+        self.0.names.lock().unwrap_or_else(PoisonError::into_inner).pop_first()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures::FutureExt as _;
+
+    use super::*;
+
+    fn name(number: usize) -> SecretName {
+        SecretName { namespace: "team-a".to_owned(), name: format!("s-{number:04}") }
+    }
+
+    #[tokio::test]
+    async fn a_slow_listener_gets_every_name_once() {
+        let announcements = Announcements::default();
+        let (mut one, mut two) = (announcements.listen(), announcements.listen());
+        for number in (0..1000).chain(0..1000) {
+            announcements.announce(&name(number));
+        }
+        for changes in [&mut one, &mut two] {
+            for number in 0..1000 {
+                assert_eq!(changes.next().await, name(number));
+            }
+            assert!(changes.next().now_or_never().is_none());
+        }
+        let (next, ()) = tokio::join!(one.next(), async { announcements.announce(&name(7)) });
+        assert_eq!(next, name(7));
+        drop((one, two));
+        assert_eq!(announcements.listen().now(), None);
+        assert_eq!(announcements.0.lock().unwrap().len(), 1, "those that are gone are forgotten");
+    }
+}

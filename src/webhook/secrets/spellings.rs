@@ -1,0 +1,288 @@
+//! Where a secret is in a text, also in other spellings. Pure.
+//!
+//! In: a text, and the secret. Out: ranges of the text. What is recognised is listed in `docs/delivery.md`: escapes (of URLs, JSON,
+//! HTML, several languages; also twice), base64 and base32 wherever they begin, numbers of bytes, the reverse, and all of these with
+//! separators between.
+
+use std::ops::Range;
+
+use k8s_openapi::ByteString;
+use secrecy::{ExposeSecret, SecretSlice};
+
+/// Shorter pieces of a secret are left in: they say nothing, and without them every answer would be garbled.
+pub(in crate::webhook) const TELLING: usize = 4;
+/// The same where separators do not count, for there more would be found by chance.
+const TELLING_APART: usize = 6;
+/// So often escapes are undone: `%2520` is a space that was escaped twice.
+const ROUNDS: usize = 3;
+
+/// The text to search in, in lower case and perhaps without escapes or separators.
+pub(in crate::webhook) struct View {
+    bytes: Vec<u8>,
+    /// For each of the bytes, where it is in the text.
+    places: Vec<Range<usize>>,
+    /// So many of the bytes are before what was cut off in the middle: an escape, or a character.
+    complete: usize,
+    /// How long a piece of a secret must be to count.
+    telling: usize,
+}
+
+/// The spellings of one secret.
+pub(in crate::webhook) struct Spellings {
+    with_separators: Vec<SecretSlice<u8>>,
+    without_separators: Vec<SecretSlice<u8>>,
+}
+
+impl View {
+    /// All that are to be searched for one text.
+    pub(in crate::webhook) fn all(text: &str) -> Vec<Self> {
+        let bytes = text.to_ascii_lowercase().into_bytes();
+        let places = (0..bytes.len()).map(|at| at..at + 1).collect();
+        let complete = text.trim_end_matches(char::REPLACEMENT_CHARACTER).len();
+        let mut views = vec![Self { bytes, places, complete, telling: TELLING }];
+        for _ in 0..ROUNDS {
+            let Some(next) = views.last().and_then(Self::unescaped) else { break };
+            views.push(next);
+        }
+        let compact: Vec<_> = views.iter().map(Self::without_separators).collect();
+        views.extend(compact);
+        views
+    }
+
+    /// With one layer of escapes undone; nothing if there are none.
+    fn unescaped(&self) -> Option<Self> {
+        let mut view = Self { bytes: Vec::new(), places: Vec::new(), complete: usize::MAX, telling: self.telling };
+        let (mut at, mut found) = (0, false);
+        while at < self.bytes.len() {
+            let rest = &self.bytes[at..];
+            let (meant, length) = match unescape(rest) {
+                Some(escape) => {
+                    found = true;
+                    escape
+                }
+                None => (vec![rest[0].to_ascii_lowercase()], 1),
+            };
+            if at >= self.complete || is_cut(rest) {
+                view.complete = view.complete.min(view.bytes.len());
+            }
+            let place = self.places[at].start..self.places[at + length - 1].end;
+            view.places.extend(meant.iter().map(|_| place.clone()));
+            view.bytes.extend(meant.iter().map(u8::to_ascii_lowercase));
+            at += length;
+        }
+        view.complete = view.complete.min(view.bytes.len());
+        (found || view.complete < self.complete).then_some(view)
+    }
+
+    /// Letters and digits only.
+    fn without_separators(&self) -> Self {
+        let kept = || (0..self.bytes.len()).filter(|at| is_kept(self.bytes[*at]));
+        Self {
+            bytes: kept().map(|at| self.bytes[at]).collect(),
+            places: kept().map(|at| self.places[at].clone()).collect(),
+            complete: kept().take_while(|at| *at < self.complete).count(),
+            telling: TELLING_APART,
+        }
+    }
+
+    /// Where a secret is, and, of a text that was `cut` off, where the beginning of one is at its end.
+    pub(in crate::webhook) fn find(&self, secret: &Spellings, cut: bool) -> Vec<Range<usize>> {
+        let spellings = if self.telling == TELLING { &secret.with_separators } else { &secret.without_separators };
+        let mut found = Vec::new();
+        for spelling in spellings.iter().map(ExposeSecret::expose_secret).filter(|s| s.len() >= self.telling) {
+            let mut at = 0;
+            while let Some(next) = position(&self.bytes[at..], spelling) {
+                let (first, last) = (at + next, at + next + spelling.len() - 1);
+                found.push(self.places[first].start..self.places[last].end);
+                at = last + 1;
+            }
+            found.extend(self.beginning(spelling).filter(|_| cut));
+        }
+        found
+    }
+
+    /// From where to the end of the text the beginning of a spelling is.
+    fn beginning(&self, spelling: &[u8]) -> Option<Range<usize>> {
+        let text = &self.bytes[..self.complete];
+        let longest = text.len().min(spelling.len() - 1);
+        let length = (self.telling..=longest).rev().find(|length| text.ends_with(&spelling[..*length]))?;
+        Some(self.places[self.complete - length].start..usize::MAX)
+    }
+}
+
+impl Spellings {
+    /// Those of this secret.
+    pub(in crate::webhook) fn of(secret: &str) -> Self {
+        let bytes = secret.as_bytes();
+        let numbers = |write: fn(&u8) -> String| bytes.iter().map(write).collect::<String>();
+        let mut all = vec![
+            secret.to_owned(),
+            secret.chars().rev().collect(),
+            hex::encode(bytes),
+            numbers(|byte| format!("0x{byte:02x}")),
+            numbers(|byte| format!("{byte:03o}")),
+            numbers(|byte| format!("{byte}")),
+        ];
+        let padded = base64(bytes);
+        let unpadded = padded.trim_end_matches('=').to_owned();
+        // A secret that is part of something longer is spelt in three ways (in base32: five), and its first and last digits depend
+        // on what is beside it.
+        let within = (0..3).map(|before| core(bytes, before, 3, 4, base64));
+        let base64: Vec<_> = [padded, unpadded].into_iter().chain(within).collect();
+        all.extend(base64.iter().map(|text| text.replace('+', "-").replace('/', "_")));
+        all.extend(base64);
+        all.extend((0..5).map(|before| core(bytes, before, 5, 8, base32)));
+        for text in &mut all {
+            text.make_ascii_lowercase();
+        }
+        let apart = all.iter().map(|text| text.bytes().filter(|byte| is_kept(*byte)).collect::<Vec<_>>());
+        let without_separators = apart.map(SecretSlice::from).collect();
+        Self { with_separators: all.into_iter().map(|text| text.into_bytes().into()).collect(), without_separators }
+    }
+}
+
+/// Whether a byte is part of a letter or digit.
+fn is_kept(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || !byte.is_ascii()
+}
+
+fn position(text: &[u8], part: &[u8]) -> Option<usize> {
+    let first = part.first()?;
+    let mut at = 0;
+    loop {
+        at += text[at..].iter().position(|byte| byte == first)?;
+        if text[at..].starts_with(part) {
+            return Some(at);
+        }
+        at += 1;
+    }
+}
+
+/// What the escape at the beginning of a text means, and how long it is. The text is in lower case.
+fn unescape(text: &[u8]) -> Option<(Vec<u8>, usize)> {
+    match *text {
+        [b'%', ..] => Some((vec![u8::try_from(number(text.get(1..3)?, 16)?).ok()?], 3)),
+        [b'\\', b'u', b'{', ref rest @ ..] => {
+            let digits = rest.iter().position(|byte| *byte == b'}')?;
+            Some((character(number(rest.get(..digits)?, 16)?)?, digits + 4))
+        }
+        [b'\\', b'u', ..] => {
+            let first = number(text.get(2..6)?, 16)?;
+            let second = text.get(6..12).filter(|rest| rest.starts_with(b"\\u")).and_then(|rest| number(&rest[2..], 16));
+            match (first, second) {
+                (0xd800..0xdc00, Some(second @ 0xdc00..0xe000)) => {
+                    Some((character(0x10000 + ((first - 0xd800) << 10) + (second - 0xdc00))?, 12))
+                }
+                _ => Some((character(first)?, 6)),
+            }
+        }
+        [b'\\', b'x', ..] => Some((vec![u8::try_from(number(text.get(2..4)?, 16)?).ok()?], 4)),
+        [b'\\', b'0'..=b'7', ..] => {
+            let digits = text[1..].iter().take(3).take_while(|byte| matches!(byte, b'0'..=b'7')).count();
+            Some((vec![u8::try_from(number(&text[1..=digits], 8)?).ok()?], digits + 1))
+        }
+        [b'\\', sign @ (b'\\' | b'/' | b'"' | b'\''), ..] => Some((vec![sign], 2)),
+        [b'&', b'#', ..] => {
+            let radix = if text.get(2) == Some(&b'x') { 16 } else { 10 };
+            let begin = if radix == 16 { 3 } else { 2 };
+            let is_digit = |byte: &&u8| char::from(**byte).is_digit(radix);
+            let end = begin + text.get(begin..)?.iter().take(8).take_while(is_digit).count();
+            let semicolon = usize::from(text.get(end) == Some(&b';'));
+            Some((character(number(&text[begin..end], radix)?)?, end + semicolon))
+        }
+        [b'&', ..] => {
+            let names: [(&[u8], u8); 5] =
+                [(b"&amp;", b'&'), (b"&lt;", b'<'), (b"&gt;", b'>'), (b"&quot;", b'"'), (b"&apos;", b'\'')];
+            names.into_iter().find(|(name, _)| text.starts_with(name)).map(|(name, sign)| (vec![sign], name.len()))
+        }
+        _ => None,
+    }
+}
+
+/// Whether a text may be the beginning of an escape.
+fn is_cut(text: &[u8]) -> bool {
+    let (longest, sign) = match text.first() {
+        Some(b'%') => (2, false),
+        Some(b'\\') => (9, false),
+        Some(b'&') => (10, true),
+        _ => return false,
+    };
+    let is_part = |byte: &u8| byte.is_ascii_alphanumeric() || *byte == b'{' || (sign && *byte == b'#');
+    text.len() <= longest && text[1..].iter().all(is_part)
+}
+
+fn number(digits: &[u8], radix: u32) -> Option<u32> {
+    let text = std::str::from_utf8(digits).ok().filter(|text| !text.starts_with('+'))?;
+    u32::from_str_radix(text, radix).ok()
+}
+
+fn character(number: u32) -> Option<Vec<u8>> {
+    char::from_u32(number).map(|c| c.to_string().into_bytes())
+}
+
+/// A spelling of bytes that stand somewhere within others, without the digits that depend on those. `group` bytes are written in
+/// `digits` digits.
+fn core(bytes: &[u8], before: usize, group: usize, digits: usize, write: fn(&[u8]) -> String) -> String {
+    let bits = 8 * group / digits;
+    let text = write(&[&vec![0; before], bytes].concat());
+    let first = (8 * before).div_ceil(bits);
+    let last = 8 * (before + bytes.len()) / bits;
+    text.get(first..last).unwrap_or_default().to_owned()
+}
+
+/// In base64, as Kubernetes writes bytes.
+pub(in crate::webhook) fn base64(bytes: &[u8]) -> String {
+    let value = serde_json::to_value(ByteString(bytes.to_vec()));
+    value.ok().and_then(|value| value.as_str().map(str::to_owned)).unwrap_or_default()
+}
+
+/// In base32 (RFC 4648), without padding.
+fn base32(bytes: &[u8]) -> String {
+    const DIGITS: &[u8; 32] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZ234567";
+    let bit = |at: usize| bytes.get(at / 8).is_some_and(|byte| byte >> (7 - at % 8) & 1 == 1);
+    let digit = |at: usize| (0..5).fold(0, |digit, next| digit << 1 | usize::from(bit(5 * at + next)));
+    (0..(8 * bytes.len()).div_ceil(5)).map(|at| char::from(DIGITS[digit(at)])).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn digits_that_depend_on_the_bytes_beside_are_left_out() {
+        assert_eq!(base32(b"foobar"), "MZXW6YTBOI");
+        assert_eq!(base64(b"foobar"), "Zm9vYmFy");
+        for (before, after) in [("", ""), ("x", "y"), ("xy", "z"), ("xyz", "z"), ("wxyz", "zz")] {
+            let whole = format!("{before}secret-value{after}");
+            let sixty_four = core(b"secret-value", before.len() % 3, 3, 4, base64);
+            let thirty_two = core(b"secret-value", before.len() % 5, 5, 8, base32);
+            assert!(base64(whole.as_bytes()).contains(&sixty_four) && sixty_four.len() >= 14, "{whole}: {sixty_four}");
+            assert!(base32(whole.as_bytes()).contains(&thirty_two) && thirty_two.len() >= 17, "{whole}: {thirty_two}");
+        }
+    }
+
+    #[test]
+    fn escapes() {
+        for (text, meant) in [
+            ("%41", Some(("A", 3))),
+            ("%4", None),
+            ("%+1", None),
+            ("\\u0041b", Some(("A", 6))),
+            ("\\u{41}b", Some(("A", 6))),
+            ("\\ud83d\\ude00", Some(("\u{1f600}", 12))),
+            ("\\ud83d", None),
+            ("\\x41", Some(("A", 4))),
+            ("\\1018", Some(("A", 4))),
+            ("\\777", None),
+            ("\\/", Some(("/", 2))),
+            ("\\q", None),
+            ("&#65;", Some(("A", 5))),
+            ("&#x41;", Some(("A", 6))),
+            ("&#65", Some(("A", 4))),
+            ("&amp;", Some(("&", 5))),
+            ("&nbsp;", None),
+        ] {
+            assert_eq!(unescape(text.as_bytes()), meant.map(|(m, length)| (m.as_bytes().to_vec(), length)), "{text}");
+        }
+    }
+}

@@ -1,0 +1,111 @@
+//! The Secrets that something refers to, watched one by one.
+
+use std::collections::BTreeSet;
+
+use k8s_openapi::api::core::v1::Secret;
+use kube::Client;
+use tokio::sync::watch::Receiver;
+
+use super::{Secrets, Slot};
+use crate::api::notification::credentials::SecretName;
+use crate::k8s::watch::{NamedWatches, Seen};
+use crate::telemetry::Metrics;
+use crate::telemetry::metrics::Watch;
+
+/// Keeps [`Secrets`] as the API server has them.
+pub struct SecretWatches {
+    secrets: Secrets,
+    watches: NamedWatches,
+}
+
+impl SecretWatches {
+    /// No watch yet. The client needs `list` and `watch` on the Secrets that will be wanted.
+    #[must_use]
+    pub fn new(client: Client, turns: Receiver<Option<u64>>, metrics: Metrics) -> Self {
+        Self { secrets: Secrets::unknown(), watches: NamedWatches::new(client, turns, Watch::Secrets, metrics) }
+    }
+
+    /// What the watches see.
+    #[must_use]
+    pub fn secrets(&self) -> Secrets {
+        self.secrets.clone()
+    }
+
+    /// Watches these and no others; see [`NamedWatches::set_wanted`].
+    pub fn set_wanted(&self, wanted: impl FnOnce() -> BTreeSet<SecretName>) {
+        let begin = |name: &SecretName| tell(name.clone(), self.secrets.add(name.clone()), self.secrets.clone());
+        self.watches.set_wanted(wanted, begin, |name| self.secrets.remove(name));
+    }
+
+    /// Ends all watches and joins their tasks. What was read stays readable.
+    pub async fn shutdown(&self) {
+        self.watches.shutdown().await;
+    }
+}
+
+/// Puts what a watch sees into its slot. After an error the last value stands.
+fn tell(name: SecretName, slot: Slot, secrets: Secrets) -> impl FnMut(Seen<Secret>) {
+    move |seen| match seen {
+        Seen::Begins => Secrets::forget_value(&slot),
+        Seen::Object(secret) => secrets.put(&name, &slot, secret),
+        Seen::Forbidden => secrets.put_unreadable(&name, &slot),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures::channel::mpsc;
+    use kube::runtime::watcher;
+
+    use super::*;
+    use crate::api::notification::credentials::{Needed, SecretKey};
+    use crate::k8s::watch::{Turn, follow};
+    use crate::webhook::NotSent;
+    use crate::webhook::secrets::tests::secret;
+
+    #[tokio::test]
+    async fn the_last_value_stands_when_the_watch_breaks() {
+        let secrets = Secrets::unknown();
+        let key = SecretKey::new("a", "b", "k");
+        let name = key.secret();
+        let slot = secrets.add(name.clone());
+        let metrics = Metrics::new();
+        let mut changes = secrets.changes();
+        let (sender, receiver) = mpsc::unbounded();
+        let tell = tell(name.clone(), slot, secrets.clone());
+        let task = tokio::spawn(follow(receiver, Turn::default(), tell, Watch::Secrets, metrics.clone()));
+
+        sender.unbounded_send(Ok(watcher::Event::Apply(secret(&[("k", "1")])))).unwrap();
+        assert_eq!(changes.next().await, name);
+        sender.unbounded_send(Err(watcher::Error::NoResourceVersion)).unwrap();
+        drop(sender);
+        task.await.unwrap();
+        assert_eq!(secrets.check(&[Needed::Key(key)]), Ok(()));
+        assert!(metrics.encode().unwrap().contains("pennant_watch_errors_total{watch=\"secrets\"} 1\n"));
+    }
+
+    #[tokio::test]
+    async fn a_secret_that_is_no_longer_wanted_is_forgotten() {
+        // Nothing listens on port 1, so no watch ever tells anything.
+        let config = kube::Config::new("http://127.0.0.1:1".parse().unwrap());
+        let watches =
+            SecretWatches::new(Client::try_from(config).unwrap(), tokio::sync::watch::channel(Some(1)).1, Metrics::new());
+        let (one, two) = (SecretKey::new("a", "one", "k"), SecretKey::new("a", "two", "k"));
+        watches.set_wanted(|| BTreeSet::from([one.secret(), two.secret()]));
+        let secrets = watches.secrets();
+        assert_eq!(watches.watches.running(), BTreeSet::from([one.secret(), two.secret()]));
+
+        let late = secrets.add(one.secret());
+        watches.set_wanted(|| BTreeSet::from([two.secret()]));
+        assert_eq!(watches.watches.running(), BTreeSet::from([two.secret()]));
+        secrets.put(&one.secret(), &late, Some(secret(&[("k", "late")])));
+        assert_eq!(
+            secrets.check([&Needed::Key(one.clone())]),
+            Err(NotSent::SecretUnknown(one.secret())),
+            "a late word is not heard"
+        );
+
+        watches.shutdown().await;
+        assert!(watches.watches.running().is_empty());
+    }
+}

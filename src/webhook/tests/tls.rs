@@ -1,0 +1,214 @@
+//! Certificates: the good one and the bad ones.
+
+use std::io::{Read as _, Write as _};
+use std::sync::Arc;
+
+use rcgen::{CertificateParams, CertifiedIssuer, KeyPair, date_time_ymd};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::server::WebPkiClientVerifier;
+use rustls::{RootCertStore, ServerConfig, ServerConnection, StreamOwned};
+
+use super::*;
+use crate::api::notification::credentials::{Authorities, SecretName, TlsRef};
+
+/// A receiver with this certificate; its address.
+pub(super) fn receiver(chain: Vec<CertificateDer<'static>>, key: &KeyPair) -> SocketAddr {
+    serve(ServerConfig::builder().with_no_client_auth(), chain, key)
+}
+
+/// A receiver with this certificate that wants one of this authority; its address.
+fn demanding(chain: Vec<CertificateDer<'static>>, key: &KeyPair, ca: &CertifiedIssuer<'_, KeyPair>) -> SocketAddr {
+    let mut roots = RootCertStore::empty();
+    roots.add(ca.der().clone()).unwrap();
+    let verifier = WebPkiClientVerifier::builder(Arc::new(roots)).build().unwrap();
+    serve(ServerConfig::builder().with_client_cert_verifier(verifier), chain, key)
+}
+
+fn serve(
+    builder: rustls::ConfigBuilder<ServerConfig, rustls::server::WantsServerCert>,
+    chain: Vec<CertificateDer<'static>>,
+    key: &KeyPair,
+) -> SocketAddr {
+    let key = PrivateKeyDer::try_from(key.serialize_der()).unwrap();
+    let config = Arc::new(builder.with_single_cert(chain, key).unwrap());
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    // Ends with the process.
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let connection = ServerConnection::new(Arc::clone(&config)).unwrap();
+            let mut tls = StreamOwned::new(connection, stream.unwrap());
+            let mut request = [0; 4096];
+            if tls.read(&mut request).is_ok_and(|n| n > 0) {
+                _ = tls.write_all(OK.as_bytes());
+                tls.conn.send_close_notify();
+                _ = tls.flush();
+            }
+        }
+    });
+    address
+}
+
+pub(super) fn authority() -> CertifiedIssuer<'static, KeyPair> {
+    let mut params = CertificateParams::default();
+    params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+    CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap()
+}
+
+/// A sender that trusts this authority as if the system did.
+pub(super) fn trusting_ca(ca: &CertifiedIssuer<'_, KeyPair>, proxy: Option<Proxy>) -> Sender {
+    provider();
+    Sender::trusting(vec![ca.der().clone()], proxy, lax(), Secrets::fixed([]), Metrics::new()).unwrap()
+}
+
+fn to_tls(address: SocketAddr) -> Outgoing {
+    to(Destination::Url(format!("https://{address}/").parse().unwrap()))
+}
+
+#[tokio::test]
+async fn only_a_certificate_that_is_right_in_every_way_is_trusted() {
+    provider();
+    let ca = authority();
+    let sender = trusting_ca(&ca, None);
+    let for_name = |name: &str| CertificateParams::new(vec![name.to_owned()]).unwrap();
+    let mut expired = for_name("127.0.0.1");
+    expired.not_before = date_time_ymd(2001, 1, 1);
+    expired.not_after = date_time_ymd(2002, 1, 1);
+    let mut early = for_name("127.0.0.1");
+    early.not_before = date_time_ymd(3001, 1, 1);
+    early.not_after = date_time_ymd(3002, 1, 1);
+    for (params, words) in [
+        (for_name("127.0.0.1"), None),
+        (for_name("hooks.example"), Some("the certificate is for another name")),
+        (expired, Some("the certificate has expired")),
+        (early, Some("the certificate is not valid yet")),
+    ] {
+        let key = KeyPair::generate().unwrap();
+        let certificate = params.signed_by(&key, &ca).unwrap();
+        let address = receiver(vec![certificate.der().clone()], &key);
+        let attempt = sender.send(to_tls(address)).await;
+        assert_eq!(attempt.result.error(), words.map(|words| format!("TLS with {address}: {words}")));
+        match words {
+            None => assert_eq!(attempt.result.status(), Some(200)),
+            Some(_) => assert_eq!(failure(&attempt).kind, FailureKind::Tls),
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_self_signed_certificate_is_refused() {
+    provider();
+    let key = KeyPair::generate().unwrap();
+    let certificate = CertificateParams::new(vec!["127.0.0.1".to_owned()]).unwrap().self_signed(&key).unwrap();
+    let address = receiver(vec![certificate.der().clone()], &key);
+    let attempt = sender().send(to_tls(address)).await;
+    assert_eq!(failure(&attempt).kind, FailureKind::Tls, "{attempt:?}");
+    let words = format!("TLS with {address}: the certificate is self-signed or from an unknown authority");
+    assert_eq!(attempt.result.error(), Some(words));
+}
+
+#[tokio::test]
+async fn a_receiver_without_tls_is_told_apart() {
+    let plain = Receiver::new(async |mut peer| {
+        peer.write("HTTP/1.1 400 Bad Request\r\n\r\n").await;
+    })
+    .await;
+    let attempt = sender().send(to_tls(plain.address)).await;
+    let words = format!("TLS with {}: the receiver does not speak TLS", plain.address);
+    assert_eq!(attempt.result.error(), Some(words), "{attempt:?}");
+    assert_eq!(failure(&attempt).kind, FailureKind::Tls);
+}
+
+/// A certificate for loopback of this authority, and its key.
+fn issued(ca: &CertifiedIssuer<'_, KeyPair>) -> (rcgen::Certificate, KeyPair) {
+    issued_for("127.0.0.1", ca)
+}
+
+/// A certificate for a name of this authority, and its key.
+pub(super) fn issued_for(name: &str, ca: &CertifiedIssuer<'_, KeyPair>) -> (rcgen::Certificate, KeyPair) {
+    let key = KeyPair::generate().unwrap();
+    (CertificateParams::new(vec![name.to_owned()]).unwrap().signed_by(&key, ca).unwrap(), key)
+}
+
+fn with_secrets(values: &[(&str, String)]) -> Sender {
+    let values = values.iter().map(|(key, value)| (SecretKey::new("team-a", "tls", key), value.clone()));
+    Sender::new(lax(), Secrets::fixed(values), Metrics::new()).unwrap()
+}
+
+fn trusting(authorities: Authorities) -> TlsRef {
+    TlsRef { authorities, ..TlsRef::default() }
+}
+
+#[tokio::test]
+async fn authorities_of_ones_own_are_trusted_and_no_others() {
+    provider();
+    let (ca, other) = (authority(), authority());
+    let (certificate, key) = issued(&ca);
+    let address = receiver(vec![certificate.der().clone()], &key);
+    let sender =
+        with_secrets(&[("ca.crt", ca.pem()), ("both.crt", format!("{}{}", other.pem(), ca.pem())), ("junk", "x".into())]);
+    let of = |key| Authorities::Secret(SecretKey::new("team-a", "tls", key));
+    let unknown = &*format!("TLS with {address}: the certificate is self-signed or from an unknown authority");
+    let another = &*format!("TLS with {address}: the certificate is not signed by the authority that it names");
+    for (tls, error) in [
+        (trusting(of("ca.crt")), None),
+        (trusting(of("both.crt")), None),
+        (trusting(Authorities::Pem(ca.pem().into())), None),
+        // It has the name of the right one, and another key.
+        (trusting(Authorities::Pem(other.pem().into())), Some(another)),
+        (trusting(Authorities::System), Some(unknown)),
+        (TlsRef { skip_verify: true, ..TlsRef::default() }, None),
+        (trusting(of("junk")), Some("Secret team-a/tls, key junk: holds no certificate in PEM")),
+        (trusting(of("none")), Some("Secret team-a/tls has no key none")),
+    ] {
+        let attempt = sender.send(Outgoing { tls: tls.clone(), ..to_tls(address) }).await;
+        assert_eq!(attempt.result.error().as_deref(), error, "{tls:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_certificate_of_ones_own_is_shown_where_it_is_asked_for() {
+    provider();
+    let (ca, clients) = (authority(), authority());
+    let (certificate, key) = issued(&ca);
+    let address = demanding(vec![certificate.der().clone()], &key, &clients);
+    let (ours, our_key) = issued(&clients);
+    let (theirs, their_key) = issued(&ca);
+    let tls = |name: Option<&str>| TlsRef {
+        authorities: Authorities::Pem(ca.pem().into()),
+        client_certificate: name.map(|name| SecretName { namespace: "team-a".into(), name: name.into() }),
+        skip_verify: false,
+    };
+    let send = async |certificate: String, key: String, name| {
+        let sender = with_secrets(&[("tls.crt", certificate), ("tls.key", key)]);
+        sender.send(Outgoing { tls: tls(name), ..to_tls(address) }).await
+    };
+    let good = send(ours.pem(), our_key.serialize_pem(), Some("tls")).await;
+    assert_eq!(good.result.status(), Some(200), "{good:?}");
+    for name in [None, Some("tls")] {
+        let refused = send(theirs.pem(), their_key.serialize_pem(), name).await;
+        assert!(matches!(failure(&refused).kind, FailureKind::Tls | FailureKind::Closed), "{refused:?}");
+    }
+    let junk = send(ours.pem(), "s3cr3t".into(), Some("tls")).await;
+    let words = junk.result.error().unwrap();
+    assert!(words.contains("Secret team-a/tls, key tls.key") && !words.contains("s3cr3t"), "{words}");
+}
+
+#[tokio::test]
+async fn certificates_that_nobody_has_checked_are_told_when_they_are_used() {
+    provider();
+    let ca = authority();
+    let (certificate, key) = issued(&ca);
+    let address = receiver(vec![certificate.der().clone()], &key);
+    let (ours, _) = issued(&ca);
+    let (_, another_key) = issued(&ca);
+    let sender = with_secrets(&[("tls.crt", ours.pem()), ("tls.key", another_key.serialize_pem())]);
+    let name = SecretName { namespace: "team-a".into(), name: "tls".into() };
+    let junk = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n";
+    for tls in [trusting(Authorities::Pem(junk.into())), TlsRef { client_certificate: Some(name), ..TlsRef::default() }] {
+        let attempt = sender.send(Outgoing { tls: tls.clone(), ..to_tls(address) }).await;
+        let words = attempt.result.error().unwrap();
+        assert!(words.contains("certificates of endpoint.tls cannot be used"), "{tls:?}: {words}");
+        assert_eq!(classify(&attempt.result, 0), Verdict::Blocked { reason: Reason::InvalidRequest });
+    }
+}
