@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 
 use super::Time;
 use super::conditions::Condition;
-use super::delivery::TransitionType;
+use super::values::transition::TransitionType;
 pub use builtin::Builtin;
 pub use endpoint::{Auth, BasicAuth, CaFrom, ClientCertificate, Endpoint, Method, Signing, Tls, TokenAuth, UrlFrom};
 

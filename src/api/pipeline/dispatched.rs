@@ -4,7 +4,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::api::Time;
-use crate::api::delivery::TransitionType;
+use crate::api::values::transition::TransitionType;
 
 /// How far the dispatcher has come.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]

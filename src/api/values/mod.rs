@@ -7,3 +7,4 @@ pub(super) mod clock;
 pub(super) mod duration;
 pub mod nearest;
 pub mod refs;
+pub mod transition;
