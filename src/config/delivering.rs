@@ -3,7 +3,7 @@
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-use super::effective::duration;
+use super::defaults::duration;
 use super::problem::Problem;
 use crate::api::notification::{DeliveryPolicy, Ordering, Rate as RateSpec};
 

@@ -6,37 +6,21 @@ use std::time::Duration;
 use kube::ResourceExt as _;
 
 use super::delivering::{Delivering, Retain, delivering};
+use super::given::{Given, Places};
 use super::layers::{Folded, Layer, fold};
 use super::problem::Problem;
 use super::rules;
 use super::selector::PipelineSelector;
 use super::sending::{self, Sending};
-use super::template::{self, Text};
+use super::template;
 use super::trust::Ways;
 use crate::api::values::refs::ConfigMapKey;
-use crate::api::{self, Notification, NotificationSpec};
-use crate::render::{Hidden, Parameters};
+use crate::api::{Notification, NotificationSpec};
+use crate::render::Hidden;
 use crate::trigger::Triggers;
 
 /// Longer than anything waits.
 const LONG: Duration = Duration::from_hours(10 * 365 * 24);
-
-/// What a notification is understood with, besides itself.
-#[derive(Clone, Copy)]
-pub struct Given<'a> {
-    /// The operator's word: `http` is allowed to any host.
-    pub allow_http: bool,
-    /// What a key of a ConfigMap holds.
-    pub text: &'a dyn Fn(&ConfigMapKey) -> Text,
-}
-
-impl Given<'_> {
-    /// Without a cluster: `http` only to services, and no ConfigMaps.
-    #[must_use]
-    pub fn nothing() -> Self {
-        Self { allow_http: false, text: &|_| Text::NoConfigMap }
-    }
-}
 
 /// A notification that has been understood, half by half.
 #[derive(Clone, Debug)]
@@ -93,34 +77,6 @@ pub fn resolve(notification: &Notification, given: &Given<'_>) -> EffectiveNotif
     let uid = notification.uid().unwrap_or_default();
     let places = Places { folded: None, hidden: Hidden::default(), namespace: &namespace };
     understand(&notification.spec, &places, uid, notification.metadata.generation, given, Ok(()))
-}
-
-/// In which namespace references resolve.
-pub(super) struct Places<'a> {
-    /// What several layers come to, where there are several.
-    folded: Option<&'a Folded>,
-    /// Parameters that no template of this namespace may see.
-    pub(super) hidden: Hidden,
-    /// That of the Notification, or of the pipeline.
-    namespace: &'a str,
-}
-
-impl<'a> Places<'a> {
-    /// That of the reference at this JSON Pointer.
-    pub(super) fn of(&self, pointer: &str) -> &'a str {
-        self.folded.and_then(|folded| folded.namespace(pointer)).unwrap_or(self.namespace)
-    }
-
-    /// The parameters as the template at this JSON Pointer sees them.
-    pub(super) fn seen_at(&self, pointer: &str, parameters: &Parameters) -> Parameters {
-        if self.of(pointer) == self.namespace { parameters.shared() } else { parameters.clone() }
-    }
-
-    /// That of whoever wrote the URL.
-    fn home(&self) -> &'a str {
-        let of = |pointer| self.folded.and_then(|folded| folded.namespace(pointer));
-        of("/endpoint/url").or_else(|| of("/endpoint/urlFrom")).unwrap_or(self.namespace)
-    }
 }
 
 /// What layers come to for pipelines of this namespace, least specific first. `uid` says whose notification it is: of the
@@ -198,12 +154,4 @@ fn intake(spec: &NotificationSpec) -> Result<Intake, Problem> {
     let selector = PipelineSelector::parse(spec.pipeline_selector.as_ref()).map_err(Problem::Selector)?;
     let triggers = spec.triggers.as_deref().ok_or(Problem::Incomplete { field: "spec.triggers" })?;
     Ok(Intake { selector, triggers: Triggers::compile(triggers)? })
-}
-
-/// Reads a duration such as `15s` or `1h30m`.
-pub(super) fn duration(field: &str, given: Option<&str>, default: Duration) -> Result<Duration, Problem> {
-    let Some(given) = given else { return Ok(default) };
-    api::duration(given)
-        .filter(|d| !d.is_zero())
-        .ok_or_else(|| Problem::invalid(field, format!("{given:?} is not a duration such as 5s, 10m or 24h")))
 }

@@ -8,10 +8,12 @@
 //! triggers) is [`Intake`]; what decides how a recorded delivery is *sent* is [`Sending`]. A broken template must not lose a
 //! transition: it is recorded, waits with the reason, and goes when the template is mended.
 
+mod defaults;
 mod delivering;
 #[cfg(test)]
 mod docs;
 pub mod effective;
+mod given;
 pub mod global;
 pub mod layers;
 mod problem;
@@ -27,10 +29,11 @@ mod trust;
 
 pub use crate::api::values::nearest::nearest;
 pub use delivering::{Delivering, Rate, Retain, Retry};
-pub use effective::{EffectiveNotification, Given, Intake, flatten, resolve, resolve_layers};
+pub use effective::{EffectiveNotification, Intake, flatten, resolve, resolve_layers};
+pub use given::{Given, Text};
 pub use global::{Edited, Global};
 pub use problem::{Missing, Problem};
 pub use selector::{PipelineSelector, SelectorError};
 pub use sending::{Address, Destination, Rendered, Sending};
-pub use template::{Text, config_maps};
+pub use template::config_maps;
 pub use trust::is_secret;

@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use super::effective::duration;
+use super::defaults::duration;
 use super::problem::Problem;
 use crate::api::notification::{DeliveryPolicy, Endpoint};
 use crate::api::{NotificationSpec, duration_text};

@@ -10,8 +10,8 @@ use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;
 use url::Url;
 
-use super::Given;
-use super::effective::{Places, duration};
+use super::defaults::{CONNECT_TIMEOUT, TIMEOUT, URL, duration};
+use super::given::{Given, Places};
 use super::layers::escape;
 use super::problem::Problem;
 use super::template::{self, Chosen, choose};
@@ -21,12 +21,6 @@ use crate::api::notification::{self as spec, Method};
 use crate::api::values::refs::{ConfigMapKey, SecretKeyRef, is_service};
 use crate::api::{NotificationSpec, TransitionType};
 use crate::render::{Body, Data, HeaderTemplate, Parameters, RenderError, UrlTemplate, Values};
-
-/// For an attempt, where nobody says.
-pub(super) const TIMEOUT: Duration = Duration::from_secs(15);
-/// For making a connection, where nobody says.
-pub(super) const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-pub(super) const URL: &str = "spec.endpoint.url";
 
 /// How a delivery becomes a request.
 #[derive(Clone, Debug)]

@@ -6,10 +6,9 @@ use std::sync::Arc;
 
 use kube::ResourceExt as _;
 
-use super::Given;
-use super::effective::Places;
+use super::defaults::URL;
+use super::given::{Given, Places, Text};
 use super::problem::{Missing, Problem};
-use super::sending::URL;
 use crate::api::notification::{Builtin, Method, Template};
 use crate::api::values::nearest::nearest;
 use crate::api::values::refs::ConfigMapKey;
@@ -17,21 +16,6 @@ use crate::api::{Notification, NotificationSpec, TransitionType};
 use crate::render::{Declared, Metadata, Parameters, builtin};
 
 const CONTENT_TYPE: &str = "application/json";
-
-/// What a key of a ConfigMap holds.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Text {
-    /// Not known yet.
-    Unknown,
-    /// It cannot be read.
-    Unreadable,
-    /// There is no such ConfigMap.
-    NoConfigMap,
-    /// It has no such key.
-    NoKey,
-    /// This.
-    Found(Arc<str>),
-}
 
 /// A template, and what lies beneath the user's own endpoint with it.
 pub(super) struct Chosen {

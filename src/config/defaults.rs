@@ -1,0 +1,21 @@
+//! What holds where nobody says, and how durations are read.
+
+use std::time::Duration;
+
+use super::problem::Problem;
+use crate::api;
+
+/// For an attempt, where nobody says.
+pub(super) const TIMEOUT: Duration = Duration::from_secs(15);
+/// For making a connection, where nobody says.
+pub(super) const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+/// The field of the URL, as messages name it.
+pub(super) const URL: &str = "spec.endpoint.url";
+
+/// Reads a duration such as `15s` or `1h30m`.
+pub(super) fn duration(field: &str, given: Option<&str>, default: Duration) -> Result<Duration, Problem> {
+    let Some(given) = given else { return Ok(default) };
+    api::duration(given)
+        .filter(|d| !d.is_zero())
+        .ok_or_else(|| Problem::invalid(field, format!("{given:?} is not a duration such as 5s, 10m or 24h")))
+}
