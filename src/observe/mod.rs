@@ -21,10 +21,11 @@ use kube::core::DynamicObject;
 use sha2::{Digest as _, Sha256};
 
 use crate::api::Status;
+pub use kinds::parts_of;
 use kinds::{Reading, Rules};
 pub use path::{RevisionPath, RevisionPathError};
 use view::View;
-pub use whole::{Came, Family, Member, Parent, Part, Parts, Ties, parts_of, whole};
+pub use whole::{Came, Family, Member, Parent, Part, Parts, Ties, whole};
 
 /// At most so many bytes of a message are kept.
 const MAX_MESSAGE: usize = 1024;

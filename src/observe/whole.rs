@@ -7,7 +7,6 @@
 //! a label, which may be newer than what it stands on, is of the revision that was staged ([`Parent::labelled`]).
 
 use super::Observation;
-use super::kinds::fleet;
 use crate::api::Status;
 
 /// The objects that belong to one parent: those in a namespace that have a name, or a label with a value.
@@ -202,14 +201,6 @@ pub struct Parts {
     pub kind: &'static str,
     /// Whether they may be in another namespace than their parent.
     pub elsewhere: bool,
-}
-
-/// What objects of a kind are read with; `None` of a kind that is read alone. `has_path`: the pipeline says where the revision
-/// stands.
-#[must_use]
-pub fn parts_of(api_version: &str, kind: &str, has_path: bool) -> Option<Parts> {
-    let group = api_version.split_once('/').map_or("", |(group, _)| group);
-    fleet::parts_of(group, kind).filter(|parts| !(parts.elsewhere && has_path))
 }
 
 /// What a parent and its parts say together. `members` has all parts of its family, in an order that stays. What they confirm is

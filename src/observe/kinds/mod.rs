@@ -5,7 +5,7 @@
 //! to write another.
 
 mod argo;
-pub(super) mod fleet;
+mod fleet;
 mod flux;
 mod general;
 mod helm_release;
@@ -18,7 +18,7 @@ use kube::core::DynamicObject;
 
 use super::kstatus::Verdict;
 use super::view::View;
-use super::whole::Ties;
+use super::whole::{Parts, Ties};
 use crate::api::Status;
 
 /// The kinds with rules of their own. Of two that match, the first one counts.
@@ -115,6 +115,14 @@ impl Reading {
     fn tied(self, ties: Box<Ties>) -> Self {
         Self { ties: Some(ties), ..self }
     }
+}
+
+/// What objects of a kind are read with; `None` of a kind that is read alone. `has_path`: the pipeline says where the revision
+/// stands.
+#[must_use]
+pub fn parts_of(api_version: &str, kind: &str, has_path: bool) -> Option<Parts> {
+    let group = api_version.split_once('/').map_or("", |(group, _)| group);
+    fleet::parts_of(group, kind).filter(|parts| !(parts.elsewhere && has_path))
 }
 
 #[cfg(test)]
