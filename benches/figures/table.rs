@@ -74,7 +74,7 @@ pub const CONFIG_MEMORY: Figure = at_most("config-memory", "resident memory an e
 pub const SYNC: Figure =
     at_most("sync", "500 pipelines × 4 targets over 3 control planes: from the start to all statuses written", "s", 1.5);
 pub const RESYNC: Figure =
-    at_most("resync", "the same looked at again, nothing new: Pennant's CPU, of the first time's", "s", 0.1);
+    at_most("resync", "the same looked at again, nothing new: Pennant's CPU, of the first time's", "s", 0.2);
 pub const RESYNC_WRITES: Figure = at_most("resync-writes", "API writes meanwhile", "", 0.0);
 pub const OBJECT_MEMORY: Figure = at_most("object-memory", "resident memory a cached object, of 20,000", "KiB", 4.0);
 pub const HUNG_P99: Figure =

@@ -52,7 +52,7 @@ pub(super) fn follow<K: Followed>(
     let (reader, writer) = store::<K>();
     let client = ctx.client.clone();
     let api = namespace.as_ref().map_or_else(|| Api::all(client.clone()), |ns| Api::namespaced(client.clone(), ns));
-    let (turn, events) = crate::k8s::watch::news_in_turns(api, ctx.lease.turns());
+    let (turn, events) = crate::k8s::watch::in_turns(api, ctx.lease.turns());
     let (ctx, seen) = (ctx.clone(), reader.clone());
     let absorbed = events.reflect(writer).then(move |event| {
         let turn = turn.number();

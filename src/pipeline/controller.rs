@@ -23,7 +23,7 @@ use super::write::tracker::Memory;
 use super::{Context, Error};
 use crate::api::Pipeline;
 use crate::cluster::PipelineKey;
-use crate::k8s::watch::{Turn, news_in_turns};
+use crate::k8s::watch::{Turn, in_turns};
 use crate::telemetry::chain;
 use crate::telemetry::metrics::Watch;
 
@@ -153,7 +153,7 @@ fn follow(
     };
     let (store, writer) = reflector::store();
     let (done, listed) = oneshot::channel();
-    let (turn, events) = news_in_turns(api, context.lease.turns());
+    let (turn, events) = in_turns(api, context.lease.turns());
     let requests = requests(events.reflect(writer), turn, store.clone(), context.clone(), namespace.cloned(), done);
     let woken = woken.map(|key| Ok(request(ObjectRef::new(&key.name).within(&key.namespace), ReconcileReason::Unknown)));
     let queue = stream::select(requests.boxed(), woken.boxed()).take_until(stop.clone().cancelled_owned());

@@ -1,14 +1,13 @@
 //! One way to watch our own resources, and the Secrets and ConfigMaps that they refer to: backed off, and never stopped by an
 //! object that does not parse.
 //!
-//! In: an `Api`, and the number of the present turn. Out: watch events of the objects that parse ([`in_turns`]; [`news_in_turns`]
-//! without those in which nothing is new), or what is seen of single objects ([`NamedWatches`], [`one`]). One that does not parse is logged with its name and passed over, for a single bad object
+//! In: an `Api`, and the number of the present turn. Out: watch events of the objects that parse ([`in_turns`]), or what is seen of single
+//! objects ([`NamedWatches`], [`one`]). One that does not parse is logged with its name and passed over, for a single bad object
 //! must not stop the stream of all others. Its deletion is passed on.
 //!
 //! With each new turn the watch is begun anew, and so with a list of what the API server holds now: whoever acted in the turn
 //! before may have written what this watch would tell too late.
 
-mod change_filter;
 mod named;
 mod raw_object;
 mod steady;
@@ -27,7 +26,6 @@ use serde::de::DeserializeOwned;
 use tokio::sync::watch::Receiver;
 use tokio::time::Instant;
 
-use change_filter::news;
 #[cfg(test)]
 pub(crate) use named::follow;
 pub(crate) use named::is_forbidden;
@@ -82,15 +80,6 @@ where
     matching_in_turns(api, None, Pauses::Short, turns)
 }
 
-/// The same without events of objects that are as they were, but for their version. What is listed is told of, new or not.
-pub fn news_in_turns<K>(api: Api<Guarded<K>>, turns: Receiver<Option<u64>>) -> (Turn, Events<K>)
-where
-    K: Deleted + Clone + Debug + Send + 'static,
-{
-    let (turn, events) = texts_in_turns(api, None, Pauses::Short, turns);
-    (turn, parsed(news(events)).boxed())
-}
-
 /// The same, of the one object of this name.
 pub fn one_in_turns<K>(api: Api<Guarded<K>>, name: &str, turns: Receiver<Option<u64>>) -> (Turn, Events<K>)
 where
@@ -116,20 +105,6 @@ fn matching_in_turns<K>(
     pauses: Pauses,
     turns: Receiver<Option<u64>>,
 ) -> (Turn, Events<K>)
-where
-    K: Deleted + Clone + Debug + Send + 'static,
-{
-    let (turn, events) = texts_in_turns(api, name, pauses, turns);
-    (turn, parsed(events).boxed())
-}
-
-/// The same, not yet parsed.
-fn texts_in_turns<K>(
-    api: Api<Guarded<K>>,
-    name: Option<&str>,
-    pauses: Pauses,
-    turns: Receiver<Option<u64>>,
-) -> (Turn, Events<Guarded<K>>)
 where
     K: Deleted + Clone + Debug + Send + 'static,
 {
@@ -169,7 +144,7 @@ where
             tracing::warn!(kind = %K::kind(&()), namespace, name, error, "a watch broke; trying again");
         }
     });
-    (turn, events.boxed())
+    (turn, parsed(events).boxed())
 }
 
 /// The objects that parse.
