@@ -22,6 +22,7 @@ mod properties;
 mod rules;
 mod selector;
 mod sending;
+pub mod snapshot;
 mod template;
 #[cfg(test)]
 mod tests;

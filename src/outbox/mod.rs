@@ -27,6 +27,7 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use crate::api::DeliverySpec;
+pub use crate::config::snapshot::{Applied, Based, Everywhere, Layered, Overridden};
 pub use attempt::work::Parts;
 pub use lane::parked::{Park, Parked};
 use record::LaneKey;
@@ -34,7 +35,6 @@ pub use record::{Record, RecordId};
 pub use scheduler::work_queue::Wakes;
 pub use send_gate::facts::subject;
 pub use send_gate::index::{Directory, PipelineFacts};
-pub use send_gate::layered::{Applied, Based, Everywhere, Layered, Overridden};
 pub use send_gate::live_check::{ConfirmError, is_notification_gone};
 pub use store::delivery_index::{Figures, Ledger};
 use store::journal::New;

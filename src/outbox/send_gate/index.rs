@@ -11,9 +11,9 @@ pub use super::decision::{Answer, Gone};
 use super::facts::subject;
 pub use super::facts::{Cursors, PipelineFacts, Source, Taken};
 use super::genuine::{self, History};
-use super::layered::{Applied, Based, Everywhere, Layered};
 use crate::api::DeliverySpec;
 use crate::api::delivery::{GLOBAL, is_same_notification};
+use crate::config::snapshot::{Applied, Based, Everywhere, Layered};
 use crate::config::{EffectiveNotification, Retry};
 use crate::outbox::record::LaneKey;
 

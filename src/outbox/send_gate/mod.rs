@@ -8,5 +8,4 @@ pub(super) mod decision;
 pub(super) mod facts;
 pub mod genuine;
 pub mod index;
-pub(super) mod layered;
 pub(super) mod live_check;
