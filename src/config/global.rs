@@ -4,6 +4,7 @@
 //! Notification of a namespace for a pipeline, and what an edit has changed.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use globset::{Glob, GlobSet, GlobSetBuilder};
 
@@ -15,8 +16,8 @@ use crate::api::global::{GlobalConfig, GlobalNotification};
 /// The global configuration, understood.
 #[derive(Clone, Debug, Default)]
 pub struct Global {
-    defaults: Option<Layer>,
-    notifications: BTreeMap<String, Everywhere>,
+    defaults: Option<Arc<Layer>>,
+    notifications: BTreeMap<String, Arc<Everywhere>>,
 }
 
 /// A cluster-wide notification.
@@ -33,6 +34,50 @@ pub struct Everywhere {
 pub struct Reach {
     namespaces: Option<GlobSet>,
     selector: PipelineSelector,
+}
+
+/// What the global configuration says of one notification. Two are equal if they are the same values in memory, see
+/// [`Global::reuse`].
+#[derive(Clone, Debug, Default)]
+pub struct Beneath {
+    defaults: Option<Arc<Layer>>,
+    /// The cluster-wide notification.
+    pub everywhere: Option<Arc<Everywhere>>,
+}
+
+impl PartialEq for Beneath {
+    fn eq(&self, other: &Self) -> bool {
+        is_same(self.defaults.as_ref(), other.defaults.as_ref())
+            && is_same(self.everywhere.as_ref(), other.everywhere.as_ref())
+    }
+}
+
+impl Beneath {
+    /// The same without a cluster-wide notification that does not fulfil a condition.
+    #[must_use]
+    pub fn only_if(self, fulfils: impl Fn(&Everywhere) -> bool) -> Self {
+        Self { everywhere: self.everywhere.filter(|everywhere| fulfils(everywhere)), ..self }
+    }
+
+    /// The layers, with a Notification over them.
+    #[must_use]
+    pub fn layers(&self, notification: Option<&Notification>) -> Vec<Layer> {
+        stack(self.defaults.as_deref(), self.everywhere.as_deref(), notification)
+    }
+}
+
+/// Whether two are one and the same value in memory, or neither is there.
+#[must_use]
+pub fn is_same<T>(one: Option<&Arc<T>>, other: Option<&Arc<T>>) -> bool {
+    match (one, other) {
+        (Some(one), Some(other)) => Arc::ptr_eq(one, other),
+        (one, other) => one.is_none() && other.is_none(),
+    }
+}
+
+fn stack(defaults: Option<&Layer>, everywhere: Option<&Everywhere>, notification: Option<&Notification>) -> Vec<Layer> {
+    let global = everywhere.map(|everywhere| everywhere.layer.clone());
+    defaults.cloned().into_iter().chain(global).chain(notification.map(Layer::of_notification)).collect()
 }
 
 /// What an edit has changed.
@@ -76,7 +121,7 @@ impl Global {
     /// Understands a configuration; `namespace` is that of its ConfigMap, in which its references resolve.
     pub fn new(config: &GlobalConfig, namespace: &str) -> Result<Self, Misfit> {
         let layer = |source, settings: &_| Layer::of_settings(source, namespace, settings);
-        let defaults = config.defaults.as_ref().map(|settings| layer(Source::Defaults, settings));
+        let defaults = config.defaults.as_ref().map(|settings| Arc::new(layer(Source::Defaults, settings)));
         let mut notifications = BTreeMap::new();
         for (index, written) in config.notifications.iter().enumerate() {
             let everywhere = Everywhere {
@@ -84,7 +129,7 @@ impl Global {
                 layer: Layer::of(Source::Global, namespace, &written.layer),
                 written: written.clone(),
             };
-            if notifications.insert(written.layer.name.clone(), everywhere).is_some() {
+            if notifications.insert(written.layer.name.clone(), Arc::new(everywhere)).is_some() {
                 let message = format!("{} stands there twice; leave one out", written.layer.name);
                 return Err((format!("notifications[{index}].name"), message));
             }
@@ -94,13 +139,33 @@ impl Global {
 
     /// The cluster-wide notifications, by name.
     pub fn notifications(&self) -> impl Iterator<Item = (&String, &Everywhere)> {
-        self.notifications.iter()
+        self.notifications.iter().map(|(name, everywhere)| (name, &**everywhere))
     }
 
     /// One of them.
     #[must_use]
     pub fn get(&self, name: &str) -> Option<&Everywhere> {
-        self.notifications.get(name)
+        self.notifications.get(name).map(|everywhere| &**everywhere)
+    }
+
+    /// What it says of notifications of this name.
+    #[must_use]
+    pub fn part(&self, name: &str) -> Beneath {
+        Beneath { defaults: self.defaults.clone(), everywhere: self.notifications.get(name).cloned() }
+    }
+
+    /// Replaces what says the same as in `old` by the values of `old`, so that what has changed can be told by comparing pointers.
+    #[must_use]
+    pub fn reuse(mut self, old: &Self) -> Self {
+        if self.defaults == old.defaults {
+            self.defaults.clone_from(&old.defaults);
+        }
+        for (name, everywhere) in &mut self.notifications {
+            if let Some(known) = old.notifications.get(name).filter(|known| known.written == everywhere.written) {
+                *everywhere = known.clone();
+            }
+        }
+        self
     }
 
     /// Whether it says something of notifications of this name and namespace.
@@ -113,8 +178,7 @@ impl Global {
     /// the Notification of its namespace. `everywhere`: whether the second is among them.
     #[must_use]
     pub fn beneath(&self, everywhere: Option<&Everywhere>, notification: Option<&Notification>) -> Vec<Layer> {
-        let global = everywhere.map(|everywhere| everywhere.layer.clone());
-        self.defaults.iter().cloned().chain(global).chain(notification.map(Layer::of_notification)).collect()
+        stack(self.defaults.as_deref(), everywhere, notification)
     }
 
     /// What is another in `new`.
@@ -191,7 +255,12 @@ mod tests {
                 names(&["a"]),
             ),
         ] {
-            assert_eq!(global(old.clone()).unwrap().edited(&global(new.clone()).unwrap()), edited, "{new}");
+            let (before, after) = (global(old.clone()).unwrap(), global(new.clone()).unwrap());
+            assert_eq!(before.edited(&after), edited, "{new}");
+            let after = after.reuse(&before);
+            for name in ["a", "b", "c"] {
+                assert_eq!(before.part(name) != after.part(name), edited.concerns(name), "{new} {name}");
+            }
         }
     }
 

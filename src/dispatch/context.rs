@@ -2,19 +2,18 @@
 
 use std::time::Duration;
 
-use kube::Client;
+use k8s_openapi::api::core::v1::ObjectReference;
+use kube::{Client, Resource as _};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use super::by_uid::ByUid;
 use super::config::config_maps::ConfigMaps;
-use super::config::globals::Globals;
-use super::config::layers::Layers;
-use super::config::understood::Understood;
+use super::config::configuration::Configuration;
 use super::cursor::state::Standing;
-use super::notifications::{self, Written};
-use super::reconcile;
+use super::references;
 use super::status::refused::Refused;
+use super::status::written::Written;
 use crate::api::delivery::PipelineRef;
 use crate::api::values::refs::ObjectName;
 use crate::k8s::limiter::Gate;
@@ -79,13 +78,9 @@ pub struct Context {
     pub(super) client: Client,
     pub(super) lease: Lease,
     pub(super) cluster_name: String,
-    pub(super) allow_http: bool,
     pub(super) deliveries: Deliveries,
     pub(super) secrets: SecretWatches,
-    pub(super) config_maps: ConfigMaps,
-    pub(super) globals: Globals,
-    pub(super) understood: Understood,
-    pub(super) layers: Layers,
+    pub(super) config: Configuration,
     pub(super) events: Events,
     pub(super) metrics: Metrics,
     pub(super) refused: Refused,
@@ -103,15 +98,13 @@ pub struct Context {
 
 impl Context {
     pub(super) fn new(given: Given, stop: CancellationToken) -> Self {
+        let config_maps = ConfigMaps::new(given.client.clone(), given.lease.turns(), given.metrics.clone());
+        let (directory, local) = (given.deliveries.directory.clone(), (given.cluster_name.clone(), given.allow_http));
         Self {
-            config_maps: ConfigMaps::new(given.client.clone(), given.lease.turns(), given.metrics.clone()),
-            globals: Globals::new(given.client.clone(), given.config_map),
-            understood: Understood::default(),
-            layers: Layers::default(),
+            config: Configuration::new(given.config_map, config_maps, directory, local),
             client: given.client,
             lease: given.lease,
             cluster_name: given.cluster_name,
-            allow_http: given.allow_http,
             deliveries: given.deliveries,
             secrets: given.secrets,
             events: given.events,
@@ -197,9 +190,23 @@ impl Context {
 
     /// A Warning Event about a notification of a pipeline: regarding the object that defines it, or the pipeline itself.
     pub(super) fn warn(&self, of: &PipelineRef, name: &str, reason: &str, action: &'static str, note: &str) {
-        let regarding =
-            notifications::object_reference(self, &of.namespace, name).unwrap_or_else(|| reconcile::regarding(of));
-        self.events.warn(regarding, reason, action, note);
+        let regarding = match self.config.notification(&of.namespace, name) {
+            Some(notification) => Some(notification.object_ref(&())),
+            None => self.config.global().global().get(name).map(|_| self.global_reference(None)),
+        };
+        self.events.warn(regarding.unwrap_or_else(|| references::regarding(of)), reason, action, note);
+    }
+
+    /// The ConfigMap with the global configuration, for Events; of this version, so that what is wrong with the next is told apart.
+    pub(super) fn global_reference(&self, version: Option<String>) -> ObjectReference {
+        ObjectReference {
+            resource_version: version,
+            api_version: Some("v1".to_owned()),
+            kind: Some("ConfigMap".to_owned()),
+            namespace: Some(self.config.global_map.namespace.clone()),
+            name: Some(self.config.global_map.name.clone()),
+            ..ObjectReference::default()
+        }
     }
 
     /// Takes where the dispatcher stands with a pipeline. Only one pass over a pipeline runs at a time, so nobody misses it;
@@ -223,7 +230,7 @@ impl Context {
     /// many entries are left.
     pub(super) fn tidy(&self) -> usize {
         let pipelines = |uid: &str| self.deliveries.directory.pipeline(uid).is_some();
-        let uids = self.understood.uids();
+        let uids = self.config.uids();
         let notifications = |uid: &str| uids.contains(uid);
         self.refused.tidy(pipelines);
         self.deliveries.ledger.tidy(pipelines);

@@ -11,12 +11,11 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use super::config::{folding, globals};
 use super::context::{Acts, Again, Context, Given};
 use super::cursor::persist::PersistError;
 use super::cursor::state::PassError;
 use super::follow::{Followed as _, Listed, Watched, follow};
-use super::{notifications, reconcile};
+use super::{global, notifications, reconcile, references, wake};
 use crate::api::{Notification, Pipeline};
 use crate::outbox::{ConfirmError, Note, Scope};
 use crate::report::status::StatusError;
@@ -54,8 +53,8 @@ pub fn start(
         tasks.spawn(watch_pipelines(ctx.clone(), namespace.clone(), again.clone(), listed.clone(), stop.clone()));
         tasks.spawn(watch_notifications(ctx.clone(), namespace, again, listed.clone(), stop.clone()));
     }
-    watches.insert(globals::WATCHED);
-    tasks.spawn(globals::watch(ctx.clone(), listed, stop.clone()));
+    watches.insert(global::WATCHED);
+    tasks.spawn(global::watch(ctx.clone(), listed, stop.clone()));
     let wait = complete(ctx.clone(), lists, watches, ready);
     let (done, ended) = (stop.clone(), stop.clone());
     tasks.spawn(async move {
@@ -65,9 +64,9 @@ pub fn start(
     });
     tasks.spawn(pass_on(ctx.clone(), notes, stop.clone()));
     tasks.spawn(tidy(ctx.clone(), stop.clone()));
-    tasks.spawn(follow_secrets(ctx.clone(), stop.clone()));
-    tasks.spawn(follow_config_maps(ctx.clone(), stop.clone()));
-    tasks.spawn(folding::fold(ctx, stop.clone()));
+    tasks.spawn(wake::follow_secrets(ctx.clone(), stop.clone()));
+    tasks.spawn(wake::follow_config_maps(ctx.clone(), stop.clone()));
+    tasks.spawn(wake::compile(ctx, stop.clone()));
 }
 
 /// Waits in each turn for the list of every watch; from then on, what is not known is not there.
@@ -104,7 +103,7 @@ async fn watch_pipelines(
     let run = applier(
         |pipeline: Arc<Pipeline>, ctx: Arc<Context>| Box::pin(pipeline_pass(pipeline, ctx)),
         |pipeline, error: &PassError, ctx: Arc<Context>| {
-            let of = reconcile::reference(&pipeline);
+            let of = references::reference(&pipeline);
             tracing::warn!(pipeline = %of.name, namespace = %of.namespace, error = %chain(error), "a pass ended early; it begins anew");
             Action::requeue(pause(ctx.failed(&of.uid)))
         },
@@ -147,7 +146,7 @@ async fn flush(ctx: &Context, pipelines: &[Arc<Pipeline>]) {
     ctx.deliveries.ended().await;
     let Some(turn) = ctx.acts_now() else { return };
     let flush = |pipeline: &Arc<Pipeline>| {
-        let of = reconcile::reference(pipeline);
+        let of = references::reference(pipeline);
         async move {
             let mut standing = ctx.take_standing(&of.uid, turn);
             standing.gather(&of, ctx);
@@ -240,24 +239,6 @@ fn warn(ctx: &Context, note: &Note) {
     let text =
         format!("{} of {} (delivery {}): {why}: {error}", spec.type_.as_str(), spec.subject.name, note.record.id.name);
     ctx.warn(&spec.pipeline_ref, &spec.notification, reason, action, &text);
-}
-
-async fn follow_secrets(ctx: Arc<Context>, stop: CancellationToken) -> &'static str {
-    let mut changes = ctx.secrets.secrets().changes();
-    while let Some(secret) = stop.run_until_cancelled(changes.next()).await {
-        notifications::secret_changed(&ctx, &secret).await;
-    }
-    ctx.secrets.shutdown().await;
-    "the dispatcher's secrets"
-}
-
-async fn follow_config_maps(ctx: Arc<Context>, stop: CancellationToken) -> &'static str {
-    let mut changes = Box::pin(ctx.config_maps.changed.stream());
-    while let Some(Some(name)) = stop.run_until_cancelled(changes.next()).await {
-        notifications::config_map_changed(&ctx, &name).await;
-    }
-    ctx.config_maps.shutdown().await;
-    "the dispatcher's templates"
 }
 
 /// After so many failures in a row: from a fifth of a second to half a minute, spread so that a thousand do not come at once.

@@ -16,10 +16,13 @@ mod controller;
 pub mod cursor;
 pub mod derive;
 mod follow;
+mod global;
 mod notifications;
 mod pipelines;
 mod reconcile;
+mod references;
 pub mod status;
+mod wake;
 
 pub use context::{Context, Given};
 pub use controller::start;

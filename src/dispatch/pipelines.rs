@@ -8,10 +8,10 @@ use kube::ResourceExt as _;
 use kube::runtime::watcher::Event;
 
 use super::Context;
-use super::config::layers::LayerChange;
+use super::config::state::LayerChange;
 use super::derive::subjects::Subjects;
 use super::follow::Followed;
-use super::notifications;
+use super::wake;
 use crate::api::delivery::PipelineRef;
 use crate::api::pipeline::target::{PIPELINE, subjects, targets};
 use crate::api::pipeline::{Settled, TargetStatus};
@@ -36,13 +36,13 @@ impl Followed for Pipeline {
                 let namespace = facts.namespace.clone();
                 ctx.deliveries.directory.put_cursors(&uid, cursors(p));
                 ctx.deliveries.directory.put_history(&uid, history(p, &ctx.cluster_name));
-                let layers = ctx.layers.take(ctx, p, &facts);
+                let layers = ctx.config.put_pipeline(p, &facts);
                 if layers != LayerChange::None {
-                    // Within a list, all that is wanted is asked for once, at its end.
+                    // Within a list, the watches are brought up to date once, at its end.
                     if matches!(event, Event::Apply(_)) {
-                        notifications::set_wanted(ctx);
+                        wake::set_wanted(ctx);
                     }
-                    // What is to be folded is no reason to try again: once it is folded, it may be one.
+                    // That layers are to be compiled is no reason to retry; the result may be one.
                     let scope = if layers == LayerChange::Gone { Scope::Layers } else { Scope::Pipeline };
                     ctx.deliveries.look(scope(uid.clone())).await;
                 }
@@ -62,16 +62,16 @@ impl Followed for Pipeline {
                 remove(ctx, uid, &facts.namespace).await;
             }
         }
-        notifications::set_wanted(ctx);
+        wake::set_wanted(ctx);
     }
 }
 
 async fn remove(ctx: &Context, uid: String, namespace: &str) {
     ctx.forget(&uid);
-    let layered = ctx.layers.forget(&uid);
+    let layered = ctx.config.remove_pipeline(&uid);
     if ctx.deliveries.directory.remove_pipeline(&uid) {
         if layered {
-            notifications::set_wanted(ctx);
+            wake::set_wanted(ctx);
         }
         changed(ctx, uid, namespace).await;
     }

@@ -9,9 +9,8 @@ use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::time::Duration;
 
-use k8s_openapi::api::core::v1::ObjectReference;
+use kube::ResourceExt as _;
 use kube::runtime::controller::Action;
-use kube::{Resource as _, ResourceExt as _};
 
 use super::cursor::plan::{self, Applying, Sight};
 use super::cursor::progress::{Lane, Progress, progress};
@@ -20,6 +19,7 @@ use super::cursor::{aged, persist};
 use super::derive::subjects::Subjects;
 use super::derive::timers::{self, Places};
 use super::derive::{self, Derived, Of, Reached, Wants};
+use super::references::reference;
 use super::status::refused::{Reason, Refusal};
 use super::status::troubles::{defined_wrong, lacks_commit, troubles};
 use super::{Context, notifications, pipelines};
@@ -93,7 +93,7 @@ impl Pass<'_> {
             .iter()
             .map(|(name, n)| (name.clone(), Applying { uid: n.uid(), applies: n.selects(labels), own: n.base.is_none() }))
             .collect();
-        let unknown = ctx.globals.held().in_force.is_none();
+        let unknown = ctx.config.global().in_force.is_none();
         let mut plan = plan::plan(&standing.position.cursors, standing.sight(), unknown, log, &applying);
         for name in &plan.suspects {
             let uid = standing.position.cursors.get(name).map_or("", |cursor| cursor.uid.as_str());
@@ -356,27 +356,4 @@ fn homes(notification: &Applied, subjects: &Subjects) -> u64 {
         (subject, notification.of(subject).map(|n| &n.home)).hash(&mut hasher);
     }
     hasher.finish()
-}
-
-/// A pipeline, for Events.
-#[must_use]
-pub fn regarding(of: &PipelineRef) -> ObjectReference {
-    ObjectReference {
-        api_version: Some(Pipeline::api_version(&()).into_owned()),
-        kind: Some(Pipeline::kind(&()).into_owned()),
-        namespace: Some(of.namespace.clone()),
-        name: Some(of.name.clone()),
-        uid: Some(of.uid.clone()),
-        ..ObjectReference::default()
-    }
-}
-
-/// The pipeline as deliveries name it.
-#[must_use]
-pub fn reference(pipeline: &Pipeline) -> PipelineRef {
-    PipelineRef {
-        namespace: pipeline.namespace().unwrap_or_default(),
-        name: pipeline.name_any(),
-        uid: pipeline.uid().unwrap_or_default(),
-    }
 }

@@ -62,7 +62,7 @@ pub struct Layered(BTreeMap<String, Arc<Overridden>>);
 /// One of them. Targets for which the same layers hold share what these come to.
 #[derive(Clone, Debug, Default)]
 pub struct Overridden {
-    /// For the pipeline, its clusters, and whatever says nothing of its own; `None`: only some targets have it at all.
+    /// The layer of the whole pipeline; `None`: it has none, and what it has no layer for keeps what applies without layers.
     pub rest: Option<Arc<EffectiveNotification>>,
     /// By subject: targets, and environments as a whole.
     pub subjects: HashMap<String, Arc<EffectiveNotification>>,
@@ -85,11 +85,6 @@ impl Layered {
     pub fn get(&self, name: &str) -> Option<&Arc<Overridden>> {
         self.0.get(name)
     }
-
-    /// All effective notifications in it; those that targets share may come more than once.
-    pub fn all(&self) -> impl Iterator<Item = &Arc<EffectiveNotification>> {
-        self.0.values().flat_map(|o| o.all())
-    }
 }
 
 impl FromIterator<(String, Arc<Overridden>)> for Layered {
@@ -99,7 +94,7 @@ impl FromIterator<(String, Arc<Overridden>)> for Layered {
 }
 
 impl Overridden {
-    /// What holds for a subject.
+    /// What its layers say of a subject.
     #[must_use]
     pub fn of(&self, subject: &str) -> Option<&Arc<EffectiveNotification>> {
         self.subjects.get(subject).or(self.rest.as_ref())
@@ -124,16 +119,14 @@ impl Applied {
     /// What holds for a subject.
     #[must_use]
     pub fn of(&self, subject: &str) -> Option<&Arc<EffectiveNotification>> {
-        match &self.layered {
-            Some(layered) => layered.of(subject),
-            None => self.base.as_ref(),
-        }
+        let layered = self.layered.as_ref().and_then(|layered| layered.of(subject));
+        layered.or(self.base.as_ref())
     }
 
     /// All that hold for some subject.
     pub fn all(&self) -> impl Iterator<Item = &Arc<EffectiveNotification>> {
-        let base = self.base.iter().filter(|_| self.layered.is_none());
-        base.chain(self.layered.iter().flat_map(|layered| layered.all()))
+        let rest = self.layered.as_ref().and_then(|layered| layered.rest.as_ref()).or(self.base.as_ref());
+        rest.into_iter().chain(self.layered.iter().flat_map(|layered| layered.subjects.values()))
     }
 
     /// Whose it is.

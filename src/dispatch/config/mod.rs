@@ -1,12 +1,17 @@
-//! What every notification means for every pipeline, kept right as Notifications, ConfigMaps, layers and the global configuration change.
+//! What every notification means for every pipeline, kept current as Notifications, ConfigMaps, layers and the global configuration
+//! change.
 //!
-//! In: those objects, as the watches bring them. Out: effective notifications in the [index](crate::outbox::Directory) of the outbox, and
-//! which pipelines, notifications and lanes are to be looked at again.
+//! In: those objects, as the watches bring them. Out: the [snapshot](crate::config::snapshot) in the outbox, and [what each change
+//! concerns](changed::Changed). The [`configuration`] holds the objects; `sources` says what a result was compiled from, `layer_job` compiles
+//! the layers of a pipeline in the `background`, within the [`budget`] of its namespace.
 
+pub(super) mod background;
 pub(super) mod budget;
+pub(super) mod changed;
 pub(super) mod config_maps;
-pub(super) mod folding;
-pub(super) mod globals;
+pub(super) mod configuration;
+mod edits;
 pub(super) mod last_good;
-pub(super) mod layers;
-pub(super) mod understood;
+pub(super) mod layer_job;
+mod sources;
+pub(super) mod state;

@@ -8,3 +8,4 @@ pub mod given_up;
 pub(super) mod refused;
 pub mod sent;
 pub(super) mod troubles;
+pub(super) mod written;

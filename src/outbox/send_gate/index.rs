@@ -13,7 +13,7 @@ pub use super::facts::{Cursors, PipelineFacts, Source, Taken};
 use super::genuine::{self, History};
 use crate::api::DeliverySpec;
 use crate::api::delivery::{GLOBAL, is_same_notification};
-use crate::config::snapshot::{Applied, Based, Everywhere, Layered};
+use crate::config::snapshot::{Applied, Based, Everywhere, Layered, Snapshot};
 use crate::config::{EffectiveNotification, Retry};
 use crate::outbox::record::LaneKey;
 
@@ -27,15 +27,10 @@ struct Known {
     /// The namespaces whose pipelines are known; `None`: all.
     watched: Option<BTreeSet<String>>,
     pipelines: HashMap<String, Arc<PipelineFacts>>,
-    /// By namespace and name.
-    notifications: HashMap<String, BTreeMap<String, Based>>,
-    everywhere: BTreeMap<String, Everywhere>,
     source: Source,
     cursors: HashMap<String, Arc<Cursors>>,
     histories: HashMap<String, Arc<History>>,
-    layered: HashMap<String, Arc<Layered>>,
-    /// Rises with each change of what notifications mean.
-    meanings: u64,
+    snapshot: Snapshot,
 }
 
 type Labels = BTreeMap<String, String>;
@@ -43,36 +38,10 @@ type Labels = BTreeMap<String, String>;
 static NO_LABELS: Labels = Labels::new();
 
 impl Known {
-    fn notification(&self, namespace: &str, name: &str) -> Option<&Based> {
-        self.notifications.get(namespace)?.get(name)
-    }
-
-    /// What holds for a pipeline that says nothing itself.
-    fn base(&self, namespace: &str, name: &str, labels: &Labels) -> Option<&Arc<EffectiveNotification>> {
-        let everywhere = self.everywhere.get(name).filter(|e| e.reach.selects(namespace, labels)).map(|e| &e.effective);
-        match self.notification(namespace, name) {
-            Some(based) => Some(based.of(everywhere, labels)),
-            None => everywhere,
-        }
-    }
-
     /// What holds for one subject of a pipeline.
     fn effective(&self, pipeline: &str, namespace: &str, name: &str, subject: &str) -> Option<&Arc<EffectiveNotification>> {
-        if let Some(layered) = self.layered.get(pipeline).and_then(|layered| layered.get(name)) {
-            return layered.of(subject);
-        }
-        self.base(namespace, name, self.pipelines.get(pipeline).map_or(&NO_LABELS, |facts| &facts.labels))
-    }
-
-    fn put_layers(&mut self, uid: &str, layered: Layered) -> bool {
-        if layered.is_empty() {
-            let had = self.layered.remove(uid).is_some();
-            self.meanings += u64::from(had);
-            return had;
-        }
-        self.meanings += 1;
-        self.layered.insert(uid.to_owned(), Arc::new(layered));
-        true
+        let labels = self.pipelines.get(pipeline).map_or(&NO_LABELS, |facts| &facts.labels);
+        self.snapshot.effective((pipeline, namespace, labels), name, subject)
     }
 }
 
@@ -121,18 +90,18 @@ impl Directory {
         true
     }
 
-    /// Puts a pipeline together with what its own layers come to; `true` if it had any, or has now. Between the two, a target that
-    /// was taken out with its layers would be one that has none, and its deliveries would go to the wrong receiver.
-    pub fn put_pipeline_with_layers(&self, uid: &str, facts: PipelineFacts, layered: Layered) -> bool {
+    /// Puts a pipeline together with what its own layers compile to. Between the two, a target that was removed together with its
+    /// layers would be a target without layers, and its deliveries would go to the wrong receiver.
+    pub fn put_pipeline_with_layers(&self, uid: &str, facts: PipelineFacts, layered: Layered) {
         self.write(|k| {
             k.pipelines.insert(uid.to_owned(), Arc::new(facts));
-            k.put_layers(uid, layered)
-        })
+            k.snapshot.put_layers(uid, layered);
+        });
     }
 
-    /// Puts what a pipeline's own layers come to, where the pipeline is as it was; `true` if it had any, or has now.
-    pub fn put_layers(&self, uid: &str, layered: Layered) -> bool {
-        self.write(|k| k.put_layers(uid, layered))
+    /// Puts what the layers of a pipeline compile to, where the pipeline has not changed.
+    pub fn put_layers(&self, uid: &str, layered: Layered) {
+        self.write(|k| k.snapshot.put_layers(uid, layered));
     }
 
     /// Takes a pipeline out; `true` if it was there.
@@ -140,7 +109,7 @@ impl Directory {
         self.write(|k| {
             k.cursors.remove(uid);
             k.histories.remove(uid);
-            k.layered.remove(uid);
+            k.snapshot.put_layers(uid, Layered::default());
             k.pipelines.remove(uid)
         })
         .is_some()
@@ -204,52 +173,35 @@ impl Directory {
     /// Puts a notification.
     pub fn put_notification(&self, namespace: &str, name: &str, notification: impl Into<Based>) {
         let based = notification.into();
-        self.write(|k| {
-            k.meanings += 1;
-            k.notifications.entry(namespace.to_owned()).or_default().insert(name.to_owned(), based);
-        });
+        self.write(|k| k.snapshot.put_notification(namespace, name, Some(based)));
     }
 
     /// A number that is another when what notifications mean is.
     #[must_use]
     pub fn meanings(&self) -> u64 {
-        self.read(|k| k.meanings)
+        self.read(|k| k.snapshot.version())
     }
 
     /// Takes a notification out; `true` if it was there.
     pub fn remove_notification(&self, namespace: &str, name: &str) -> bool {
-        self.write(|k| {
-            let Some(of) = k.notifications.get_mut(namespace) else { return false };
-            let was = of.remove(name).is_some();
-            k.meanings += u64::from(was);
-            if of.is_empty() {
-                k.notifications.remove(namespace);
-            }
-            was
-        })
+        self.write(|k| k.snapshot.put_notification(namespace, name, None))
     }
 
     /// One notification.
     #[must_use]
     pub fn notification(&self, namespace: &str, name: &str) -> Option<Based> {
-        self.read(|k| k.notification(namespace, name).cloned())
+        self.read(|k| k.snapshot.notification(namespace, name).cloned())
     }
 
     /// What holds for a pipeline that says nothing of it itself.
     #[must_use]
     pub fn base(&self, namespace: &str, name: &str, labels: &Labels) -> Option<Arc<EffectiveNotification>> {
-        self.read(|k| k.base(namespace, name, labels).cloned())
+        self.read(|k| k.snapshot.base(namespace, name, labels).cloned())
     }
 
     /// Puts a cluster-wide notification, or takes it out.
     pub fn put_everywhere(&self, name: &str, everywhere: Option<Everywhere>) {
-        self.write(|k| {
-            k.meanings += 1;
-            match everywhere {
-                Some(everywhere) => drop(k.everywhere.insert(name.to_owned(), everywhere)),
-                None => drop(k.everywhere.remove(name)),
-            }
-        });
+        self.write(|k| k.snapshot.put_everywhere(name, everywhere));
     }
 
     /// Puts what is known of the global configuration.
@@ -266,16 +218,7 @@ impl Directory {
     /// All notifications that a pipeline of this namespace may have, by name.
     #[must_use]
     pub fn notifications_of(&self, pipeline: &str, namespace: &str, labels: &Labels) -> BTreeMap<String, Applied> {
-        self.read(|k| {
-            let names = k.notifications.get(namespace).into_iter().flat_map(BTreeMap::keys).chain(k.everywhere.keys());
-            let base = |name: &String| Some((name.clone(), k.base(namespace, name, labels)?.clone()));
-            let mut all: BTreeMap<String, Applied> =
-                names.filter_map(base).map(|(name, base)| (name, Applied { base: Some(base), layered: None })).collect();
-            for (name, layered) in k.layered.get(pipeline).into_iter().flat_map(|l| l.iter()) {
-                all.entry(name.clone()).or_default().layered = Some(layered.clone());
-            }
-            all
-        })
+        self.read(|k| k.snapshot.applied((pipeline, namespace, labels)))
     }
 
     /// What holds for a delivery's subject.
@@ -299,47 +242,14 @@ impl Directory {
                 let effective = k.effective(&p.uid, &p.namespace, name, subject)?;
                 Some((effective.clone(), p.commitless.contains(subject)))
             };
-            Some((k.notification(namespace, name)?.clone(), each.filter_map(of).collect()))
+            Some((k.snapshot.notification(namespace, name)?.clone(), each.filter_map(of).collect()))
         })
-    }
-
-    /// The names of all Notifications, with their namespaces.
-    #[must_use]
-    pub fn notification_names(&self) -> Vec<(String, String)> {
-        self.names(|_| true)
     }
 
     /// The names of the Notifications of a namespace.
     #[must_use]
     pub fn names_in(&self, namespace: &str) -> Vec<String> {
-        self.read(|k| k.notifications.get(namespace).into_iter().flat_map(BTreeMap::keys).cloned().collect())
-    }
-
-    /// Namespaces and names of the Notifications of which `is` is so, with the global configuration beneath.
-    #[must_use]
-    pub fn names(&self, is: impl Fn(&EffectiveNotification) -> bool) -> Vec<(String, String)> {
-        self.read(|k| {
-            let all =
-                k.notifications.iter().flat_map(|(namespace, of)| of.iter().map(move |(name, n)| (namespace, name, n)));
-            let those = all.filter(|(_, _, based)| based.all().any(|n| is(n)));
-            those.map(|(namespace, name, _)| (namespace.clone(), name.clone())).collect()
-        })
-    }
-
-    /// Names of the cluster-wide notifications of which `is` is so.
-    #[must_use]
-    pub fn names_everywhere(&self, is: impl Fn(&EffectiveNotification) -> bool) -> Vec<String> {
-        self.read(|k| k.everywhere.iter().filter(|(_, e)| is(&e.effective)).map(|(name, _)| name.clone()).collect())
-    }
-
-    /// All that any pipeline may have.
-    #[must_use]
-    pub fn all(&self) -> Vec<Arc<EffectiveNotification>> {
-        self.read(|k| {
-            let based = k.notifications.values().flat_map(BTreeMap::values).flat_map(Based::all);
-            let layered = k.layered.values().flat_map(|layered| layered.all());
-            based.chain(k.everywhere.values().map(|e| &e.effective)).chain(layered).cloned().collect()
-        })
+        self.read(|k| k.snapshot.names_in(namespace).cloned().collect())
     }
 
     /// How the deliveries of a lane are kept: by its notification, if there is one.
@@ -356,7 +266,7 @@ impl Directory {
             let facts = k.pipelines.get(&of.uid).cloned();
             let notification = k.effective(&of.uid, &of.namespace, &spec.notification, &subject).cloned();
             let labels = facts.as_ref().map(|facts| &facts.labels);
-            let has_base = labels.is_some_and(|labels| k.base(&of.namespace, &spec.notification, labels).is_some());
+            let has_base = labels.is_some_and(|labels| k.snapshot.base(&of.namespace, &spec.notification, labels).is_some());
             (k.turn.is_some(), facts, notification, has_base, k.source.clone())
         });
         if !complete || !self.is_watched(&of.namespace) {

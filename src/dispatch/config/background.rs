@@ -1,0 +1,96 @@
+//! The background compilation of layers: which job is next, a moment of it, and what became of it.
+//!
+//! In: the layers that are to be compiled. Out: results in the snapshot, and what they concern. Namespaces take turns, and each has a
+//! budget of time ([`budget`](super::budget)), so that none delays the others.
+
+use std::time::{Duration, Instant};
+
+use super::budget::Next;
+use super::changed::Changed;
+use super::configuration::Configuration;
+use super::layer_job::LayerJob;
+
+/// What has become of a job within its turn.
+pub(in crate::dispatch) enum Outcome {
+    /// Nobody needs it any more.
+    Dropped,
+    /// There is more to do.
+    Paused,
+    Done,
+}
+
+impl Configuration {
+    /// What is to be compiled next.
+    pub(in crate::dispatch) fn next_job(&self) -> Next<LayerJob> {
+        self.state().turns.next(self.began.elapsed())
+    }
+
+    /// Waits until there may be something to compile.
+    pub(in crate::dispatch) async fn has_work(&self) {
+        self.work.notified().await;
+    }
+
+    /// Goes on with a job for a moment. Blocks.
+    pub(in crate::dispatch) fn run(&self, job: &mut LayerJob) -> (Outcome, Duration) {
+        let began = Instant::now();
+        let state = self.state();
+        let layers = state.pipelines.get(&job.uid);
+        let Some(layers) = layers.filter(|layers| layers.layers.get(&job.name).is_some_and(|layer| layer.is_due)) else {
+            return (Outcome::Dropped, Duration::ZERO);
+        };
+        let (site, sources) = (layers.site.clone(), state.beneath(&layers.site, &job.name));
+        drop(state);
+        let is_done = job.run(&site, sources, &self.cluster, self.compiler());
+        (if is_done { Outcome::Done } else { Outcome::Paused }, began.elapsed())
+    }
+
+    /// Takes what has become of a job. The second: the layers of a notification are compiled.
+    pub(in crate::dispatch) fn finish(
+        &self,
+        namespace: &str,
+        mut job: LayerJob,
+        (outcome, cost): (Outcome, Duration),
+    ) -> (Changed, bool) {
+        let mut state = self.state();
+        let state = &mut *state;
+        let mut changed = Changed::default();
+        let mut is_compiled = false;
+        match outcome {
+            Outcome::Dropped => return (changed, false),
+            Outcome::Paused => state.turns.put_back(namespace, job, self.began.elapsed()),
+            Outcome::Done => {
+                let Some(layers) = state.pipelines.get(&job.uid) else { return (changed, false) };
+                let (site, sources) = (layers.site.clone(), state.beneath(&layers.site, &job.name));
+                let result = job.finish(&site, &sources).filter(|result| result.is_current(&sources, &self.config_maps));
+                let layers = state.pipelines.get_mut(&job.uid);
+                match (result, layers.and_then(|layers| layers.layers.get_mut(&job.name)).filter(|layer| layer.is_due)) {
+                    // It has been removed, or another job was faster.
+                    (_, None) => {}
+                    // Something has changed meanwhile.
+                    (None, Some(_)) => state.turns.add(namespace, job, self.began.elapsed()),
+                    (Some(result), Some(layer)) => {
+                        layer.compiled = Some(result);
+                        layer.is_due = false;
+                        is_compiled = true;
+                    }
+                }
+                if let Some(layers) = state.pipelines.get(&site.uid).filter(|_| is_compiled) {
+                    self.directory.put_layers(&site.uid, state.layered(layers, &self.directory));
+                    if layers.layers.values().all(|layer| !layer.is_due) {
+                        changed.compiled.push((site.uid.clone(), site.place.clone()));
+                    }
+                }
+            }
+        }
+        if state.turns.spend(namespace, cost, self.began.elapsed()) {
+            // The rest of this namespace has to wait for its budget, and says so.
+            for layers in state.pipelines.values().filter(|layers| layers.site.place.namespace == namespace) {
+                if layers.layers.values().any(|layer| layer.is_due) {
+                    self.directory.put_layers(&layers.site.uid, state.layered(layers, &self.directory));
+                    changed.uncompiled.push((layers.site.uid.clone(), layers.site.place.clone()));
+                }
+            }
+        }
+        (changed, is_compiled)
+    }
+}

@@ -1,0 +1,276 @@
+//! The configuration of all pipelines: the objects as they are now, and what they compile to.
+//!
+//! In: Notifications, pipelines, the global configuration and texts of ConfigMaps, as the watches bring them. Out: the
+//! [snapshot](crate::config::snapshot) in the directory of the outbox, and what each change concerns.
+//!
+//! Every result knows what it was compiled from, so a change is handled in one way: what is compiled from something else than what is
+//! there now is compiled again. Notifications are compiled at once, outside of the lock. Layers of pipelines, of which there may be
+//! thousands, are compiled in the background (see `layer_job`). Until then the snapshot says so: changes and deliveries wait, and nothing is
+//! sent with an outdated configuration.
+
+use std::cell::RefCell;
+use std::collections::HashSet;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use kube::ResourceExt as _;
+use tokio::sync::Notify;
+
+use super::budget::Turns;
+use super::config_maps::ConfigMaps;
+use super::layer_job::LayerJob;
+use super::sources::{Compiled, Compiler, Place, Site, Sources, place};
+use super::state::{GlobalState, Known, Layer, LayerChange, Layers, State};
+use crate::api::delivery::GLOBAL;
+use crate::api::values::refs::ObjectName;
+use crate::api::{Notification, Pipeline, Time, now};
+use crate::config::EffectiveNotification;
+use crate::config::layers::names;
+use crate::config::snapshot::{Everywhere, Layered};
+use crate::outbox::{Directory, PipelineFacts};
+
+/// The configuration of all pipelines.
+pub(in crate::dispatch) struct Configuration {
+    /// The ConfigMap with the global configuration.
+    pub(in crate::dispatch) global_map: ObjectName,
+    /// The ConfigMaps that notifications refer to.
+    pub(in crate::dispatch) config_maps: ConfigMaps,
+    pub(super) directory: Directory,
+    pub(super) cluster: String,
+    pub(super) allow_http: bool,
+    state: Mutex<State>,
+    /// There is something to compile in the background.
+    pub(super) work: Notify,
+    pub(super) began: Instant,
+}
+
+impl Configuration {
+    pub(in crate::dispatch) fn new(
+        global_map: ObjectName,
+        config_maps: ConfigMaps,
+        directory: Directory,
+        (cluster, allow_http): (String, bool),
+    ) -> Self {
+        let (state, work, began) = (Mutex::default(), Notify::new(), Instant::now());
+        Self { global_map, config_maps, directory, cluster, allow_http, state, work, began }
+    }
+
+    pub(super) fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn compiler(&self) -> Compiler<'_> {
+        Compiler { config_maps: &self.config_maps, allow_http: self.allow_http, texts: RefCell::default() }
+    }
+
+    /// Takes a Notification as it is now; `false`: nothing relevant has changed.
+    pub(in crate::dispatch) fn put_notification(&self, notification: &Notification) -> bool {
+        let at = place(notification);
+        let mut state = self.state();
+        let known = state.notifications.get(&at).map(|known| &known.notification.metadata);
+        if known.is_some_and(|known| {
+            known.uid == notification.metadata.uid && known.generation == notification.metadata.generation
+        }) {
+            return false;
+        }
+        let compiled = state.notifications.remove(&at).and_then(|known| known.compiled);
+        let known = Known { notification: Arc::new(notification.clone()), since: now(), compiled };
+        state.notifications.insert(at.clone(), known);
+        self.recompile_layers_over(&mut state, &at);
+        drop(state);
+        self.compile_notification(&at);
+        true
+    }
+
+    /// Removes a Notification; `false`: it was not there.
+    pub(in crate::dispatch) fn remove_notification(&self, namespace: &str, name: &str) -> bool {
+        let at = (namespace.to_owned(), name.to_owned());
+        let mut state = self.state();
+        state.notifications.remove(&at);
+        let had = self.directory.remove_notification(namespace, name);
+        self.recompile_layers_over(&mut state, &at);
+        had
+    }
+
+    fn recompile_layers_over(&self, state: &mut State, (namespace, name): &Place) {
+        self.recompile_layers(state, |_, layers, of, _| layers.site.place.namespace == *namespace && of == name);
+    }
+
+    /// Takes a pipeline as it is now. Where its layers have changed, they and the facts go into the directory together.
+    pub(in crate::dispatch) fn put_pipeline(&self, pipeline: &Pipeline, facts: &PipelineFacts) -> LayerChange {
+        let uid = pipeline.uid().unwrap_or_default();
+        let mut state = self.state();
+        let known = state.pipelines.get(&uid).map(|known| &known.site);
+        if known.is_some_and(|site| site.generation == pipeline.metadata.generation && site.labels == *pipeline.labels()) {
+            return LayerChange::None;
+        }
+        let names = names(&pipeline.spec);
+        let old = state.pipelines.remove(&uid);
+        if names.is_empty() {
+            if old.is_none() {
+                return LayerChange::None;
+            }
+            self.directory.put_pipeline_with_layers(&uid, facts.clone(), Layered::default());
+            return LayerChange::Gone;
+        }
+        let site = Arc::new(Site {
+            uid: uid.clone(),
+            place: ObjectName { namespace: pipeline.namespace().unwrap_or_default(), name: pipeline.name_any() },
+            generation: pipeline.metadata.generation,
+            labels: pipeline.labels().clone(),
+            spec: pipeline.spec.clone(),
+        });
+        let mut layers = old.map(|old| old.layers).unwrap_or_default();
+        layers.retain(|name, _| names.contains(name));
+        for name in &names {
+            layers.entry(name.clone()).or_default();
+        }
+        let mut new = Layers { site, layers };
+        self.set_due(&mut state.turns, &mut new, &names.into_iter().collect::<Vec<_>>());
+        let layered = state.layered(&new, &self.directory);
+        self.directory.put_pipeline_with_layers(&uid, facts.clone(), layered);
+        state.pipelines.insert(uid, new);
+        LayerChange::Due
+    }
+
+    /// Removes a pipeline; `true` if it had layers.
+    pub(in crate::dispatch) fn remove_pipeline(&self, uid: &str) -> bool {
+        self.state().pipelines.remove(uid).is_some()
+    }
+
+    /// Has those layers compiled again of which this is so; gives uid and place of their pipelines.
+    pub(super) fn recompile_layers(
+        &self,
+        state: &mut State,
+        wanted: impl Fn(&State, &Layers, &str, &Layer) -> bool,
+    ) -> Vec<(String, ObjectName)> {
+        let mut due = Vec::new();
+        for layers in state.pipelines.values() {
+            let those: Vec<_> = layers
+                .layers
+                .iter()
+                .filter(|(name, layer)| wanted(state, layers, name, layer))
+                .map(|(name, _)| name.clone())
+                .collect();
+            if !those.is_empty() {
+                due.push((layers.site.uid.clone(), those));
+            }
+        }
+        let mut changed = Vec::new();
+        for (uid, names) in due {
+            let Some(mut layers) = state.pipelines.remove(&uid) else { continue };
+            self.set_due(&mut state.turns, &mut layers, &names);
+            self.directory.put_layers(&uid, state.layered(&layers, &self.directory));
+            changed.push((uid.clone(), layers.site.place.clone()));
+            state.pipelines.insert(uid, layers);
+        }
+        changed
+    }
+
+    fn set_due(&self, turns: &mut Turns<LayerJob>, layers: &mut Layers, names: &[String]) {
+        for name in names {
+            let Some(layer) = layers.layers.get_mut(name) else { continue };
+            if !std::mem::replace(&mut layer.is_due, true) {
+                let job = LayerJob::new(&layers.site.uid, name);
+                turns.add(&layers.site.place.namespace, job, self.began.elapsed());
+            }
+        }
+        self.work.notify_one();
+    }
+
+    /// All effective notifications; also those that are to be compiled again, for what they refer to is still watched.
+    pub(in crate::dispatch) fn all(&self) -> Vec<Arc<EffectiveNotification>> {
+        let state = self.state();
+        let notifications = state.notifications.values().filter_map(|known| known.compiled.as_ref());
+        let layers = state.pipelines.values().flat_map(|layers| layers.layers.values()).filter_map(|l| l.compiled.as_ref());
+        let everywhere = state.everywhere.values().map(|compiled| &compiled.result);
+        let all = everywhere.chain(notifications.flat_map(|c| c.result.all())).chain(layers.flat_map(|c| c.result.all()));
+        all.cloned().collect()
+    }
+
+    /// Compiles a Notification until the result is current.
+    pub(super) fn compile_notification(&self, at: &Place) {
+        loop {
+            let state = self.state();
+            let Some(notification) = state.notifications.get(at).map(|known| known.notification.clone()) else { return };
+            let sources = Sources::of_notification(&state.global(), &notification);
+            drop(state);
+            let with = self.compiler();
+            let result = with.notification(&sources, &notification);
+            let compiled = Compiled { sources, texts: with.texts.into_inner(), result };
+            let mut state = self.state();
+            let now = Sources::of_notification(&state.global(), &notification);
+            // One that has been replaced is compiled by whoever replaced it.
+            let Some(known) = state.notifications.get_mut(at).filter(|k| Arc::ptr_eq(&k.notification, &notification)) else {
+                return;
+            };
+            if known.compiled.as_ref().is_some_and(|c| c.is_current(&now, &self.config_maps)) {
+                return;
+            }
+            self.directory.put_notification(&at.0, &at.1, compiled.result.clone());
+            let is_current = compiled.is_current(&now, &self.config_maps);
+            known.compiled = Some(compiled);
+            if is_current {
+                return;
+            }
+        }
+    }
+
+    /// Compiles a cluster-wide notification until the result is current.
+    pub(super) fn compile_everywhere(&self, name: &str) {
+        loop {
+            let sources = Sources::of_everywhere(&self.state().global(), name);
+            let Some(reach) = sources.global.everywhere.as_ref().map(|everywhere| everywhere.reach.clone()) else { return };
+            let with = self.compiler();
+            let result = Arc::new(with.layers(&sources.layers(), &self.global_map.namespace, GLOBAL));
+            let compiled = Compiled { sources, texts: with.texts.into_inner(), result: result.clone() };
+            let mut state = self.state();
+            let now = Sources::of_everywhere(&state.global(), name);
+            if now.global.everywhere.is_none()
+                || state.everywhere.get(name).is_some_and(|c| c.is_current(&now, &self.config_maps))
+            {
+                return;
+            }
+            self.directory.put_everywhere(name, Some(Everywhere { reach, effective: result }));
+            let is_current = compiled.is_current(&now, &self.config_maps);
+            state.everywhere.insert(name.to_owned(), compiled);
+            if is_current {
+                return;
+            }
+        }
+    }
+
+    /// The global configuration.
+    pub(in crate::dispatch) fn global(&self) -> GlobalState {
+        self.state().global.clone()
+    }
+
+    /// What is wrong with the global configuration, if it concerns a Notification of this namespace and name.
+    pub(in crate::dispatch) fn global_problem(&self, namespace: &str, name: &str) -> Option<String> {
+        let state = self.global();
+        let concerns = state.in_force.as_ref().is_none_or(|global| global.concerns(name, namespace));
+        let instead = state.instead();
+        state.problem.filter(|_| concerns).map(|problem| format!("ConfigMap {}: {problem}; {instead}", self.global_map))
+    }
+
+    /// The Notification of this namespace and name.
+    pub(in crate::dispatch) fn notification(&self, namespace: &str, name: &str) -> Option<Arc<Notification>> {
+        let at = (namespace.to_owned(), name.to_owned());
+        self.state().notifications.get(&at).map(|known| known.notification.clone())
+    }
+
+    /// When its present spec was first seen.
+    pub(in crate::dispatch) fn since(&self, namespace: &str, name: &str) -> Option<Time> {
+        self.state().notifications.get(&(namespace.to_owned(), name.to_owned())).map(|known| known.since)
+    }
+
+    /// Namespaces and names of all Notifications.
+    pub(in crate::dispatch) fn places(&self) -> Vec<Place> {
+        self.state().notifications.keys().cloned().collect()
+    }
+
+    /// The uids of all Notifications.
+    pub(in crate::dispatch) fn uids(&self) -> HashSet<String> {
+        self.state().notifications.values().filter_map(|known| known.notification.metadata.uid.clone()).collect()
+    }
+}

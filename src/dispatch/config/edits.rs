@@ -1,0 +1,144 @@
+//! Edits that concern many notifications at once: of the global configuration, and of the ConfigMaps and Secrets that they refer to.
+//!
+//! In: the edit. Out: the [snapshot](crate::config::snapshot) in the directory of the outbox, and what the edit concerns.
+
+use std::sync::Arc;
+
+use super::changed::{All, Changed};
+use super::configuration::Configuration;
+use super::sources::{Place, Sources};
+use super::state::{GlobalState, Known, Layer, State};
+use crate::api::values::refs::ObjectName;
+use crate::config::{Edited, EffectiveNotification, Global};
+use crate::outbox::send_gate::index;
+
+impl Configuration {
+    /// Takes another global configuration, or what is wrong with it; `version` is that of the ConfigMap. Gives what was known before.
+    pub(in crate::dispatch) fn put_global(
+        &self,
+        version: Option<String>,
+        change: impl FnOnce(&mut GlobalState),
+    ) -> (GlobalState, Changed) {
+        let mut state = self.state();
+        let before = state.global.clone();
+        change(&mut state.global);
+        if let Some(new) = state.global.in_force.take() {
+            state.global.in_force = Some(Arc::new(Arc::unwrap_or_clone(new).reuse(&before.global())));
+        }
+        let (after, global) = (state.global.clone(), state.global());
+        let uncompiled = self.recompile_layers(&mut state, |state, layers, name, layer| {
+            let beneath = || state.beneath(&layers.site, name);
+            layer.is_due || layer.compiled.as_ref().is_some_and(|compiled| compiled.sources != beneath())
+        });
+        let edited = edited(&before, &after);
+        let notifications = edited_notifications(&state, &global);
+        let is_gone = |name: &String| global.get(name).is_none();
+        let gone: Vec<_> = state.everywhere.extract_if(.., |name, _| is_gone(name)).map(|(name, _)| name).collect();
+        drop(state);
+        for name in gone {
+            self.directory.put_everywhere(&name, None);
+        }
+        for (name, _) in global.notifications().filter(|(name, _)| edited.concerns(name)) {
+            self.compile_everywhere(name);
+        }
+        for at in &notifications {
+            self.compile_notification(at);
+        }
+        // Last, so that whoever finds the live ConfigMap to be of this version finds its content, too.
+        self.put_source(version, &after);
+        let mut changed = Changed { uncompiled, ..concerned(&before, &global, edited) };
+        changed.statuses.extend(notifications);
+        if before.problem.is_some() != after.problem.is_some() {
+            // The Notifications that it concerns say so in their status.
+            changed.statuses.extend(self.places());
+        }
+        (before, changed)
+    }
+
+    fn put_source(&self, version: Option<String>, state: &GlobalState) {
+        let unknown = state.problem.as_ref().filter(|_| state.in_force.is_none());
+        self.directory.put_source(index::Source {
+            config_map: Some(self.global_map.clone()),
+            version,
+            is_in_force: state.problem.is_none(),
+            unknown: unknown.map(|problem| format!("ConfigMap {}: {problem}", self.global_map)),
+        });
+    }
+
+    /// A ConfigMap with templates or certificates has changed.
+    pub(in crate::dispatch) fn config_map_changed(&self, config_map: &ObjectName) -> Changed {
+        let mut state = self.state();
+        // What is being compiled is compared with what it was compiled from when it is done.
+        let uncompiled = self.recompile_layers(&mut state, |_, _, _, layer| {
+            !layer.is_due && layer.compiled.as_ref().is_some_and(|c| c.is_stale(&self.config_maps, config_map))
+        });
+        let mut changed = Changed { uncompiled, ..Changed::default() };
+        for (at, known) in &state.notifications {
+            if known.compiled.as_ref().is_some_and(|c| c.is_stale(&self.config_maps, config_map)) {
+                changed.notifications.insert(at.clone());
+            }
+        }
+        for (name, compiled) in &state.everywhere {
+            if compiled.is_stale(&self.config_maps, config_map) {
+                changed.add_everywhere(&state.global(), name);
+            }
+        }
+        drop(state);
+        for name in &changed.names {
+            self.compile_everywhere(name);
+        }
+        for at in &changed.notifications {
+            self.compile_notification(at);
+        }
+        changed
+    }
+
+    /// What concerns the notifications of which this is so.
+    pub(in crate::dispatch) fn concerned(&self, is: impl Fn(&EffectiveNotification) -> bool) -> Changed {
+        let state = self.state();
+        let mut changed = Changed::default();
+        let those = |known: &Known| known.compiled.as_ref().is_some_and(|c| c.result.all().any(|n| is(n)));
+        changed.notifications.extend(state.notifications.iter().filter(|(_, known)| those(known)).map(|(at, _)| at.clone()));
+        for (name, _) in state.everywhere.iter().filter(|(_, compiled)| is(&compiled.result)) {
+            changed.add_everywhere(&state.global(), name);
+        }
+        let has = |layer: &Layer| layer.compiled.as_ref().is_some_and(|c| c.result.all().any(|n| is(n)));
+        let layered = state.pipelines.values().filter(|layers| layers.layers.values().any(has));
+        changed.compiled.extend(layered.map(|layers| (layers.site.uid.clone(), layers.site.place.clone())));
+        changed
+    }
+}
+
+fn edited(before: &GlobalState, after: &GlobalState) -> Edited {
+    match (&before.in_force, &after.in_force) {
+        (Some(old), Some(new)) => old.edited(new),
+        (None, None) => Edited::Names([].into()),
+        _ => Edited::Everything,
+    }
+}
+
+/// The Notifications beneath which the global configuration says something else now.
+fn edited_notifications(state: &State, global: &Global) -> Vec<Place> {
+    let is_edited = |(_, known): &(&Place, &Known)| {
+        let now = Sources::of_notification(global, &known.notification);
+        known.compiled.as_ref().is_some_and(|compiled| compiled.sources != now)
+    };
+    state.notifications.iter().filter(is_edited).map(|(at, _)| at.clone()).collect()
+}
+
+/// Which pipelines and lanes an edit of the global configuration concerns.
+fn concerned(before: &GlobalState, global: &Global, edited: Edited) -> Changed {
+    let names = match edited {
+        Edited::Names(names) => names,
+        Edited::Everything => {
+            let is_first = before.in_force.is_none() && before.problem.is_none();
+            return Changed { all: Some(if is_first { All::First } else { All::Edited }), ..Changed::default() };
+        }
+    };
+    let mut changed = Changed::default();
+    for name in &names {
+        changed.add_everywhere(&before.global(), name);
+        changed.add_everywhere(global, name);
+    }
+    changed
+}

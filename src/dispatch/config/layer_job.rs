@@ -1,0 +1,128 @@
+//! The compilation of the layers that a pipeline lays over one notification, in steps.
+//!
+//! In: the pipeline, and what its layers lie on. Out: an effective notification for the whole pipeline, for each environment and for each
+//! target that has layers; targets with the same layers share one. A pipeline may have thousands, so the work can be paused after each.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::sources::{Compiled, Compiler, Site, Sources, Texts};
+use crate::api::pipeline::target::targets;
+use crate::config::EffectiveNotification;
+use crate::config::layers::{Layer, Spot, of_environment, of_pipeline, of_whole_pipeline};
+use crate::config::snapshot::Overridden;
+
+/// A job pauses after so long.
+const SLICE: Duration = Duration::from_millis(50);
+
+/// The layers of a pipeline over one notification, as far as they are compiled.
+pub(in crate::dispatch) struct LayerJob {
+    pub(super) uid: String,
+    pub(super) name: String,
+    begun: Option<Begun>,
+}
+
+struct Begun {
+    site: Arc<Site>,
+    sources: Sources,
+    /// The layers of those.
+    beneath: Vec<Layer>,
+    /// What is to be done, the last first.
+    steps: Vec<Step>,
+    texts: Texts,
+    result: Overridden,
+}
+
+/// One effective notification.
+enum Step {
+    /// For the pipeline, and all that has no layer of its own.
+    Pipeline,
+    /// For an environment, and those of its targets that have no layer of their own.
+    Environment(usize, Vec<String>),
+    /// For a target: the places of its environment and of the target in the spec, its name, and its subject.
+    Target(usize, usize, String, String),
+}
+
+impl LayerJob {
+    pub(super) fn new(uid: &str, name: &str) -> Self {
+        Self { uid: uid.to_owned(), name: name.to_owned(), begun: None }
+    }
+
+    /// Goes on for a moment; from the beginning, if what it compiles from has changed. `true`: it is done.
+    pub(super) fn run(&mut self, site: &Arc<Site>, sources: Sources, cluster: &str, compiler: Compiler<'_>) -> bool {
+        let start = Instant::now();
+        let mut begun = self.begun.take().filter(|begun| begun.is_of(site, &sources)).unwrap_or_else(|| {
+            let steps = steps(site, &self.name, cluster);
+            let beneath = sources.layers();
+            Begun { site: site.clone(), sources, beneath, steps, texts: Texts::new(), result: Overridden::default() }
+        });
+        // All steps read the same texts.
+        compiler.texts.replace(std::mem::take(&mut begun.texts));
+        while let Some(step) = begun.steps.pop() {
+            begun.compile(&self.name, &compiler, step);
+            if start.elapsed() >= SLICE {
+                break;
+            }
+        }
+        begun.texts = compiler.texts.into_inner();
+        let is_done = begun.steps.is_empty();
+        self.begun = Some(begun);
+        is_done
+    }
+
+    /// The result, if it was compiled from these.
+    pub(super) fn finish(&mut self, site: &Arc<Site>, sources: &Sources) -> Option<Compiled<Arc<Overridden>>> {
+        let Begun { sources, texts, result, .. } = self.begun.take().filter(|begun| begun.is_of(site, sources))?;
+        Some(Compiled { sources, texts, result: Arc::new(result) })
+    }
+}
+
+impl Begun {
+    fn is_of(&self, site: &Arc<Site>, sources: &Sources) -> bool {
+        Arc::ptr_eq(&self.site, site) && self.sources == *sources
+    }
+
+    fn compile(&mut self, name: &str, compiler: &Compiler<'_>, step: Step) {
+        let Site { uid, spec, place, .. } = &*self.site;
+        let namespace = place.namespace.as_str();
+        let over = |layers: Vec<Layer>| -> Arc<EffectiveNotification> {
+            let all: Vec<_> = self.beneath.iter().cloned().chain(layers).collect();
+            Arc::new(compiler.layers(&all, namespace, self.sources.uid(uid)))
+        };
+        match step {
+            Step::Pipeline => {
+                self.result.rest = of_whole_pipeline(spec, namespace, name).map(|layer| over(vec![layer]));
+            }
+            Step::Environment(environment, subjects) => {
+                let shared = over(of_environment(spec, namespace, name, environment));
+                self.result.subjects.extend(subjects.into_iter().map(|subject| (subject, shared.clone())));
+            }
+            Step::Target(environment, index, target, subject) => {
+                let spot = Spot { environment, index, target: &target };
+                self.result.subjects.insert(subject, over(of_pipeline(spec, namespace, name, spot)));
+            }
+        }
+    }
+}
+
+fn steps(site: &Site, name: &str, cluster: &str) -> Vec<Step> {
+    let spec = &site.spec;
+    let mut steps = vec![Step::Pipeline];
+    let mut infos = targets(spec, cluster).into_iter();
+    for (e, environment) in spec.environments.iter().enumerate() {
+        let mut others = Vec::new();
+        for (t, target) in environment.targets.iter().enumerate() {
+            let Some(info) = infos.next() else { break };
+            if target.notifications.iter().any(|layer| layer.name == name) {
+                steps.push(Step::Target(e, t, info.name.clone(), info.subject));
+            } else {
+                others.push(info.subject);
+            }
+        }
+        if environment.notifications.iter().any(|layer| layer.name == name) {
+            others.push(format!("environment/{}", environment.name));
+            steps.push(Step::Environment(e, others));
+        }
+    }
+    steps
+}

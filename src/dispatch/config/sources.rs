@@ -1,0 +1,154 @@
+//! What effective notifications are compiled from, and the compilation itself.
+//!
+//! In: the objects as they are now, and the texts of ConfigMaps. Out: effective notifications, together with what they were compiled
+//! from. Comparing that with what is there now tells whether they must be compiled again.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use kube::ResourceExt as _;
+
+use super::config_maps::ConfigMaps;
+use crate::api::delivery::GLOBAL;
+use crate::api::values::refs::{ConfigMapKey, ObjectName};
+use crate::api::{Notification, PipelineSpec};
+use crate::config::global::{Beneath, is_same};
+use crate::config::layers::Layer;
+use crate::config::snapshot::Based;
+use crate::config::{EffectiveNotification, Given, Global, PipelineSelector, Text, resolve, resolve_layers};
+
+/// Namespace and name of a Notification.
+pub(in crate::dispatch) type Place = (String, String);
+
+/// What keys of ConfigMaps held.
+pub(super) type Texts = Vec<(ConfigMapKey, Text)>;
+
+/// A pipeline that has layers.
+pub(super) struct Site {
+    pub(super) uid: String,
+    pub(super) place: ObjectName,
+    pub(super) generation: Option<i64>,
+    /// They decide which notifications apply. A change of them does not change the generation.
+    pub(super) labels: BTreeMap<String, String>,
+    pub(super) spec: PipelineSpec,
+}
+
+/// The objects that a notification is compiled from. Two are equal if they are the same values in memory.
+#[derive(Clone, Default)]
+pub(super) struct Sources {
+    pub(super) global: Beneath,
+    pub(super) notification: Option<Arc<Notification>>,
+}
+
+impl PartialEq for Sources {
+    fn eq(&self, other: &Self) -> bool {
+        self.global == other.global && is_same(self.notification.as_ref(), other.notification.as_ref())
+    }
+}
+
+impl Sources {
+    /// Those of a cluster-wide notification by itself.
+    pub(super) fn of_everywhere(global: &Global, name: &str) -> Self {
+        Self { global: global.part(name), notification: None }
+    }
+
+    /// Those of a Notification.
+    pub(super) fn of_notification(global: &Global, notification: &Arc<Notification>) -> Self {
+        let (namespace, name) = place(notification);
+        let global = global.part(&name).only_if(|everywhere| everywhere.reach.covers(&namespace));
+        Self { global, notification: Some(notification.clone()) }
+    }
+
+    /// Those beneath the layers of a pipeline.
+    pub(super) fn of_layers(global: &Global, notification: Option<&Arc<Notification>>, site: &Site, name: &str) -> Self {
+        let global = global.part(name).only_if(|everywhere| everywhere.reach.selects(&site.place.namespace, &site.labels));
+        // A Notification that does not select this pipeline is not laid over the cluster-wide one.
+        let applies = |n: &&Arc<Notification>| global.everywhere.is_none() || selects(n, &site.labels);
+        let notification = notification.filter(applies).cloned();
+        Self { global, notification }
+    }
+
+    /// Whose notification a pipeline's layers over these are.
+    pub(super) fn uid<'a>(&'a self, pipeline: &'a str) -> &'a str {
+        if self.global.everywhere.is_some() {
+            return GLOBAL;
+        }
+        self.notification.as_ref().and_then(|n| n.metadata.uid.as_deref()).unwrap_or(pipeline)
+    }
+
+    pub(super) fn layers(&self) -> Vec<Layer> {
+        self.global.layers(self.notification.as_deref())
+    }
+}
+
+/// A result, and what it was compiled from.
+pub(super) struct Compiled<T> {
+    pub(super) sources: Sources,
+    pub(super) texts: Texts,
+    pub(super) result: T,
+}
+
+impl<T> Compiled<T> {
+    /// Whether it would be the same if it were compiled now, from these.
+    pub(super) fn is_current(&self, sources: &Sources, config_maps: &ConfigMaps) -> bool {
+        self.sources == *sources && !are_stale(config_maps, &self.texts)
+    }
+
+    /// Whether it was compiled from another text of this ConfigMap.
+    pub(super) fn is_stale(&self, config_maps: &ConfigMaps, config_map: &ObjectName) -> bool {
+        self.texts.iter().any(|(key, _)| key.object() == *config_map) && are_stale(config_maps, &self.texts)
+    }
+}
+
+/// Whether any of these texts has changed.
+pub(super) fn are_stale(config_maps: &ConfigMaps, texts: &Texts) -> bool {
+    texts.iter().any(|(key, text)| config_maps.text(key) != *text)
+}
+
+/// Compiles, and remembers which texts of ConfigMaps were read.
+pub(super) struct Compiler<'a> {
+    pub(super) config_maps: &'a ConfigMaps,
+    pub(super) allow_http: bool,
+    pub(super) texts: RefCell<Texts>,
+}
+
+impl Compiler<'_> {
+    /// What these layers come to for pipelines of this namespace; see [`resolve_layers`].
+    pub(super) fn layers(&self, layers: &[Layer], namespace: &str, uid: &str) -> EffectiveNotification {
+        self.with(|given| resolve_layers(layers, namespace, uid, given))
+    }
+
+    /// What a Notification means, alone and over the cluster-wide one of its name.
+    pub(super) fn notification(&self, sources: &Sources, notification: &Notification) -> Based {
+        let ((namespace, _), uid) = (place(notification), notification.uid().unwrap_or_default());
+        let over = sources.global.everywhere.is_some();
+        let over = over.then(|| Arc::new(self.layers(&sources.layers(), &namespace, GLOBAL)));
+        let alone = match sources.global.clone().only_if(|_| false).layers(Some(notification)).as_slice() {
+            [_] => self.with(|given| resolve(notification, given)),
+            layers => self.layers(layers, &namespace, &uid),
+        };
+        Based { alone: Arc::new(alone), over }
+    }
+
+    fn with<T>(&self, compile: impl FnOnce(&Given<'_>) -> T) -> T {
+        let text = |key: &ConfigMapKey| -> Text {
+            let text = self.config_maps.text(key);
+            let mut texts = self.texts.borrow_mut();
+            if !texts.iter().any(|known| *known == (key.clone(), text.clone())) {
+                texts.push((key.clone(), text.clone()));
+            }
+            text
+        };
+        compile(&Given { allow_http: self.allow_http, text: &text })
+    }
+}
+
+pub(super) fn place(notification: &Notification) -> Place {
+    (notification.namespace().unwrap_or_default(), notification.name_any())
+}
+
+fn selects(notification: &Notification, labels: &BTreeMap<String, String>) -> bool {
+    let selector = PipelineSelector::parse(notification.spec.pipeline_selector.as_ref());
+    selector.map_or(true, |selector| selector.selects(labels))
+}

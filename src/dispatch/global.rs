@@ -1,0 +1,208 @@
+//! The global configuration as the dispatcher follows it: one ConfigMap, read strictly. While it is invalid, the last valid version
+//! stays in force.
+//!
+//! In: the ConfigMap, as the watch brings it. Out: the global configuration, taken over by the [`configuration`](super::config); a copy of the
+//! last valid version; Events about what is wrong.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::{Stream, StreamExt as _};
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::runtime::watcher::Event;
+use kube::{Api, ResourceExt as _};
+use tokio::sync::mpsc;
+use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
+
+use super::config::last_good::LastGood;
+use super::context::{CALL, Context};
+use super::follow::{Listed, Watched};
+use super::wake;
+use crate::api::global::KEY;
+use crate::config::{Edited, Global};
+use crate::k8s::watch::{is_forbidden, one_in_turns};
+use crate::manifests::global::parse;
+use crate::telemetry::chain;
+use crate::telemetry::metrics::Watch;
+
+/// At most so many problems of a text are listed.
+const LISTED: usize = 3;
+/// If the copy could not be written, that is tried again after so long.
+const AGAIN: Duration = Duration::from_secs(10);
+
+/// What this watch is called among those that a turn waits for.
+pub(super) const WATCHED: Watched = (None, "the global configuration");
+
+/// Follows the ConfigMap. `listed` is told of each list, also of one that is refused: without the permission to read it, everything
+/// else goes on.
+pub(super) async fn watch(ctx: Arc<Context>, listed: mpsc::Sender<Listed>, stop: CancellationToken) -> &'static str {
+    let of = ctx.config.global_map.clone();
+    let api = Api::namespaced(ctx.client.clone(), &of.namespace);
+    let (turn, mut events) = one_in_turns::<ConfigMap>(api, &of.name, ctx.lease.turns());
+    let mut follower = Follower { last_good: LastGood::new(ctx.client.clone(), &of), unsaved: None, reported: None, ctx };
+    let mut found = None;
+    while let Some(event) = stop.run_until_cancelled(next(&mut events, follower.unsaved.is_some())).await {
+        let Some(event) = event else {
+            follower.save().await;
+            continue;
+        };
+        let Some(event) = event else { break };
+        let is_listed = match event {
+            Ok(Event::Init) => {
+                found = None;
+                false
+            }
+            Ok(Event::InitApply(object)) => {
+                found = Some(object);
+                false
+            }
+            Ok(Event::InitDone) => {
+                follower.last_good.forget();
+                follower.take(Ok(found.take().as_ref())).await;
+                true
+            }
+            Ok(Event::Apply(object)) => {
+                follower.take(Ok(Some(&object))).await;
+                false
+            }
+            Ok(Event::Delete(_)) => {
+                follower.take(Ok(None)).await;
+                false
+            }
+            Err(error) => follower.failed(&error).await,
+        };
+        if is_listed {
+            // Nobody listens any more when everything stops.
+            let _ = listed.send((WATCHED, turn.number())).await;
+        }
+        follower.save().await;
+    }
+    "the global configuration"
+}
+
+/// The next event; the outer `None`: it is time to try something again that is `due`.
+async fn next<E>(events: &mut (impl Stream<Item = E> + Unpin), due: bool) -> Option<Option<E>> {
+    if due { timeout(AGAIN, events.next()).await.ok() } else { Some(events.next().await) }
+}
+
+/// What is done about each version of the ConfigMap.
+struct Follower {
+    ctx: Arc<Context>,
+    last_good: LastGood,
+    /// The text in force, if it is not saved yet.
+    unsaved: Option<String>,
+    /// The problem that was last reported.
+    reported: Option<String>,
+}
+
+impl Follower {
+    /// The watch has failed; `true`: because the ConfigMap may not be read.
+    async fn failed(&mut self, error: &kube::runtime::watcher::Error) -> bool {
+        self.ctx.metrics.watch_error(Watch::GlobalConfig);
+        let is_forbidden = is_forbidden(error);
+        if is_forbidden {
+            let namespace = &self.ctx.config.global_map.namespace;
+            let needed = format!("it cannot be read; Pennant needs get, list and watch on configmaps in {namespace}");
+            self.take(Err(needed)).await;
+        }
+        is_forbidden
+    }
+
+    /// Takes the ConfigMap as it is now (`None`: there is none), or why it cannot be read.
+    async fn take(&mut self, found: Result<Option<&ConfigMap>, String>) {
+        let config = &self.ctx.config;
+        let text = found.as_ref().ok().map(|object| object.and_then(text).unwrap_or_default().to_owned());
+        let version = found.as_ref().ok().and_then(|object| object.as_ref()?.resource_version());
+        let read = found.and_then(|object| read(object, &config.global_map.namespace));
+        let (before, changed) = config.put_global(version.clone(), |state| match read {
+            Ok(global) => (state.in_force, state.problem) = (Some(Arc::new(global)), None),
+            Err(problem) => state.problem = Some(problem),
+        });
+        let mut all = vec![changed];
+        let after = config.global();
+        self.ctx.metrics.config_valid(after.problem.is_none());
+        if after.problem.is_none() {
+            self.unsaved = text;
+        } else if after.in_force.is_none()
+            && let Some(last_good) = self.last_good().await
+        {
+            let version = self.ctx.deliveries.directory.source().version;
+            let (_, changed) = config.put_global(version, |state| state.in_force = Some(Arc::new(last_good)));
+            all.push(changed);
+        }
+        self.report(before.problem.as_deref());
+        for changed in all.into_iter().filter(|changed| !changed.is_nothing()) {
+            wake::set_wanted(&self.ctx);
+            wake::wake(&self.ctx, changed).await;
+        }
+    }
+
+    fn report(&mut self, before: Option<&str>) {
+        let (ctx, state) = (&self.ctx, self.ctx.config.global());
+        let instead = state.instead();
+        if let Some(problem) = state.problem.as_deref().filter(|problem| Some(*problem) != before) {
+            let config_map = &ctx.config.global_map;
+            tracing::error!(%config_map, %problem, "the global configuration is invalid; {instead}");
+        }
+        // A replica that does not act leaves Events to the one that does.
+        if ctx.lease.tenure().is_some() && self.reported != state.problem {
+            if let Some(problem) = &state.problem {
+                let regarding = ctx.global_reference(ctx.deliveries.directory.source().version);
+                ctx.events.warn(regarding, "ConfigInvalid", "Configure", &format!("{problem}; {instead}"));
+            }
+            self.reported = state.problem;
+        }
+    }
+
+    /// Saves what is in force now for the next start, unless what is saved says the same.
+    async fn save(&mut self) {
+        let ctx = &self.ctx;
+        if ctx.lease.tenure().is_none() {
+            // If this replica acts later, a new list comes first.
+            self.unsaved = None;
+        }
+        let Some(text) = self.unsaved.as_deref().filter(|_| ctx.lease.may(CALL)) else { return };
+        let (namespace, now) = (&ctx.config.global_map.namespace, ctx.config.global().global());
+        let unchanged = Edited::Names(BTreeSet::new());
+        let is_same = |saved: &str| parse(saved, namespace).is_ok_and(|saved| saved.edited(&now) == unchanged);
+        match self.last_good.keep(text, is_same).await {
+            Ok(()) => self.unsaved = None,
+            Err(error) => {
+                let copy = self.last_good.place();
+                tracing::warn!(config_map = %copy, error = %chain(&error), "the copy of the global configuration could not be written; if the configuration is invalid at the next start, there is none in force");
+            }
+        }
+    }
+
+    /// What was last in force before this start.
+    async fn last_good(&self) -> Option<Global> {
+        match self.last_good.read().await {
+            Ok(text) => parse(&text?, &self.ctx.config.global_map.namespace).ok(),
+            Err(error) => {
+                let copy = self.last_good.place();
+                tracing::warn!(config_map = %copy, error = %chain(&error), "the copy of the global configuration could not be read");
+                None
+            }
+        }
+    }
+}
+
+/// What a ConfigMap of this namespace says.
+fn read(object: Option<&ConfigMap>, namespace: &str) -> Result<Global, String> {
+    let Some(object) = object else { return Ok(Global::default()) };
+    let Some(text) = text(object) else {
+        return Err(format!("there is no key {KEY} in its data; add it, or delete the ConfigMap"));
+    };
+    parse(text, namespace).map_err(|problems| {
+        let listed: Vec<_> = problems.iter().take(LISTED).map(ToString::to_string).collect();
+        let more = problems.len().saturating_sub(LISTED);
+        let more = if more > 0 { format!("; and {more} more") } else { String::new() };
+        format!("{KEY}: {}{more}", listed.join("; "))
+    })
+}
+
+fn text(object: &ConfigMap) -> Option<&str> {
+    object.data.as_ref()?.get(KEY).map(String::as_str)
+}

@@ -1,0 +1,96 @@
+//! What was last written of each `Notification.status`, and when the next write is due.
+//!
+//! In: the status as it should be. Out: how long it may still wait, so that figures, which change all the time, cost few writes.
+
+use std::time::{Duration, Instant};
+
+use kube::ResourceExt as _;
+
+use crate::api::conditions::Condition;
+use crate::api::{self, Notification, NotificationStatus};
+use crate::dispatch::by_uid::ByUid;
+
+/// After a pause, figures are written when they have been out of date for so long.
+const WRITE_AFTER: Duration = Duration::from_secs(1);
+/// While only they change, and all the time, at most so often: with many notifications it would be a noticeable part of the cost.
+const WRITE_EVERY: Duration = Duration::from_secs(5);
+
+/// What was last written of each status, so that a copy that lags is not taken for the truth, and when it was first out of date.
+#[derive(Debug, Default)]
+pub(in crate::dispatch) struct Written(ByUid<Last>);
+
+/// The status that was last written, or read.
+#[derive(Clone, Debug, Default)]
+pub(in crate::dispatch) struct Last {
+    pub(in crate::dispatch) version: u64,
+    pub(in crate::dispatch) status: NotificationStatus,
+    pub(in crate::dispatch) stale_since: Option<Instant>,
+    pub(in crate::dispatch) written: Option<Instant>,
+}
+
+impl Last {
+    /// How long `new` may still wait, when the first difference came up at `since`.
+    pub(in crate::dispatch) fn left(&self, new: &NotificationStatus, since: Instant, now: Instant) -> Duration {
+        let soon = since + WRITE_AFTER;
+        let said = |status: &NotificationStatus| -> Vec<_> {
+            let said = status.conditions.iter().cloned().map(|c| Condition { message: String::new(), ..c });
+            said.collect()
+        };
+        // What a message counts is a figure, too.
+        let only_figures = said(&self.status) == said(new);
+        let due = self.written.filter(|_| only_figures).map_or(soon, |at| soon.max(at + WRITE_EVERY));
+        due.saturating_duration_since(now)
+    }
+}
+
+impl Written {
+    pub(in crate::dispatch) fn last(&self, notification: &Notification) -> Last {
+        let uid = notification.uid().unwrap_or_default();
+        let known = self.0.get(&uid).unwrap_or_default();
+        let version = api::version(notification.metadata.resource_version.as_deref());
+        if version < known.version {
+            return known;
+        }
+        Last { version, status: notification.status.clone().unwrap_or_default(), ..known }
+    }
+
+    pub(in crate::dispatch) fn put(&self, uid: &str, last: Last) {
+        self.0.put(uid, last);
+    }
+
+    /// Drops those of notifications that are gone; gives how many are left.
+    pub(in crate::dispatch) fn tidy(&self, is_there: impl Fn(&str) -> bool) -> usize {
+        self.0.tidy(is_there)
+    }
+
+    pub(in crate::dispatch) fn forget(&self, uid: &str) {
+        self.0.take(uid);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::conditions::{ConditionStatus, DELIVERING, set};
+
+    #[test]
+    fn conditions_are_written_soon_and_figures_when_it_is_worth_it() {
+        let now = Instant::now();
+        let (old, counted) =
+            (NotificationStatus::default(), NotificationStatus { pending: 1, ..NotificationStatus::default() });
+        let mut stuck = counted.clone();
+        set(&mut stuck.conditions, DELIVERING, ConditionStatus::False, "R", "m", None, api::now());
+        let last = |written| Last { status: old.clone(), written, ..Last::default() };
+        for (what, written, new, seconds) in [
+            ("after a pause", None, &counted, 1),
+            ("figures", Some(now), &counted, 5),
+            ("a condition", Some(now), &stuck, 1),
+        ] {
+            assert_eq!(last(written).left(new, now, now), Duration::from_secs(seconds), "{what}");
+        }
+        assert_eq!(
+            last(Some(now)).left(&counted, now + Duration::from_secs(9), now + Duration::from_secs(11)),
+            Duration::ZERO
+        );
+    }
+}

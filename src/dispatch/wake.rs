@@ -1,0 +1,140 @@
+//! What follows from a change of the configuration: statuses, pipelines and lanes that are looked at again, ConfigMaps and Secrets that are
+//! watched, layers that are compiled.
+//!
+//! In: what a change concerns. Out: keys in the queues of pipelines and notifications; scopes for the lanes; the names that are watched.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use futures::StreamExt as _;
+use tokio::task::spawn_blocking;
+use tokio_util::sync::CancellationToken;
+
+use super::Context;
+use super::config::budget::Next;
+use super::config::changed::{All, Changed};
+use crate::api::notification::credentials::SecretName;
+use crate::api::values::refs::{ConfigMapKey, ObjectName};
+use crate::config::{EffectiveNotification, Sending};
+use crate::outbox::Scope;
+
+/// While there is much to compile, the watches follow at most so often.
+const FOLLOW: Duration = Duration::from_millis(200);
+
+/// Has everything looked at that a change concerns.
+pub(super) async fn wake(ctx: &Context, changed: Changed) {
+    for (namespace, name) in changed.statuses {
+        ctx.wake_notification(&namespace, &name);
+    }
+    for (namespace, name) in changed.notifications {
+        wake_lanes_of(ctx, &namespace, &name).await;
+        ctx.wake_notification(&namespace, &name);
+    }
+    if let Some(all) = changed.all {
+        ctx.wake_pipelines(|_| true);
+        ctx.deliveries.look(if all == All::First { Scope::All } else { Scope::Meanings }).await;
+    } else if !changed.names.is_empty() {
+        ctx.wake_pipelines(|p| changed.reaches.iter().any(|reach| reach.selects(&p.namespace, &p.labels)));
+        ctx.deliveries.look(Scope::Names(changed.names)).await;
+    }
+    for (uid, place) in changed.uncompiled {
+        wake_pipeline(ctx, &place, Scope::Pipeline(uid)).await;
+    }
+    for (uid, place) in changed.compiled {
+        wake_pipeline(ctx, &place, Scope::Layers(uid)).await;
+    }
+}
+
+/// Has everything looked at that a Notification decides, except for its status.
+pub(super) async fn wake_lanes_of(ctx: &Context, namespace: &str, name: &str) {
+    for pipeline in ctx.deliveries.directory.pipelines_in(namespace) {
+        ctx.wake_pipeline(namespace, &pipeline.name);
+    }
+    ctx.deliveries.look(Scope::Notification(namespace.to_owned(), name.to_owned())).await;
+}
+
+async fn wake_pipeline(ctx: &Context, place: &ObjectName, scope: Scope) {
+    ctx.wake_pipeline(&place.namespace, &place.name);
+    for name in ctx.deliveries.directory.names_in(&place.namespace) {
+        ctx.wake_notification(&place.namespace, &name);
+    }
+    ctx.deliveries.look(scope).await;
+}
+
+/// Watches the ConfigMaps and Secrets that effective notifications refer to, and no others.
+pub(super) fn set_wanted(ctx: &Context) {
+    let all = || ctx.config.all();
+    ctx.config.config_maps.set_wanted(|| all().iter().flat_map(|n| &n.config_maps).map(ConfigMapKey::object).collect());
+    ctx.secrets.set_wanted(|| {
+        let all = all();
+        let sending = all.iter().filter_map(|n| n.sending.as_ref().ok());
+        sending.flat_map(Sending::secrets).map(|needed| needed.secret()).collect()
+    });
+}
+
+/// Follows the Secrets that notifications refer to.
+pub(super) async fn follow_secrets(ctx: Arc<Context>, stop: CancellationToken) -> &'static str {
+    let mut changes = ctx.secrets.secrets().changes();
+    while let Some(secret) = stop.run_until_cancelled(changes.next()).await {
+        wake(&ctx, ctx.config.concerned(|notification| refers(notification, &secret))).await;
+    }
+    ctx.secrets.shutdown().await;
+    "the dispatcher's secrets"
+}
+
+fn refers(notification: &EffectiveNotification, secret: &SecretName) -> bool {
+    notification.sending.as_ref().is_ok_and(|s| s.secrets().iter().any(|needed| needed.secret() == *secret))
+}
+
+/// Follows the ConfigMaps that notifications refer to.
+pub(super) async fn follow_config_maps(ctx: Arc<Context>, stop: CancellationToken) -> &'static str {
+    let mut names = Box::pin(ctx.config.config_maps.changed.stream());
+    while let Some(Some(config_map)) = stop.run_until_cancelled(names.next()).await {
+        let changed = ctx.config.config_map_changed(&config_map);
+        if !changed.is_nothing() {
+            set_wanted(&ctx);
+            wake(&ctx, changed).await;
+        }
+    }
+    ctx.config.config_maps.shutdown().await;
+    "the dispatcher's templates"
+}
+
+/// Compiles layers in the background until the end.
+pub(super) async fn compile(ctx: Arc<Context>, stop: CancellationToken) -> &'static str {
+    let (mut is_due, mut followed) = (false, Instant::now());
+    while !stop.is_cancelled() {
+        let next = ctx.config.next_job();
+        if is_due && (!matches!(next, Next::Work(..)) || followed.elapsed() >= FOLLOW) {
+            set_wanted(&ctx);
+            (is_due, followed) = (false, Instant::now());
+        }
+        let wait = match next {
+            Next::Work(namespace, mut job) => {
+                let work = ctx.clone();
+                let run = spawn_blocking(move || {
+                    let outcome = work.config.run(&mut job);
+                    (job, outcome)
+                });
+                let (job, outcome) = match run.await {
+                    Ok(ran) => ran,
+                    // A defect, which ends the process as it would in this task.
+                    Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
+                    Err(_) => continue,
+                };
+                let (changed, is_compiled) = ctx.config.finish(&namespace, job, outcome);
+                is_due |= is_compiled;
+                wake(&ctx, changed).await;
+                continue;
+            }
+            Next::Wait(left) => left,
+            Next::Nothing => Duration::MAX,
+        };
+        tokio::select! {
+            () = stop.cancelled() => {}
+            () = ctx.config.has_work() => {}
+            () = tokio::time::sleep(wait) => {}
+        }
+    }
+    "the dispatcher's layers"
+}
