@@ -144,7 +144,7 @@ impl Follower {
         let instead = state.instead();
         if let Some(problem) = state.problem.as_deref().filter(|problem| Some(*problem) != before) {
             let config_map = &ctx.config.global_map;
-            tracing::error!(%config_map, %problem, "the global configuration is invalid; {instead}");
+            tracing::error!(%config_map, %problem, "the global configuration is not taken; {instead}");
         }
         // A replica that does not act leaves Events to the one that does.
         if ctx.lease.tenure().is_some() && self.reported != state.problem {

@@ -28,7 +28,7 @@ impl GlobalState {
 
     /// What applies instead of an invalid ConfigMap, for messages.
     pub(in crate::dispatch) fn instead(&self) -> &'static str {
-        if self.in_force.is_some() { "the last valid version stays in force" } else { "it is left out until it can be read" }
+        if self.in_force.is_some() { "the last good one stays in force" } else { "it is left out until it can be read" }
     }
 }
 
