@@ -3,11 +3,14 @@
 //! In: what Notifications, cluster-wide notifications and the layers of pipelines compile to. Out: the one that applies to a subject of a
 //! pipeline. The most specific wins: the pipeline's own layers, then the Notification of the namespace, then the cluster-wide one.
 
+mod layered;
+
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-use super::layered::{Applied, Based, Everywhere, Layered};
-use crate::config::EffectiveNotification;
+pub use layered::{Applied, Based, Everywhere, Layered, Overridden};
+
+use super::EffectiveNotification;
 
 /// Labels of a pipeline.
 type Labels = BTreeMap<String, String>;
@@ -117,7 +120,6 @@ mod tests {
 
     use super::*;
     use crate::api::global::GlobalConfig;
-    use crate::config::snapshot::Overridden;
     use crate::config::{Given, Global, resolve_layers};
 
     fn effective(uid: &str) -> Arc<EffectiveNotification> {
