@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use http::StatusCode;
 
-use super::egress::policy::Rule;
+use super::egress::rule::Rule;
 use crate::api::Time;
 use crate::api::notification::credentials::{SecretKey, SecretName};
 use crate::telemetry::metrics::AttemptClass;

@@ -30,7 +30,8 @@ use super::secrets::spellings::base64;
 use connect::Connector;
 use line::Call;
 use proxy::Proxy;
-use tls::{Fingerprint, Tls, Verifies};
+use tls::{Fingerprint, Tls};
+use trust::Verifies;
 
 /// What all clients may take of memory, by what is reckoned for each. Beyond that the ones that were not used for longest go.
 const MEMORY: usize = 32 * 1024 * 1024;

@@ -1,15 +1,15 @@
 //! The values of Secrets, as the watches last told, and who may look at them: this room alone.
 
 pub(super) mod changes;
+pub(super) mod contents;
 pub(super) mod redact;
 pub(super) mod spellings;
 pub(super) mod watches;
 use std::collections::{BTreeMap, HashMap};
-use std::fmt;
 use std::sync::{Arc, PoisonError, RwLock};
 
 use k8s_openapi::api::core::v1::Secret;
-use secrecy::{ExposeSecret as _, SecretSlice};
+use secrecy::SecretSlice;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
@@ -19,6 +19,7 @@ use super::request::signing::Signing;
 use crate::api::notification::credentials::{Needed, SecretKey, SecretName};
 use crate::api::{Time, now};
 use changes::{Announcements, Changes};
+use contents::Contents;
 use redact::Hidden;
 
 /// The values of the Secrets that are watched. Cheap to clone.
@@ -49,9 +50,6 @@ pub(super) enum State {
     /// It holds this.
     Present(Arc<Contents>),
 }
-
-/// The data of one Secret at one time. Debug shows the keys only.
-pub(super) struct Contents(BTreeMap<String, SecretSlice<u8>>);
 
 impl Secrets {
     /// For the watches: nothing is known yet.
@@ -194,38 +192,6 @@ impl State {
     }
 }
 
-impl Contents {
-    /// The value of a key as text. A line break at its end is not part of it: files and `echo` leave one.
-    pub(super) fn text(&self, key: &SecretKey) -> Result<&str, NotSent> {
-        let invalid = |problem| NotSent::SecretInvalid { key: key.clone(), problem };
-        let bytes = self.0.get(&key.key).ok_or_else(|| NotSent::KeyMissing(key.clone()))?.expose_secret();
-        let text = std::str::from_utf8(bytes).map_err(|_| invalid("is not UTF-8"))?.trim_end_matches(['\r', '\n']);
-        if text.is_empty() { Err(invalid("is empty")) } else { Ok(text) }
-    }
-
-    /// The names of its keys, in order.
-    pub(super) fn keys(&self) -> impl Iterator<Item = &str> {
-        self.0.keys().map(String::as_str)
-    }
-
-    fn same(&self, other: &Self) -> bool {
-        self.0.len() == other.0.len()
-            && self.0.iter().zip(&other.0).all(|(a, b)| a.0 == b.0 && a.1.expose_secret() == b.1.expose_secret())
-    }
-}
-
-impl From<Secret> for Contents {
-    fn from(secret: Secret) -> Self {
-        Self(secret.data.unwrap_or_default().into_iter().map(|(key, value)| (key, value.0.into())).collect())
-    }
-}
-
-impl fmt::Debug for Contents {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_set().entries(self.0.keys()).finish()
-    }
-}
-
 #[cfg(test)]
 pub(super) mod tests {
     use std::time::Duration;
@@ -240,7 +206,7 @@ pub(super) mod tests {
         Secret { data: Some(data), ..Secret::default() }
     }
 
-    fn key(key: &str) -> SecretKey {
+    pub(in crate::webhook) fn key(key: &str) -> SecretKey {
         SecretKey::new("team-a", "chat", key)
     }
 
@@ -263,16 +229,6 @@ pub(super) mod tests {
         assert_eq!(check(&secrets, &["empty"]), Err(NotSent::SecretInvalid { key: key("empty"), problem: "is empty" }));
         secrets.remove(&name);
         assert_eq!(check(&secrets, &["url"]), Err(NotSent::SecretUnknown(name)));
-    }
-
-    #[test]
-    fn values_are_text_without_the_last_line_break() {
-        let bad = Contents(BTreeMap::from([("k".to_owned(), vec![0xff].into())]));
-        assert!(matches!(bad.text(&key("k")), Err(NotSent::SecretInvalid { .. })));
-        for (value, text) in [("a b", "a b"), ("a\n", "a"), ("a\r\n", "a"), (" a ", " a ")] {
-            let contents = Contents::from(secret(&[("k", value)]));
-            assert_eq!(contents.text(&key("k")), Ok(text));
-        }
     }
 
     #[test]

@@ -6,7 +6,6 @@
 use std::sync::Arc;
 
 use rustls::client::WebPkiServerVerifier;
-use rustls::client::danger::ServerCertVerifier;
 use rustls::crypto::CryptoProvider;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
@@ -17,10 +16,10 @@ use secrecy::{ExposeSecret, SecretString};
 use sha2::{Digest as _, Sha256};
 
 use super::proxy::Proxy;
-use super::trust::Trust;
+use super::trust::{Trust, Verifies};
 use crate::api::notification::credentials::{CERTIFICATE, PRIVATE_KEY, SecretKey, SecretName};
 use crate::webhook::attempt::NotSent;
-use crate::webhook::secrets::Contents;
+use crate::webhook::secrets::contents::Contents;
 
 const NO_CERTIFICATE: &str = "holds no certificate in PEM";
 const NO_IDENTITY: &str = "is no private key in PEM, or tls.crt is no certificate in PEM";
@@ -34,9 +33,6 @@ pub(in crate::webhook) struct Tls {
     identity: Option<SecretString>,
     skip_verify: bool,
 }
-
-/// Who verifies the certificate of a server.
-pub(in crate::webhook) type Verifies = Arc<dyn ServerCertVerifier>;
 
 /// What tells the settings of one client from those of another.
 pub(in crate::webhook) type Fingerprint = [u8; 32];

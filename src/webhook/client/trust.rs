@@ -4,12 +4,15 @@
 //! receiver (authorities of its own, no verification at all) must not decide who gets the password of the proxy. So the name that
 //! a certificate is to be for says which rules hold.
 
+use std::sync::Arc;
+
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::CryptoProvider;
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::{DigitallySignedStruct, Error, SignatureScheme};
 
-use super::tls::Verifies;
+/// Who verifies the certificate of a server.
+pub(in crate::webhook) type Verifies = Arc<dyn ServerCertVerifier>;
 
 /// Verifies the proxy by one set of rules and everybody else by another.
 #[derive(Debug)]

@@ -5,3 +5,4 @@
 pub(super) mod origin;
 pub(super) mod policy;
 pub(super) mod resolver;
+pub(super) mod rule;

@@ -4,12 +4,12 @@
 //! of clouds that live elsewhere, and IPv6 spellings of any of them. Private ranges are allowed, for receivers inside the cluster
 //! are normal use. `deny` beats `allow`, and `allow` beats what is refused by default.
 
-use std::fmt;
 use std::net::IpAddr;
 
 use ipnet::IpNet;
 use url::{Host, Url};
 
+use super::rule::Rule;
 use crate::api::values::address::{METADATA, embedded};
 use crate::api::values::refs::is_service;
 use crate::webhook::attempt::NotSent;
@@ -23,46 +23,6 @@ pub struct Policy {
     pub deny: Vec<IpNet>,
     /// Whether `http` may be used to anywhere (`--allow-http`).
     pub allow_http: bool,
-}
-
-/// Why an address is refused.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Rule {
-    /// This machine.
-    Loopback,
-    /// This network segment, where clouds keep their metadata services.
-    LinkLocal,
-    /// `fec0::/10`: the deprecated scope between link-local and private (RFC 3879).
-    SiteLocal,
-    /// `0.0.0.0/8` or `::`, which many systems take for this machine.
-    Unspecified,
-    /// Many receivers.
-    Multicast,
-    /// All receivers.
-    Broadcast,
-    /// A cloud's metadata service.
-    Metadata,
-    /// Local-use NAT64, `64:ff9b:1::/48`: which IPv4 address is meant depends on the translator.
-    LocalNat64,
-    /// A range of `--deny-destination`.
-    Denied(IpNet),
-}
-
-impl fmt::Display for Rule {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let kind = match self {
-            Self::Loopback => "a loopback",
-            Self::LinkLocal => "a link-local",
-            Self::SiteLocal => "a site-local",
-            Self::Unspecified => "an unspecified",
-            Self::Multicast => "a multicast",
-            Self::Broadcast => "a broadcast",
-            Self::Metadata => "a cloud metadata",
-            Self::LocalNat64 => "a local NAT64",
-            Self::Denied(net) => return write!(f, "the address is in {net}, which is denied"),
-        };
-        write!(f, "{kind} address is refused unless it is allowed by --allow-destination")
-    }
 }
 
 impl Policy {

@@ -8,7 +8,8 @@ use std::sync::Arc;
 
 use tower::BoxError;
 
-use super::policy::{Policy, Rule};
+use super::policy::Policy;
+use super::rule::Rule;
 use crate::webhook::client::proxy::Proxy;
 
 /// The system's resolver behind the egress policy.

@@ -17,7 +17,7 @@ use crate::webhook::attempt::NotSent;
 use crate::webhook::client;
 use crate::webhook::client::proxy::Proxy;
 use crate::webhook::client::tls::Tls;
-use crate::webhook::secrets::Contents;
+use crate::webhook::secrets::contents::Contents;
 use crate::webhook::secrets::redact::Hidden;
 
 const WEBHOOK_ID: HeaderName = HeaderName::from_static("webhook-id");

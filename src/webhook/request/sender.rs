@@ -29,8 +29,9 @@ use crate::webhook::client::tls::Tls;
 use crate::webhook::client::{ClientError, Clients, Exchange};
 use crate::webhook::egress::origin::Origins;
 use crate::webhook::egress::policy::Policy;
+use crate::webhook::secrets::Secrets;
+use crate::webhook::secrets::contents::Contents;
 use crate::webhook::secrets::redact::{Beginning, withheld};
-use crate::webhook::secrets::{Contents, Secrets};
 
 /// How long a request waits for the first word of a Secret's watch.
 const SECRET_WAIT: Duration = Duration::from_secs(2);

@@ -5,7 +5,7 @@ use standardwebhooks::Webhook;
 
 use crate::api::notification::credentials::{SecretKey, SecretName};
 use crate::webhook::attempt::NotSent;
-use crate::webhook::secrets::Contents;
+use crate::webhook::secrets::contents::Contents;
 use crate::webhook::secrets::redact::Hidden;
 
 pub(in crate::webhook) const WEBHOOK_SIGNATURE: HeaderName = HeaderName::from_static("webhook-signature");
