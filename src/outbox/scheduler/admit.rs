@@ -3,9 +3,9 @@
 //! In: records as the API server shows them. Out: whether they get a lane; deletions of what is foreign, in tasks of their own. The
 //! verdicts are those of `genuine`. Before a leadership term has listed everything nothing is judged, and nothing is sent.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::{Duration, Instant};
 
+use super::admission::{Admission, Foreign, Undecided};
 use super::engine::{Done, Engine};
 use crate::api::{DeliverySpec, version};
 use crate::outbox::record::{LaneKey, Record, RecordId};
@@ -19,37 +19,6 @@ const REST: Duration = Duration::from_secs(10);
 const MOST: usize = 10_000;
 /// A line in the log for each namespace at most so often.
 const REPORT: Duration = Duration::from_mins(1);
-
-/// What the door knows of this leadership term.
-#[derive(Default)]
-pub(in crate::outbox) struct Admission {
-    /// The term in which everything that was listed has been judged.
-    turn: Option<u64>,
-    /// Uids of what was found to be Pennant's in this term.
-    proven: HashSet<String>,
-    /// Uids of what has a lane though its pipeline is not known, and how it was seen: it is judged again before it is sent.
-    unproven: HashMap<String, Sight>,
-    /// What the dispatcher has still to record, or somebody else has made.
-    undecided: BTreeMap<RecordId, Undecided>,
-    /// What is to be deleted.
-    foreign: BTreeMap<RecordId, Foreign>,
-    deleting: HashSet<RecordId>,
-    /// By namespace: when something foreign was last reported.
-    reported: BTreeMap<String, Instant>,
-}
-
-struct Undecided {
-    uid: String,
-    version: u64,
-    pipeline: String,
-    notification: String,
-    serial: i64,
-}
-
-struct Foreign {
-    version: u64,
-    not_before: Instant,
-}
 
 impl Engine {
     /// The leadership term of this process in which everything was listed, if it is the leader.

@@ -12,7 +12,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use super::admit::Admission;
+use super::admission::Admission;
 use super::fair_queue::{Heard, Pool, Turn};
 use super::initial_sync::Arrivals;
 use super::rate::{Rates, Shared};

@@ -3,6 +3,7 @@
 //! In: deliveries as the watch of the [store](super::store) brings them (`admit`), reasons to look at a lane again, and what has come of
 //! earlier work. Out: deliveries to send now (`workers`), fairly among receivers (`fair_queue`) and no faster than asked for (`rate`).
 
+pub(super) mod admission;
 pub(super) mod admit;
 pub(super) mod engine;
 pub(super) mod fair_queue;

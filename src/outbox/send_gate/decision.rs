@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use super::index::PipelineFacts;
+use super::facts::PipelineFacts;
 use crate::config::{EffectiveNotification, Retry};
 
 /// What is missing for good.
