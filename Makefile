@@ -174,7 +174,7 @@ receivers: ## Generate docs/receivers/ from the built-in templates
 
 .PHONY: reference
 reference: ## Write the tables of docs/configuration.md and docs/api.md, from the types; a test says whether they are right
-	PENNANT_REFERENCE=write $(CARGO) test $(LOCKED) --lib -- config::docs::fields::the_tables config::docs::api::the_tables
+	PENNANT_REFERENCE=write $(CARGO) test $(LOCKED) --lib -- manifests::docs::fields::the_tables manifests::docs::api::the_tables
 
 .PHONY: recorded
 recorded: assets ## Record what `make rules` evaluates the queries of the dashboard with
@@ -182,7 +182,7 @@ recorded: assets ## Record what `make rules` evaluates the queries of the dashbo
 
 .PHONY: chart
 chart: ## Generate what is generated of charts/pennant, and deploy/kustomize out of it
-	PENNANT_REFERENCE=write $(CARGO) test $(LOCKED) --quiet --lib -- config::docs::chart::helm
+	PENNANT_REFERENCE=write $(CARGO) test $(LOCKED) --quiet --lib -- manifests::docs::chart::helm
 	@bash hack/chart.sh .
 
 .PHONY: generated
@@ -190,7 +190,7 @@ generated: ## Check that crds/, docs/receivers/, charts/ and deploy/ are what th
 	@work=$$(mktemp -d); \
 	trap 'rm -rf "$$work"' EXIT; \
 	bash hack/crds.sh "$$work/crds" && bash hack/receivers.sh "$$work/receivers" && bash hack/chart.sh "$$work" || exit; \
-	$(CARGO) test $(LOCKED) --quiet --lib -- config::docs::chart::helm || exit; \
+	$(CARGO) test $(LOCKED) --quiet --lib -- manifests::docs::chart::helm || exit; \
 	diff -ru crds "$$work/crds" || { printf 'generated: crds/ is out of date; run make crds and commit it\n' >&2; exit 1; }; \
 	diff -ru docs/receivers "$$work/receivers" || \
 		{ printf 'generated: docs/receivers/ is out of date; run make receivers and commit it\n' >&2; exit 1; }; \

@@ -10,8 +10,6 @@
 
 mod defaults;
 mod delivering;
-#[cfg(test)]
-mod docs;
 pub mod effective;
 mod given;
 pub mod global;

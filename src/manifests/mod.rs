@@ -8,6 +8,8 @@
 //! A field is written as in `spec.environments[0].name` or `metadata.labels[example.com/team]`.
 
 mod beneath;
+#[cfg(test)]
+mod docs;
 mod document;
 pub mod field;
 mod fields;

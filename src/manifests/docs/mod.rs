@@ -1,4 +1,4 @@
-//! `docs/configuration.md` says what is so: its examples are understood, and its tables of fields are made of the schema. So are the
+//! The tests of the documents: `docs/configuration.md` says what is so: its examples are understood, and its tables of fields are made of the schema. So are the
 //! tables of `docs/api.md`.
 
 mod api;
