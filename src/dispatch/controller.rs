@@ -15,7 +15,7 @@ use super::context::{Acts, Again, Context, Given};
 use super::cursor::persist::PersistError;
 use super::cursor::state::PassError;
 use super::follow::{Followed as _, Listed, Watched, follow};
-use super::{global, notifications, reconcile, references, wake};
+use super::{global, reconcile, references, status, wake};
 use crate::api::{Notification, Pipeline};
 use crate::outbox::{ConfirmError, Note, Scope};
 use crate::report::status::StatusError;
@@ -186,7 +186,7 @@ async fn watch_notifications(
         if ctx.acts_now().is_none() {
             return;
         }
-        if let Err(error) = notifications::tell(&notification, &ctx, true).await {
+        if let Err(error) = status::notification::write(&notification, &ctx, true).await {
             tracing::warn!(notification = %notification.name_any(), error = %chain(&error), "the last status could not be written");
         }
     };
@@ -201,7 +201,7 @@ async fn notification_status(notification: Arc<Notification>, ctx: Arc<Context>)
         Acts::No => return Ok(Action::await_change()),
     }
     let mut visit = ctx.gate.pass(&notification.namespace().unwrap_or_default()).await;
-    let told = notifications::tell(&notification, &ctx, false).await;
+    let told = status::notification::write(&notification, &ctx, false).await;
     visit.note(!matches!(told, Err(StatusError::Timeout)));
     let action = told?;
     ctx.succeeded(&notification.uid().unwrap_or_default());

@@ -20,9 +20,10 @@ use super::derive::subjects::Subjects;
 use super::derive::timers::{self, Places};
 use super::derive::{self, Derived, Of, Reached, Wants};
 use super::references::reference;
+use super::status::notification::missing_of;
 use super::status::refused::{Reason, Refusal};
 use super::status::troubles::{defined_wrong, lacks_commit, troubles};
-use super::{Context, notifications, pipelines};
+use super::{Context, pipelines};
 use crate::api::delivery::PipelineRef;
 use crate::api::pipeline::target::{TargetInfo, targets};
 use crate::api::pipeline::{Cursor, InTrouble};
@@ -133,7 +134,7 @@ impl Pass<'_> {
         if applying.is_empty() {
             return Vec::new();
         }
-        let missing = |n: &EffectiveNotification| notifications::missing_of(ctx, n);
+        let missing = |n: &EffectiveNotification| missing_of(ctx, n);
         let cluster = &ctx.cluster_name;
         let commitless = LazyCell::new(|| pipelines::commitless(pipeline, cluster));
         let unfit = |n: &EffectiveNotification, target: &TargetInfo| {

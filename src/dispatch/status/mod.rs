@@ -5,6 +5,7 @@
 
 pub mod figures;
 pub mod given_up;
+pub(super) mod notification;
 pub(super) mod refused;
 pub mod sent;
 pub(super) mod troubles;

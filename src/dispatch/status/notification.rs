@@ -1,0 +1,145 @@
+//! The status of one Notification: computed, and written when it is due.
+//!
+//! In: figures, and what applies to each target. Out: `Notification.status`, written at once when people wait for it, within a second when
+//! a condition has changed or nothing had for a while, and while only figures change, every five; Events about what is new in it.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use kube::runtime::controller::Action;
+use kube::{Resource as _, ResourceExt as _};
+
+use super::figures::{self, Known};
+use super::troubles::{Wrong, all_lack_commits, defined_wrong, lacks_commit};
+use super::written::Last;
+use crate::api::{self, Notification, NotificationStatus, Time, now};
+use crate::config::{EffectiveNotification, PipelineSelector};
+use crate::dispatch::Context;
+use crate::dispatch::notifications::place;
+use crate::outbox::PipelineFacts;
+use crate::outbox::send_gate::index::OfTarget;
+use crate::report;
+use crate::report::status::StatusError;
+use crate::webhook::NotSent;
+
+/// Brings the status of one notification up to date: figures not at once, unless it is the last time.
+pub(in crate::dispatch) async fn write(
+    notification: &Notification,
+    ctx: &Context,
+    last_time: bool,
+) -> Result<Action, StatusError> {
+    let (namespace, name) = place(notification);
+    let mut pipelines = ctx.deliveries.directory.pipelines_in(&namespace);
+    let selector = PipelineSelector::parse(notification.spec.pipeline_selector.as_ref());
+    pipelines.retain(|p| selector.as_ref().is_ok_and(|s| s.selects(&p.labels)));
+    let Some((based, targets)) = ctx.deliveries.directory.applied((&namespace, &name), &pipelines) else {
+        return Ok(Action::await_change());
+    };
+    // As it is over a cluster-wide one, unless it stands alone wherever it stands.
+    let stands = based.all().find(|n| targets.iter().any(|(target, _)| Arc::ptr_eq(target, n)));
+    let Some(effective) = stands.or_else(|| based.all().next()) else { return Ok(Action::await_change()) };
+    // The watch of its ConfigMap will say so in a moment, and this is looked at again.
+    if effective.sending.as_ref().is_err_and(crate::config::Problem::is_unknown) {
+        return Ok(Action::await_change());
+    }
+    let uid = notification.uid().unwrap_or_default();
+    let mut last = ctx.written.last(notification);
+    let applied = AppliesTo { pipelines: &pipelines, targets: &targets, stands: targets.is_empty() || stands.is_some() };
+    let new = compute(ctx, notification, effective, &applied, &last.status);
+    if new == last.status {
+        last.stale_since = None;
+        ctx.written.put(&uid, last);
+        return Ok(Action::await_change());
+    }
+    let since = *last.stale_since.get_or_insert_with(Instant::now);
+    let left = last.left(&new, since, Instant::now());
+    if !left.is_zero() && !last_time && !figures::urgent(&last.status, &new) {
+        ctx.written.put(&uid, last);
+        return Ok(Action::requeue(left));
+    }
+    let version = report::status::write(&ctx.client, &ctx.metrics, notification, &new).await?;
+    say(ctx, notification, &last.status, &new);
+    if let Some(version) = version {
+        let version = api::version(Some(&version));
+        ctx.written.put(&uid, Last { version, status: new, stale_since: None, written: Some(Instant::now()) });
+    }
+    Ok(Action::await_change())
+}
+
+/// What its Secrets lack. Not known yet is not missing: the watch will say so in a moment, and this is looked at again.
+pub(in crate::dispatch) fn missing_of(ctx: &Context, effective: &EffectiveNotification) -> Option<Wrong> {
+    let missing = secrets_of(ctx, effective).err().filter(|e| !matches!(e, NotSent::SecretUnknown(_)))?;
+    let unreadable = matches!(missing, NotSent::SecretUnreadable(_));
+    Some((if unreadable { "SecretUnreadable" } else { "SecretMissing" }, missing.to_string()))
+}
+
+fn secrets_of(ctx: &Context, effective: &EffectiveNotification) -> Result<(), NotSent> {
+    let keys = effective.sending.as_ref().map(crate::config::Sending::secrets).unwrap_or_default();
+    ctx.secrets.secrets().check(&keys)
+}
+
+/// What a notification applies to.
+struct AppliesTo<'a> {
+    pipelines: &'a [Arc<PipelineFacts>],
+    /// What holds for each target.
+    targets: &'a [OfTarget],
+    /// Whether it stands for some target as it is, or there is none.
+    stands: bool,
+}
+
+fn compute(
+    ctx: &Context,
+    notification: &Notification,
+    effective: &EffectiveNotification,
+    applied: &AppliesTo<'_>,
+    old: &NotificationStatus,
+) -> NotificationStatus {
+    let (namespace, name) = place(notification);
+    let unfit = |(n, commitless): &OfTarget| *commitless && lacks_commit(n).is_some();
+    let is_wrong =
+        |target: &OfTarget| unfit(target) || defined_wrong(&target.0).is_some() || missing_of(ctx, &target.0).is_some();
+    let all_unfit = !applied.targets.is_empty() && applied.targets.iter().all(unfit);
+    let missing = missing_of(ctx, effective).or_else(|| all_unfit.then(all_lack_commits));
+    let unread = secrets_of(ctx, effective).err().filter(|e| matches!(e, NotSent::SecretUnknown(_))).map(|e| e.to_string());
+    let refused = ctx.refused.of(&namespace, &name);
+    let global = ctx.config.global_problem(&namespace, &name);
+    let figures = ctx.deliveries.ledger.figures(&(namespace.clone(), name.clone()));
+    let is_parked = !figures.given_up.is_empty() || old.last_parked_time.is_some();
+    let known = Known {
+        name: &name,
+        generation: notification.metadata.generation,
+        effective,
+        figures: &figures,
+        pipelines: applied.pipelines,
+        stands: applied.stands,
+        not_ready: applied.targets.iter().filter(|target| is_wrong(target)).count(),
+        missing: missing.as_ref().map(|(reason, words)| (*reason, words.as_str())),
+        unread: unread.as_deref(),
+        refused: refused.as_ref().map(|(pipeline, refusal)| (pipeline.as_str(), refusal)),
+        global: global.as_deref(),
+        created: notification.metadata.creation_timestamp.as_ref().map(|time| time.0),
+        seen: ctx.config.since(&namespace, &name),
+        edited: if is_parked { edited(ctx, applied.targets, effective) } else { None },
+    };
+    figures::status(old, &known, now())
+}
+
+/// When this process last saw a Secret or ConfigMap change that is named by what is sent.
+fn edited(ctx: &Context, targets: &[OfTarget], effective: &EffectiveNotification) -> Option<Time> {
+    let all = || targets.iter().map(|(target, _)| &**target).chain([effective]);
+    let secrets = all().filter_map(|n| n.sending.as_ref().ok()).flat_map(crate::config::Sending::secrets);
+    let secrets: Vec<_> = secrets.collect();
+    ctx.secrets.secrets().edited(&secrets).max(ctx.config.config_maps.edited(all().flat_map(|n| &n.config_maps)))
+}
+
+/// Says in Events what the new status is worth.
+fn say(ctx: &Context, notification: &Notification, old: &NotificationStatus, new: &NotificationStatus) {
+    for figures::Said { warning, action, reason, note } in figures::events(old, new) {
+        let regarding = notification.object_ref(&());
+        if warning {
+            ctx.events.warn(regarding, reason, action, note);
+        } else {
+            ctx.events.inform(regarding, reason, action, note);
+        }
+    }
+}
