@@ -5,15 +5,15 @@ use std::time::Duration;
 
 use kube::ResourceExt as _;
 
-use super::delivering::{Delivering, Retain, delivering};
-use super::given::{Given, Places};
 use super::layers::{Folded, Layer, fold};
 use super::problem::Problem;
-use super::rules;
+use super::resolve::delivering::{Delivering, Retain, delivering};
+use super::resolve::given::{Given, Places};
+use super::resolve::rules;
+use super::resolve::sending::{self, Sending};
+use super::resolve::template;
+use super::resolve::trust::Ways;
 use super::selector::PipelineSelector;
-use super::sending::{self, Sending};
-use super::template;
-use super::trust::Ways;
 use crate::api::values::refs::ConfigMapKey;
 use crate::api::{Notification, NotificationSpec};
 use crate::render::Hidden;

@@ -12,9 +12,9 @@ use kube::ResourceExt as _;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-use super::defaults::{CONNECT_TIMEOUT, TIMEOUT};
-use super::delivering::Delivering;
 use super::problem::Problem;
+use super::resolve::defaults::{CONNECT_TIMEOUT, TIMEOUT};
+use super::resolve::delivering::Delivering;
 use crate::api::notification::{NotificationLayer, Ordering, Settings};
 use crate::api::{Notification, PipelineSpec, duration_text};
 

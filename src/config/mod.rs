@@ -8,31 +8,25 @@
 //! triggers) is [`Intake`]; what decides how a recorded delivery is *sent* is [`Sending`]. A broken template must not lose a
 //! transition: it is recorded, waits with the reason, and goes when the template is mended.
 
-mod defaults;
-mod delivering;
 pub mod effective;
-mod given;
 pub mod global;
 pub mod layers;
 mod problem;
 #[cfg(test)]
 mod properties;
-mod rules;
+mod resolve;
 mod selector;
-mod sending;
 pub mod snapshot;
-mod template;
 #[cfg(test)]
 mod tests;
-mod trust;
 
 pub use crate::api::values::nearest::nearest;
-pub use delivering::{Delivering, Rate, Retain, Retry};
 pub use effective::{EffectiveNotification, Intake, flatten, resolve, resolve_layers};
-pub use given::{Given, Text};
 pub use global::{Edited, Global};
 pub use problem::{Missing, Problem};
+pub use resolve::delivering::{Delivering, Rate, Retain, Retry};
+pub use resolve::given::{Given, Text};
+pub use resolve::sending::{Address, Destination, Rendered, Sending};
+pub use resolve::template::config_maps;
+pub use resolve::trust::is_secret;
 pub use selector::{PipelineSelector, SelectorError};
-pub use sending::{Address, Destination, Rendered, Sending};
-pub use template::config_maps;
-pub use trust::is_secret;

@@ -3,6 +3,10 @@
 //! In: watch events, and word from elsewhere that something is to be looked at again. Out: a store, and the queue of objects to
 //! look at, for kube's `applier`.
 
+pub(super) mod global;
+pub(super) mod notifications;
+pub(super) mod pipelines;
+
 use std::convert::Infallible;
 use std::fmt::Debug;
 use std::sync::Arc;

@@ -4,8 +4,8 @@
 //! by watch. Out: deliveries, recorded through `outbox`; cursors and times in `Pipeline.status.dispatched`, which it alone
 //! writes; `Notification.status`; Events.
 //!
-//! It shares no memory with the pipeline controller and could run in another process. The way of one change: `reconcile` plans the
-//! cursors ([`cursor::plan`]), derives deliveries ([`mod@derive`]), with the timers of those that must hold for a time ([`derive::timers`]), has
+//! It shares no memory with the pipeline controller and could run in another process. `follow` takes the objects as the watches bring them,
+//! and `config` keeps what notifications mean. The way of one change: `reconcile` plans the cursors ([`cursor::plan`]), derives deliveries ([`mod@derive`]), with the timers of those that must hold for a time ([`derive::timers`]), has
 //! them recorded, moves the cursors ([`cursor::progress`], or [`cursor::aged`] where nothing can be recorded for long), and persists them
 //! (`cursor::persist`). What a change means and who wants it are pure functions of values.
 
@@ -16,9 +16,6 @@ mod controller;
 pub mod cursor;
 pub mod derive;
 mod follow;
-mod global;
-mod notifications;
-mod pipelines;
 mod reconcile;
 mod references;
 pub mod status;

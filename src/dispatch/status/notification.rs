@@ -15,7 +15,7 @@ use super::written::Last;
 use crate::api::{self, Notification, NotificationStatus, Time, now};
 use crate::config::{EffectiveNotification, PipelineSelector};
 use crate::dispatch::Context;
-use crate::dispatch::notifications::place;
+use crate::dispatch::follow::notifications::place;
 use crate::outbox::PipelineFacts;
 use crate::outbox::send_gate::index::OfTarget;
 use crate::report;

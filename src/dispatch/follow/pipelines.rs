@@ -7,16 +7,16 @@ use std::sync::Arc;
 use kube::ResourceExt as _;
 use kube::runtime::watcher::Event;
 
-use super::Context;
-use super::config::state::LayerChange;
-use super::derive::subjects::Subjects;
-use super::follow::Followed;
-use super::wake;
+use super::Followed;
 use crate::api::delivery::PipelineRef;
 use crate::api::pipeline::target::{PIPELINE, subjects, targets};
 use crate::api::pipeline::{Settled, TargetStatus};
 use crate::api::values::refs::ClusterRef;
 use crate::api::{Change, Pipeline};
+use crate::dispatch::Context;
+use crate::dispatch::config::state::LayerChange;
+use crate::dispatch::derive::subjects::Subjects;
+use crate::dispatch::wake;
 use crate::outbox::send_gate::genuine::{History, Logged};
 use crate::outbox::send_gate::index::{Cursors, Taken};
 use crate::outbox::{PipelineFacts, Scope};
@@ -104,7 +104,7 @@ fn facts(pipeline: &Pipeline, cluster: &str) -> PipelineFacts {
 }
 
 /// The targets that last had a revision without a commit, by their subjects.
-pub(super) fn commitless(pipeline: &Pipeline, cluster: &str) -> HashSet<String> {
+pub(in crate::dispatch) fn commitless(pipeline: &Pipeline, cluster: &str) -> HashSet<String> {
     without_commit(settled(pipeline, cluster)).collect()
 }
 
@@ -128,7 +128,7 @@ fn since(pipeline: &Pipeline, cluster: &str, settled: &[(String, &Settled)]) -> 
 }
 
 /// The serial at which the state of each target, environment, and of the pipeline was last replaced without a word.
-pub(super) fn based(pipeline: &Pipeline, cluster: &str) -> HashMap<String, i64> {
+pub(in crate::dispatch) fn based(pipeline: &Pipeline, cluster: &str) -> HashMap<String, i64> {
     let replaced = settled(pipeline, cluster).filter(|(_, settled)| settled.based > 0);
     replaced.map(|(subject, settled)| (subject, settled.based)).collect()
 }

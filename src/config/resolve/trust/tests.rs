@@ -2,8 +2,8 @@
 
 use serde_json::{Value, json};
 
-use super::super::layers::{Layer, Source, fold};
 use super::*;
+use crate::config::layers::{Layer, Source, fold};
 
 fn checked(layers: &[Value]) -> Result<(), String> {
     let source = |at: usize| if at == 0 { Source::Notification } else { Source::Target(at.to_string()) };

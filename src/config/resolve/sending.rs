@@ -12,14 +12,14 @@ use url::Url;
 
 use super::defaults::{CONNECT_TIMEOUT, TIMEOUT, URL, duration};
 use super::given::{Given, Places};
-use super::layers::escape;
-use super::problem::Problem;
 use super::template::{self, Chosen, choose};
 use super::trust::is_secret;
 use crate::api::notification::credentials::{AuthRef, Authorities, Needed, SecretKey, SecretName, TlsRef};
 use crate::api::notification::{self as spec, Method};
 use crate::api::values::refs::{ConfigMapKey, SecretKeyRef, is_service};
 use crate::api::{NotificationSpec, TransitionType};
+use crate::config::layers::escape;
+use crate::config::problem::Problem;
 use crate::render::{Body, Data, HeaderTemplate, Parameters, RenderError, UrlTemplate, Values};
 
 /// How a delivery becomes a request.
@@ -150,7 +150,7 @@ impl Sending {
 
 /// Understands how it is sent, and tries it with a sample of each transition that is wanted. Nothing is rendered of layers that are
 /// not `trusted`.
-pub(super) fn sending(
+pub(in crate::config) fn sending(
     spec: &NotificationSpec,
     places: &Places<'_>,
     given: &Given<'_>,

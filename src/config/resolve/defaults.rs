@@ -2,18 +2,18 @@
 
 use std::time::Duration;
 
-use super::problem::Problem;
 use crate::api;
+use crate::config::problem::Problem;
 
 /// For an attempt, where nobody says.
-pub(super) const TIMEOUT: Duration = Duration::from_secs(15);
+pub(in crate::config) const TIMEOUT: Duration = Duration::from_secs(15);
 /// For making a connection, where nobody says.
-pub(super) const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+pub(in crate::config) const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// The field of the URL, as messages name it.
-pub(super) const URL: &str = "spec.endpoint.url";
+pub(in crate::config) const URL: &str = "spec.endpoint.url";
 
 /// Reads a duration such as `15s` or `1h30m`.
-pub(super) fn duration(field: &str, given: Option<&str>, default: Duration) -> Result<Duration, Problem> {
+pub(in crate::config) fn duration(field: &str, given: Option<&str>, default: Duration) -> Result<Duration, Problem> {
     let Some(given) = given else { return Ok(default) };
     api::duration(given)
         .filter(|d| !d.is_zero())

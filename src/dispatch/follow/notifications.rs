@@ -1,4 +1,4 @@
-//! Notifications as the dispatcher's watch brings them: into the [configuration](super::config).
+//! Notifications as the dispatcher's watch brings them: into the [configuration](crate::dispatch::config).
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -6,9 +6,9 @@ use std::sync::Arc;
 use kube::ResourceExt as _;
 use kube::runtime::watcher::Event;
 
-use super::follow::Followed;
-use super::{Context, wake};
+use super::Followed;
 use crate::api::Notification;
+use crate::dispatch::{Context, wake};
 use crate::telemetry::metrics::Watch;
 
 impl Followed for Notification {
@@ -51,6 +51,6 @@ impl Followed for Notification {
     }
 }
 
-pub(super) fn place(notification: &Notification) -> (String, String) {
+pub(in crate::dispatch) fn place(notification: &Notification) -> (String, String) {
     (notification.namespace().unwrap_or_default(), notification.name_any())
 }

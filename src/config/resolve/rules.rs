@@ -6,9 +6,9 @@
 use std::time::Duration;
 
 use super::defaults::duration;
-use super::problem::Problem;
 use crate::api::notification::{DeliveryPolicy, Endpoint};
 use crate::api::{NotificationSpec, duration_text};
+use crate::config::problem::Problem;
 
 /// Headers that Pennant or the connection sets.
 const RESERVED: [&str; 16] = [
@@ -32,7 +32,7 @@ const RESERVED: [&str; 16] = [
 const MILLIS_100: Duration = Duration::from_millis(100);
 
 /// Whether a notification keeps to the rules of the schema.
-pub(super) fn check(spec: &NotificationSpec) -> Result<(), Problem> {
+pub(in crate::config) fn check(spec: &NotificationSpec) -> Result<(), Problem> {
     spec.endpoint.as_ref().map_or(Ok(()), endpoint)?;
     spec.delivery.as_ref().map_or(Ok(()), delivery)?;
     for name in spec.template.iter().flat_map(|t| t.parameters.iter().flatten()).map(|(name, _)| name) {

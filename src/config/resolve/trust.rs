@@ -13,8 +13,8 @@
 
 use serde_json::{Map, Value};
 
-use super::layers::{Folded, Source, escape};
-use super::problem::Problem;
+use crate::config::layers::{Folded, Source, escape};
+use crate::config::problem::Problem;
 use crate::render::{Hidden, origin_of};
 
 const SHARES: &str = "/template/shareParameters";
@@ -68,16 +68,16 @@ impl Way {
 
 /// What every layer so far came to, for the rule.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Ways(Vec<Way>);
+pub(in crate::config) struct Ways(Vec<Way>);
 
 impl Ways {
     /// Takes note of the state after one more layer.
-    pub(super) fn see(&mut self, folded: &Folded) {
+    pub(in crate::config) fn see(&mut self, folded: &Folded) {
         self.0.push(Way::of(folded));
     }
 
     /// The parameters that templates of this namespace may not see.
-    pub(super) fn hidden(&self, folded: &Folded, namespace: &str) -> Hidden {
+    pub(in crate::config) fn hidden(&self, folded: &Folded, namespace: &str) -> Hidden {
         let parameters = folded.value.get("template").and_then(|t| t.get("parameters")).and_then(Value::as_object);
         let names = parameters.into_iter().flat_map(Map::keys);
         let hidden = names.filter_map(|name| {
@@ -90,7 +90,7 @@ impl Ways {
     }
 
     /// Whether all credentials go only where those who wrote them could see.
-    pub(super) fn check(&self, folded: &Folded) -> Result<(), Problem> {
+    pub(in crate::config) fn check(&self, folded: &Folded) -> Result<(), Problem> {
         let Some(last) = self.0.last().filter(|last| last.to.is_some()) else { return Ok(()) };
         for credential in credentials(&folded.value) {
             let Some(then) = folded.wrote_first(&credential).and_then(|index| self.0.get(index)) else { continue };

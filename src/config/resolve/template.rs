@@ -8,31 +8,31 @@ use kube::ResourceExt as _;
 
 use super::defaults::URL;
 use super::given::{Given, Places, Text};
-use super::problem::{Missing, Problem};
 use crate::api::notification::{Builtin, Method, Template};
 use crate::api::values::nearest::nearest;
 use crate::api::values::refs::ConfigMapKey;
 use crate::api::{Notification, NotificationSpec, TransitionType};
+use crate::config::problem::{Missing, Problem};
 use crate::render::{Declared, Metadata, Parameters, builtin};
 
 const CONTENT_TYPE: &str = "application/json";
 
 /// A template, and what lies beneath the user's own endpoint with it.
-pub(super) struct Chosen {
+pub(in crate::config) struct Chosen {
     /// The field that holds it.
-    pub(super) field: String,
+    pub(in crate::config) field: String,
     /// The choice, as a JSON Pointer: its author is also the author of what comes with the template.
-    pub(super) at: &'static str,
-    pub(super) content_type: String,
+    pub(in crate::config) at: &'static str,
+    pub(in crate::config) content_type: String,
     /// Source of the body.
-    pub(super) body: String,
-    pub(super) method: Method,
+    pub(in crate::config) body: String,
+    pub(in crate::config) method: Method,
     /// Path and query for a URL that has none.
-    pub(super) path: Option<String>,
-    pub(super) headers: BTreeMap<String, String>,
+    pub(in crate::config) path: Option<String>,
+    pub(in crate::config) headers: BTreeMap<String, String>,
     /// Header and scheme of a token.
-    pub(super) token_header: Option<String>,
-    pub(super) token_scheme: Option<String>,
+    pub(in crate::config) token_header: Option<String>,
+    pub(in crate::config) token_scheme: Option<String>,
     /// Of a built-in, what must be known to use it.
     metadata: Option<&'static Metadata>,
     /// Values by name; one that has none is declared and was not given.
@@ -49,10 +49,10 @@ pub fn config_maps(notification: &Notification) -> Vec<ConfigMapKey> {
 /// Where templates and authorities are referred to, as JSON Pointers.
 const TEMPLATE: &str = "/template/configMapKeyRef";
 const INLINE: &str = "/template/inline/body";
-pub(super) const AUTHORITIES: &str = "/endpoint/tls/caFrom/configMapKeyRef";
+pub(in crate::config) const AUTHORITIES: &str = "/endpoint/tls/caFrom/configMapKeyRef";
 
 /// The same of what several layers come to; `place` says in which namespace the reference at a JSON Pointer resolves.
-pub(super) fn references<'a>(spec: &NotificationSpec, place: impl Fn(&str) -> &'a str) -> Vec<ConfigMapKey> {
+pub(in crate::config) fn references<'a>(spec: &NotificationSpec, place: impl Fn(&str) -> &'a str) -> Vec<ConfigMapKey> {
     let template = spec.template.as_ref().and_then(|t| t.config_map_key_ref.as_ref());
     let ca = spec.endpoint.as_ref().and_then(|e| e.tls.as_ref()?.ca_from.as_ref()?.config_map_key_ref.as_ref());
     let template = template.map(|from| (TEMPLATE, &from.name, &from.key));
@@ -66,7 +66,7 @@ pub(super) fn references<'a>(spec: &NotificationSpec, place: impl Fn(&str) -> &'
 }
 
 /// What a key of a ConfigMap holds; `field` refers to it.
-pub(super) fn read(key: &ConfigMapKey, field: &'static str, given: &Given<'_>) -> Result<Arc<str>, Problem> {
+pub(in crate::config) fn read(key: &ConfigMapKey, field: &'static str, given: &Given<'_>) -> Result<Arc<str>, Problem> {
     let missing = |what| Err(Problem::ConfigMap { field, key: key.clone(), what });
     match (given.text)(key) {
         Text::Found(text) => Ok(text),
@@ -78,7 +78,7 @@ pub(super) fn read(key: &ConfigMapKey, field: &'static str, given: &Given<'_>) -
 }
 
 /// Finds the template and what comes with it.
-pub(super) fn choose(spec: &NotificationSpec, places: &Places<'_>, given: &Given<'_>) -> Result<Chosen, Problem> {
+pub(in crate::config) fn choose(spec: &NotificationSpec, places: &Places<'_>, given: &Given<'_>) -> Result<Chosen, Problem> {
     let template = spec.template.as_ref().ok_or(Problem::Incomplete { field: "spec.template" })?;
     match (template.builtin, &template.inline, &template.config_map_key_ref) {
         (Some(name), None, None) => from_builtin(name, template),
@@ -147,7 +147,11 @@ fn unknown_parameter(builtin: Builtin, unknown: &str, declared: &[Declared]) -> 
 
 impl Chosen {
     /// Of the transitions that are wanted, those that it can report. One that was asked for and that it cannot is an error.
-    pub(super) fn reported(&self, wanted: Vec<TransitionType>, asked_for: bool) -> Result<Vec<TransitionType>, Problem> {
+    pub(in crate::config) fn reported(
+        &self,
+        wanted: Vec<TransitionType>,
+        asked_for: bool,
+    ) -> Result<Vec<TransitionType>, Problem> {
         let Some(metadata) = self.metadata else { return Ok(wanted) };
         let (can, cannot): (Vec<_>, Vec<_>) = wanted.into_iter().partition(|type_| metadata.reports(*type_));
         match (&metadata.unreported, cannot.as_slice()) {
@@ -165,7 +169,7 @@ impl Chosen {
     }
 
     /// The parameters; those that are missing are taken to be empty.
-    pub(super) fn parameters(&self, missing: &[String]) -> Result<Parameters, Problem> {
+    pub(in crate::config) fn parameters(&self, missing: &[String]) -> Result<Parameters, Problem> {
         let values = self.parameters.iter().map(|(name, value)| {
             let empty = missing.contains(name).then_some("");
             (name.as_str(), value.as_deref().or(empty))
@@ -177,7 +181,7 @@ impl Chosen {
     }
 
     /// A URL with the path of the template if it has none of its own, and the field that its path is from.
-    pub(super) fn with_path(&self, url: &str) -> Result<(String, String), Problem> {
+    pub(in crate::config) fn with_path(&self, url: &str) -> Result<(String, String), Problem> {
         let own = (url.to_owned(), URL.to_owned());
         let authority = url.split_once("://").map_or("", |(_, rest)| rest);
         let end = authority.find(['/', '?', '#']).unwrap_or(authority.len());
@@ -194,7 +198,7 @@ impl Chosen {
     }
 
     /// What is said of parameters that must be given.
-    pub(super) fn lacks(&self, missing: &[String]) -> Problem {
+    pub(in crate::config) fn lacks(&self, missing: &[String]) -> Problem {
         let describe = |name: &String| {
             let declared = self.metadata.and_then(|m| m.parameters.iter().find(|p| p.name == *name));
             let what = declared.map_or("", |p| p.description.trim_end_matches('.'));

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use super::layers::Folded;
 use crate::api::values::refs::ConfigMapKey;
+use crate::config::layers::Folded;
 use crate::render::{Hidden, Parameters};
 
 /// What a notification is understood with, besides itself.
@@ -39,28 +39,28 @@ pub enum Text {
 }
 
 /// In which namespace references resolve.
-pub(super) struct Places<'a> {
+pub(in crate::config) struct Places<'a> {
     /// What several layers come to, where there are several.
-    pub(super) folded: Option<&'a Folded>,
+    pub(in crate::config) folded: Option<&'a Folded>,
     /// Parameters that no template of this namespace may see.
-    pub(super) hidden: Hidden,
+    pub(in crate::config) hidden: Hidden,
     /// That of the Notification, or of the pipeline.
-    pub(super) namespace: &'a str,
+    pub(in crate::config) namespace: &'a str,
 }
 
 impl<'a> Places<'a> {
     /// That of the reference at this JSON Pointer.
-    pub(super) fn of(&self, pointer: &str) -> &'a str {
+    pub(in crate::config) fn of(&self, pointer: &str) -> &'a str {
         self.folded.and_then(|folded| folded.namespace(pointer)).unwrap_or(self.namespace)
     }
 
     /// The parameters as the template at this JSON Pointer sees them.
-    pub(super) fn seen_at(&self, pointer: &str, parameters: &Parameters) -> Parameters {
+    pub(in crate::config) fn seen_at(&self, pointer: &str, parameters: &Parameters) -> Parameters {
         if self.of(pointer) == self.namespace { parameters.shared() } else { parameters.clone() }
     }
 
     /// That of whoever wrote the URL.
-    pub(super) fn home(&self) -> &'a str {
+    pub(in crate::config) fn home(&self) -> &'a str {
         let of = |pointer| self.folded.and_then(|folded| folded.namespace(pointer));
         of("/endpoint/url").or_else(|| of("/endpoint/urlFrom")).unwrap_or(self.namespace)
     }

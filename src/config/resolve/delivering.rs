@@ -4,8 +4,8 @@ use std::num::NonZeroU32;
 use std::time::Duration;
 
 use super::defaults::duration;
-use super::problem::Problem;
 use crate::api::notification::{DeliveryPolicy, Ordering, Rate as RateSpec};
+use crate::config::problem::Problem;
 
 /// How deliveries are made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -64,7 +64,7 @@ impl Default for Retain {
 }
 
 /// Understands `spec.delivery`.
-pub(super) fn delivering(spec: Option<&DeliveryPolicy>) -> Result<Delivering, Problem> {
+pub(in crate::config) fn delivering(spec: Option<&DeliveryPolicy>) -> Result<Delivering, Problem> {
     let Some(spec) = spec else { return Ok(Delivering::default()) };
     Ok(Delivering {
         ordering: spec.ordering.unwrap_or_default(),

@@ -1,7 +1,7 @@
 //! The global configuration as the dispatcher follows it: one ConfigMap, read strictly. While it is invalid, the last valid version
 //! stays in force.
 //!
-//! In: the ConfigMap, as the watch brings it. Out: the global configuration, taken over by the [`configuration`](super::config); a copy of the
+//! In: the ConfigMap, as the watch brings it. Out: the global configuration, taken over by the [`configuration`](crate::dispatch::config); a copy of the
 //! last valid version; Events about what is wrong.
 
 use std::collections::BTreeSet;
@@ -16,12 +16,12 @@ use tokio::sync::mpsc;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
-use super::config::last_good::LastGood;
-use super::context::{CALL, Context};
-use super::follow::{Listed, Watched};
-use super::wake;
+use super::{Listed, Watched};
 use crate::api::global::KEY;
 use crate::config::{Edited, Global};
+use crate::dispatch::config::last_good::LastGood;
+use crate::dispatch::context::{CALL, Context};
+use crate::dispatch::wake;
 use crate::k8s::watch::{is_forbidden, one_in_turns};
 use crate::manifests::global::parse;
 use crate::telemetry::chain;
@@ -33,11 +33,15 @@ const LISTED: usize = 3;
 const AGAIN: Duration = Duration::from_secs(10);
 
 /// What this watch is called among those that a turn waits for.
-pub(super) const WATCHED: Watched = (None, "the global configuration");
+pub(in crate::dispatch) const WATCHED: Watched = (None, "the global configuration");
 
 /// Follows the ConfigMap. `listed` is told of each list, also of one that is refused: without the permission to read it, everything
 /// else goes on.
-pub(super) async fn watch(ctx: Arc<Context>, listed: mpsc::Sender<Listed>, stop: CancellationToken) -> &'static str {
+pub(in crate::dispatch) async fn watch(
+    ctx: Arc<Context>,
+    listed: mpsc::Sender<Listed>,
+    stop: CancellationToken,
+) -> &'static str {
     let of = ctx.config.global_map.clone();
     let api = Api::namespaced(ctx.client.clone(), &of.namespace);
     let (turn, mut events) = one_in_turns::<ConfigMap>(api, &of.name, ctx.lease.turns());
