@@ -12,14 +12,13 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use super::context::{Acts, Again, Context, Given};
-use super::cursor::persist::PersistError;
 use super::cursor::state::PassError;
 use super::follow::global;
 use super::follow::{Followed as _, Listed, Watched, follow};
 use super::{reconcile, references, status, wake};
 use crate::api::{Notification, Pipeline};
-use crate::outbox::{ConfirmError, Note, Scope};
-use crate::report::status::StatusError;
+use crate::k8s::call::CallError;
+use crate::outbox::{Note, Scope};
 use crate::telemetry::chain;
 
 /// Between two looks at what may be dropped: a figure that nobody needs lives for two of these at most, and statuses are written
@@ -134,7 +133,7 @@ async fn pipeline_pass(pipeline: Arc<Pipeline>, ctx: Arc<Context>) -> Result<Act
     let result =
         ctx.before_the_end(reconcile::run(&pipeline, &mut standing, &ctx)).await.unwrap_or(Ok(Action::await_change()));
     ctx.put_standing(&uid, standing);
-    let hung = matches!(result, Err(PassError::Confirm(ConfirmError::Timeout) | PassError::Persist(PersistError::Timeout)));
+    let hung = matches!(result, Err(PassError::Confirm(CallError::Timeout) | PassError::Persist(CallError::Timeout)));
     visit.note(!hung);
     if result.is_ok() {
         ctx.succeeded(&uid);
@@ -172,7 +171,7 @@ async fn watch_notifications(
     let (reader, queue) = follow::<Notification>(&ctx, namespace, listed, again.notifications.stream(), &stop);
     let run = applier(
         |notification: Arc<Notification>, ctx: Arc<Context>| Box::pin(notification_status(notification, ctx)),
-        |notification, error: &StatusError, ctx: Arc<Context>| {
+        |notification, error: &CallError, ctx: Arc<Context>| {
             tracing::warn!(notification = %notification.name_any(), error = %chain(error), "a status could not be written");
             Action::requeue(pause(ctx.failed(&notification.uid().unwrap_or_default())))
         },
@@ -195,7 +194,7 @@ async fn watch_notifications(
     "the dispatcher's notifications"
 }
 
-async fn notification_status(notification: Arc<Notification>, ctx: Arc<Context>) -> Result<Action, StatusError> {
+async fn notification_status(notification: Arc<Notification>, ctx: Arc<Context>) -> Result<Action, CallError> {
     match ctx.acts().await {
         Acts::Yes(_) => {}
         Acts::Again => return Ok(Action::requeue(Duration::ZERO)),
@@ -203,7 +202,7 @@ async fn notification_status(notification: Arc<Notification>, ctx: Arc<Context>)
     }
     let mut visit = ctx.gate.pass(&notification.namespace().unwrap_or_default()).await;
     let told = status::notification::write(&notification, &ctx, false).await;
-    visit.note(!matches!(told, Err(StatusError::Timeout)));
+    visit.note(!matches!(told, Err(CallError::Timeout)));
     let action = told?;
     ctx.succeeded(&notification.uid().unwrap_or_default());
     Ok(action)

@@ -99,7 +99,8 @@ impl Pass<'_> {
         let mut plan = plan::plan(&standing.position.cursors, standing.sight(), unknown, log, &applying);
         for name in &plan.suspects {
             let uid = standing.position.cursors.get(name).map_or("", |cursor| cursor.uid.as_str());
-            let is_gone = is_notification_gone(&ctx.client, &ctx.deliveries.directory, &of.namespace, name, uid).await?;
+            let found = is_notification_gone(&ctx.client, &ctx.deliveries.directory, &of.namespace, name, uid).await;
+            let is_gone = found.map_err(PassError::Confirm)?;
             // It may have come back since it was missed.
             if is_gone && ctx.deliveries.directory.base(&of.namespace, name, labels).is_none() {
                 plan.cursors.remove(name);

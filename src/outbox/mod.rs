@@ -35,7 +35,7 @@ pub use record::{Record, RecordId};
 pub use scheduler::work_queue::Wakes;
 pub use send_gate::facts::subject;
 pub use send_gate::index::{Directory, PipelineFacts};
-pub use send_gate::live_check::{ConfirmError, is_notification_gone};
+pub use send_gate::live_check::is_notification_gone;
 pub use store::delivery_index::{Figures, Ledger};
 use store::journal::New;
 pub use store::journal::{Journal, JournalError};

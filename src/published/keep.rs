@@ -7,11 +7,10 @@ use kube::api::{Patch, PatchParams};
 use kube::{Api, Client};
 use serde::Serialize;
 use serde_json::json;
-use thiserror::Error;
-use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 use super::{Dispatch, LABEL, NAME, Pipeline};
+use crate::k8s::call::{CallError, call};
 use crate::leader::Lease;
 use crate::telemetry::chain;
 
@@ -21,17 +20,6 @@ const CALL: Duration = Duration::from_secs(10);
 const NOW_AND_THEN: Duration = Duration::from_mins(10);
 /// After a failure it is tried again after so long.
 const AGAIN: Duration = Duration::from_secs(30);
-
-/// Why it is not published.
-#[derive(Debug, Error)]
-pub enum PublishError {
-    /// The API server refused a call.
-    #[error("the API server refuses it")]
-    Api(#[from] kube::Error),
-    /// The API server did not answer.
-    #[error("the API server did not answer in time")]
-    Timeout,
-}
 
 /// What one controller publishes.
 #[derive(Clone, Debug)]
@@ -94,9 +82,9 @@ pub async fn keep(client: Client, lease: Lease, entry: Entry, stop: Cancellation
 }
 
 /// Writes it if something else is there.
-async fn publish(client: &Client, entry: &Entry) -> Result<(), PublishError> {
+async fn publish(client: &Client, entry: &Entry) -> Result<(), CallError> {
     let api: Api<ConfigMap> = Api::namespaced(client.clone(), &entry.namespace);
-    let found = timeout(CALL, api.get_opt(NAME)).await.map_err(|_| PublishError::Timeout)??;
+    let found = call(api.get_opt(NAME)).await?;
     let same = |found: &ConfigMap| {
         let is_labelled =
             found.metadata.labels.as_ref().is_some_and(|labels| labels.get(LABEL).is_some_and(|v| v == "true"));
@@ -116,7 +104,7 @@ async fn publish(client: &Client, entry: &Entry) -> Result<(), PublishError> {
     });
     let params = PatchParams::apply(entry.manager).force();
     let patch = Patch::Apply(&object);
-    timeout(CALL, api.patch(NAME, &params, &patch)).await.map_err(|_| PublishError::Timeout)??;
+    call(api.patch(NAME, &params, &patch)).await?;
     tracing::info!(config_map = NAME, key = entry.key, "the configuration is published");
     Ok(())
 }

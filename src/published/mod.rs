@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 
 pub use choose::{Installation, Unknown};
 pub use find::find;
-pub use keep::{Entry, PublishError, keep};
+pub use keep::{Entry, keep};
 
 /// The name of the ConfigMap.
 pub const NAME: &str = "pennant-info";

@@ -51,6 +51,8 @@ pub const ARROWS: &[(&str, &str, &str)] = &[
     ("dispatch", "leader", "asks whether it may act"),
     ("pipeline", "leader", "asks whether it may act"),
     ("published", "leader", "asks whether it may act"),
+    ("published", "k8s", "no call without a deadline"),
+    ("report", "k8s", "writes the status of a Notification by a guarded patch"),
     ("outbox", "config", "sends as the effective notification says"),
     ("outbox", "render", "renders a recorded transition"),
     ("outbox", "webhook", "makes the request"),

@@ -5,31 +5,15 @@
 //! says something else.
 
 use std::sync::{Mutex, PoisonError};
-use std::time::Duration;
 
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::{Patch, PatchParams};
 use kube::{Api, Client};
 use serde_json::json;
-use thiserror::Error;
-use tokio::time::timeout;
 
 use crate::api::global::KEY;
 use crate::api::values::refs::ObjectName;
-
-/// No call may hang for longer: news of the ConfigMap wait for it.
-const DEADLINE: Duration = Duration::from_secs(10);
-
-/// Why the copy cannot be had.
-#[derive(Debug, Error)]
-pub(in crate::dispatch) enum CopyError {
-    /// The API server said so.
-    #[error("the API server refuses it")]
-    Api(#[from] kube::Error),
-    /// It said nothing.
-    #[error("the API server did not answer in time")]
-    Timeout,
-}
+use crate::k8s::call::{CallError, call};
 
 /// The copy.
 pub(in crate::dispatch) struct LastGood {
@@ -52,8 +36,8 @@ impl LastGood {
     }
 
     /// What it says; `None`: there is none.
-    pub(in crate::dispatch) async fn read(&self) -> Result<Option<String>, CopyError> {
-        let found = timeout(DEADLINE, self.api().get_opt(&self.place.name)).await.map_err(|_| CopyError::Timeout)??;
+    pub(in crate::dispatch) async fn read(&self) -> Result<Option<String>, CallError> {
+        let found = call(self.api().get_opt(&self.place.name)).await?;
         let text = found.and_then(|object| object.data?.remove(KEY));
         self.put(Some(text.clone().unwrap_or_default()));
         Ok(text)
@@ -65,7 +49,7 @@ impl LastGood {
     }
 
     /// Keeps a text, unless what stands there is the `same`.
-    pub(in crate::dispatch) async fn keep(&self, text: &str, same: impl Fn(&str) -> bool) -> Result<(), CopyError> {
+    pub(in crate::dispatch) async fn keep(&self, text: &str, same: impl Fn(&str) -> bool) -> Result<(), CallError> {
         let known = self.known.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let stands = match known {
             Some(stands) => stands,
@@ -86,7 +70,7 @@ impl LastGood {
         });
         let params = PatchParams::apply("pennant").force();
         let patch = Patch::Apply(&object);
-        timeout(DEADLINE, self.api().patch(&self.place.name, &params, &patch)).await.map_err(|_| CopyError::Timeout)??;
+        call(self.api().patch(&self.place.name, &params, &patch)).await?;
         self.put(Some(text.to_owned()));
         Ok(())
     }

@@ -2,35 +2,17 @@
 //! never conflicts with the pipeline controller's part of the same status.
 
 use std::collections::BTreeSet;
-use std::time::Duration;
 
-use json_patch::{AddOperation, Patch, PatchOperation, TestOperation, jsonptr::PointerBuf};
-use kube::api::PatchParams;
 use kube::core::DynamicObject;
 use kube::discovery::ApiResource;
 use kube::{Api, Client, ResourceExt as _};
 use serde_json::{Value, json};
-use thiserror::Error;
 
 use crate::api::delivery::PipelineRef;
 use crate::api::pipeline::Dispatched;
 use crate::api::{Pipeline, version};
-
-const DEADLINE: Duration = Duration::from_secs(10);
-
-/// Why the position could not be persisted.
-#[derive(Debug, Error)]
-pub enum PersistError {
-    /// The API server refused or could not be asked.
-    #[error("the position in the change log could not be written")]
-    Api(#[source] Box<kube::Error>),
-    /// It did not answer in time: it is not known whether the write was done.
-    #[error("the API server did not answer in time")]
-    Timeout,
-    /// What the API server holds is not a pipeline's status.
-    #[error("the position in the change log cannot be read")]
-    Json(#[source] serde_json::Error),
-}
+use crate::k8s::call::{CallError, call};
+use crate::k8s::guarded::{Guarded, Outcome};
 
 /// What the API server holds of the dispatcher's part.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -59,28 +41,18 @@ pub async fn write(
     old: &Value,
     new: &Dispatched,
     serial: Option<i64>,
-) -> Result<Persisted, PersistError> {
-    let test = |tokens: &[&str], value: Value| {
-        PatchOperation::Test(TestOperation { path: PointerBuf::from_tokens(tokens.iter().copied()), value })
-    };
-    let raw = serde_json::to_value(new).map_err(PersistError::Json)?;
-    let mut patch = vec![test(&["metadata", "uid"], json!(pipeline.uid)), test(&["status", "dispatched"], old.clone())];
-    patch.extend(serial.map(|serial| test(&["status", "log", "serial"], json!(serial))));
-    patch.push(PatchOperation::Add(AddOperation {
-        path: PointerBuf::from_tokens(["status", "dispatched"]),
-        value: raw.clone(),
-    }));
-    let patch = kube::api::Patch::Json::<()>(Patch(patch));
-    let api: Api<Pipeline> = Api::namespaced(client.clone(), &pipeline.namespace);
-    let params = PatchParams::default();
-    match tokio::time::timeout(DEADLINE, api.patch_status(&pipeline.name, &params, &patch)).await {
-        Ok(Ok(stored)) => Ok(Persisted::Done(Stored { raw, version: version(stored.resource_version().as_deref()) })),
-        Ok(Err(kube::Error::Api(s))) if s.is_not_found() => Ok(Persisted::Gone),
-        // A failed test is 422 Invalid; a path that is not there is 422 too; 409 after several others were first.
-        Ok(Err(kube::Error::Api(s))) if s.code == 422 || s.is_conflict() => Ok(Persisted::Stale),
-        Ok(Err(error)) => Err(PersistError::Api(Box::new(error))),
-        Err(_) => Err(PersistError::Timeout),
+) -> Result<Persisted, CallError> {
+    let raw = serde_json::to_value(new)?;
+    let mut patch = Guarded::of(Some(&pipeline.uid)).test(["status", "dispatched"], old.clone());
+    if let Some(serial) = serial {
+        patch = patch.test(["status", "log", "serial"], json!(serial));
     }
+    let api: Api<Pipeline> = Api::namespaced(client.clone(), &pipeline.namespace);
+    Ok(match patch.put(["status", "dispatched"], &raw)?.write_status(&api, &pipeline.name).await? {
+        Outcome::Written(stored) => Persisted::Done(Stored { raw, version: version(stored.resource_version().as_deref()) }),
+        Outcome::Stale => Persisted::Stale,
+        Outcome::Gone => Persisted::Gone,
+    })
 }
 
 /// The subjects of the changes that the API server holds above this serial. `None`: there is no such log any more.
@@ -88,7 +60,7 @@ pub async fn changed_since(
     client: &Client,
     pipeline: &PipelineRef,
     serial: i64,
-) -> Result<Option<BTreeSet<String>>, PersistError> {
+) -> Result<Option<BTreeSet<String>>, CallError> {
     let Some(object) = get(client, pipeline).await? else { return Ok(None) };
     if object.data.pointer("/status/log/serial").and_then(Value::as_i64) < Some(serial) {
         return Ok(None);
@@ -100,7 +72,7 @@ pub async fn changed_since(
 
 /// Reads what the API server holds now, and the serial of the log beside it. `None`: the pipeline is gone, or another made under
 /// its name.
-pub async fn read(client: &Client, pipeline: &PipelineRef) -> Result<Option<(Stored, Option<i64>)>, PersistError> {
+pub async fn read(client: &Client, pipeline: &PipelineRef) -> Result<Option<(Stored, Option<i64>)>, CallError> {
     Ok(get(client, pipeline).await?.map(|o| {
         let raw = o.data.pointer("/status/dispatched").cloned().unwrap_or(Value::Null);
         let serial = o.data.pointer("/status/log/serial").and_then(Value::as_i64);
@@ -109,10 +81,9 @@ pub async fn read(client: &Client, pipeline: &PipelineRef) -> Result<Option<(Sto
 }
 
 /// The object as it is now; `None` if it is gone, or another made under its name.
-async fn get(client: &Client, pipeline: &PipelineRef) -> Result<Option<DynamicObject>, PersistError> {
+async fn get(client: &Client, pipeline: &PipelineRef) -> Result<Option<DynamicObject>, CallError> {
     let resource = ApiResource::erase::<Pipeline>(&());
     let api: Api<DynamicObject> = Api::namespaced_with(client.clone(), &pipeline.namespace, &resource);
-    let call = tokio::time::timeout(DEADLINE, api.get_opt(&pipeline.name));
-    let object = call.await.map_err(|_| PersistError::Timeout)?.map_err(|e| PersistError::Api(Box::new(e)))?;
+    let object = call(api.get_opt(&pipeline.name)).await?;
     Ok(object.filter(|o| o.metadata.uid.as_ref() == Some(&pipeline.uid)))
 }

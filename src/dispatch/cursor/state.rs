@@ -9,14 +9,14 @@ use std::time::{Duration, Instant};
 use thiserror::Error;
 
 use super::aged::Ages;
-use super::persist::{self, PersistError, Persisted, Stored};
+use super::persist::{self, Persisted, Stored};
 use super::plan::{Position, Sight};
 use crate::api::delivery::PipelineRef;
 use crate::api::pipeline::{Armed, Cursor, Dispatched, InTrouble};
 use crate::api::{self, Pipeline, Time};
 use crate::dispatch::Context;
 use crate::dispatch::status::sent::Sent;
-use crate::outbox::ConfirmError;
+use crate::k8s::call::CallError;
 use crate::telemetry::metrics::{ApiWrite, WriteResult};
 
 /// Cursors are persisted at most so often: changes below them can leave the log, and every change in it costs with each write.
@@ -43,10 +43,10 @@ pub enum Saved {
 pub enum PassError {
     /// The position could not be read or written.
     #[error("the position could not be kept")]
-    Persist(#[from] PersistError),
+    Persist(#[from] CallError),
     /// A live read was not possible.
     #[error("it could not be read whether a notification is gone")]
-    Confirm(#[from] ConfirmError),
+    Confirm(#[source] CallError),
     /// What was to be replaced stands there, and yet it is not replaced: something in the API server is against it.
     #[error("the API server refuses the position in the change log; look for an admission policy on pipelines/status")]
     Refused,

@@ -16,10 +16,10 @@ use crate::api::{self, Notification, NotificationStatus, Time, now};
 use crate::config::{EffectiveNotification, PipelineSelector};
 use crate::dispatch::Context;
 use crate::dispatch::follow::notifications::place;
+use crate::k8s::call::CallError;
 use crate::outbox::PipelineFacts;
 use crate::outbox::send_gate::index::OfTarget;
 use crate::report;
-use crate::report::status::StatusError;
 use crate::webhook::NotSent;
 
 /// Brings the status of one notification up to date: figures not at once, unless it is the last time.
@@ -27,7 +27,7 @@ pub(in crate::dispatch) async fn write(
     notification: &Notification,
     ctx: &Context,
     last_time: bool,
-) -> Result<Action, StatusError> {
+) -> Result<Action, CallError> {
     let (namespace, name) = place(notification);
     let mut pipelines = ctx.deliveries.directory.pipelines_in(&namespace);
     let selector = PipelineSelector::parse(notification.spec.pipeline_selector.as_ref());

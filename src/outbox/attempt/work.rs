@@ -15,6 +15,7 @@ use super::decide::{self, At, Then};
 use super::request::build;
 use crate::api::{DeliveryStatus, now, since_boot};
 use crate::config::{self, EffectiveNotification, Retry, Sending};
+use crate::k8s::call::CallError;
 use crate::k8s::limiter::Gate;
 use crate::leader::Lease;
 use crate::outbox::lane::After;
@@ -23,7 +24,7 @@ use crate::outbox::record::Record;
 use crate::outbox::scheduler::fair_queue::Heard;
 use crate::outbox::send_gate::index;
 use crate::outbox::send_gate::index::{Answer, Gone, PipelineFacts};
-use crate::outbox::send_gate::live_check::{self, ConfirmError};
+use crate::outbox::send_gate::live_check;
 use crate::outbox::store::delivery_index::Ledger;
 use crate::outbox::store::journal::{Journal, JournalError, Written};
 use crate::outbox::trace::Call;
@@ -250,7 +251,7 @@ pub async fn cancel(parts: Parts, record: Record, what: Gone, sure: bool) -> Wor
     if !sure {
         let turn = parts.aside.pass(&record.id.namespace).await;
         let found = live_check::is_gone(&parts.client, &parts.directory, &parts.cluster_name, &record.spec, what).await;
-        turn.over(!matches!(found, Err(ConfirmError::Timeout)));
+        turn.over(!matches!(found, Err(CallError::Timeout)));
         match found {
             // It may have come back since the look that found it gone.
             Ok(true) if matches!(parts.directory.find(&record.spec), Answer::Gone { .. }) => {}

@@ -1,29 +1,14 @@
 //! Whether something is really gone: absence from a cache is a suspicion, a live read is knowledge.
 
-use std::time::Duration;
-
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::{Api, Client};
-use thiserror::Error;
 
 use super::facts::subject;
 use super::index::{Directory, Gone, Source};
 use crate::api::delivery::GLOBAL;
 use crate::api::pipeline::target::subjects;
 use crate::api::{DeliverySpec, Notification, Pipeline};
-
-const DEADLINE: Duration = Duration::from_secs(10);
-
-/// Why it could not be found out.
-#[derive(Debug, Error)]
-pub enum ConfirmError {
-    /// The API server could not be asked.
-    #[error("the API server could not be asked")]
-    Api(#[source] Box<kube::Error>),
-    /// It did not answer in time.
-    #[error("the API server did not answer in time")]
-    Timeout,
-}
+use crate::k8s::call::{CallError, call};
 
 /// Reads the object that a delivery is about.
 pub async fn is_gone(
@@ -32,7 +17,7 @@ pub async fn is_gone(
     cluster: &str,
     spec: &DeliverySpec,
     what: Gone,
-) -> Result<bool, ConfirmError> {
+) -> Result<bool, CallError> {
     let of = &spec.pipeline_ref;
     match what {
         Gone::Notification => {
@@ -40,7 +25,7 @@ pub async fn is_gone(
         }
         Gone::Pipeline | Gone::Target => {
             let api: Api<Pipeline> = Api::namespaced(client.clone(), &of.namespace);
-            let Some(pipeline) = read(api.get_opt(&of.name)).await?.filter(|p| p.metadata.uid.as_ref() == Some(&of.uid))
+            let Some(pipeline) = call(api.get_opt(&of.name)).await?.filter(|p| p.metadata.uid.as_ref() == Some(&of.uid))
             else {
                 return Ok(true);
             };
@@ -58,24 +43,19 @@ pub async fn is_notification_gone(
     namespace: &str,
     name: &str,
     uid: &str,
-) -> Result<bool, ConfirmError> {
+) -> Result<bool, CallError> {
     if uid == GLOBAL && !is_current(client, directory).await? {
         return Ok(false);
     }
     let api: Api<Notification> = Api::namespaced(client.clone(), namespace);
-    Ok(read(api.get_metadata_opt(name)).await?.is_none())
+    Ok(call(api.get_metadata_opt(name)).await?.is_none())
 }
 
 /// Whether the global configuration can be read, and no edit of it is still on its way here.
-async fn is_current(client: &Client, directory: &Directory) -> Result<bool, ConfirmError> {
+async fn is_current(client: &Client, directory: &Directory) -> Result<bool, CallError> {
     let Source { config_map, version, is_in_force, .. } = directory.source();
     let Some(of) = config_map.filter(|_| is_in_force) else { return Ok(false) };
     let api: Api<ConfigMap> = Api::namespaced(client.clone(), &of.namespace);
-    let live = read(api.get_metadata_opt(&of.name)).await?;
+    let live = call(api.get_metadata_opt(&of.name)).await?;
     Ok(live.and_then(|object| object.metadata.resource_version) == version)
-}
-
-async fn read<T>(call: impl Future<Output = Result<T, kube::Error>>) -> Result<T, ConfirmError> {
-    let answer = tokio::time::timeout(DEADLINE, call).await.map_err(|_| ConfirmError::Timeout)?;
-    answer.map_err(|e| ConfirmError::Api(Box::new(e)))
 }

@@ -6,9 +6,10 @@
 
 use kube::api::Patch;
 use serde::Serialize;
-use serde_json::{Value, json};
+use serde_json::json;
 
 use crate::api::{Pipeline, PipelineStatus};
+use crate::k8s::guarded::Guarded;
 
 /// The patch from one object's status to `next`, with only the parts that differ. `merged`: changes were made one in it, which must
 /// not happen to one whose clock has begun to run meanwhile, so the whole object's version is tested.
@@ -19,40 +20,36 @@ pub(in crate::pipeline) fn patch(
 ) -> Result<Patch<()>, serde_json::Error> {
     let empty = PipelineStatus::default();
     let before = base.status.as_ref().unwrap_or(&empty);
-    let mut steps = vec![json!({"op": "test", "path": "/metadata/uid", "value": base.metadata.uid})];
+    let version = || json!(base.metadata.resource_version);
+    let mut patch = Guarded::of(base.metadata.uid.as_deref());
     if merged {
-        steps.push(json!({"op": "test", "path": "/metadata/resourceVersion", "value": base.metadata.resource_version}));
+        patch = patch.test(["metadata", "resourceVersion"], version());
     }
     if let Some(log) = &before.log {
-        steps.push(json!({"op": "test", "path": "/status/log/serial", "value": log.serial}));
+        patch = patch.test(["status", "log", "serial"], json!(log.serial));
         if log.epoch > 0 {
-            steps.push(json!({"op": "test", "path": "/status/log/epoch", "value": log.epoch}));
+            patch = patch.test(["status", "log", "epoch"], json!(log.epoch));
         }
     } else {
-        steps.push(json!({"op": "test", "path": "/metadata/resourceVersion", "value": base.metadata.resource_version}));
+        patch = patch.test(["metadata", "resourceVersion"], version());
         if base.status.is_none() {
-            steps.push(json!({"op": "add", "path": "/status", "value": {}}));
+            patch = patch.put(["status"], &json!({}))?;
         }
     }
-    steps.extend(part("observedGeneration", &before.observed_generation, &next.observed_generation)?);
-    steps.extend(part("conditions", &before.conditions, &next.conditions)?);
-    steps.extend(part("environments", &before.environments, &next.environments)?);
-    steps.extend(part("readyTargets", &before.ready_targets, &next.ready_targets)?);
-    steps.extend(part("revision", &before.revision, &next.revision)?);
-    steps.extend(part("settled", &before.settled, &next.settled)?);
-    steps.extend(part("clusters", &before.clusters, &next.clusters)?);
-    steps.extend(part("dropped", &before.dropped, &next.dropped)?);
-    steps.extend(part("log", &before.log, &next.log)?);
-    Ok(Patch::Json(serde_json::from_value(Value::Array(steps))?))
+    patch = part(patch, "observedGeneration", &before.observed_generation, &next.observed_generation)?;
+    patch = part(patch, "conditions", &before.conditions, &next.conditions)?;
+    patch = part(patch, "environments", &before.environments, &next.environments)?;
+    patch = part(patch, "readyTargets", &before.ready_targets, &next.ready_targets)?;
+    patch = part(patch, "revision", &before.revision, &next.revision)?;
+    patch = part(patch, "settled", &before.settled, &next.settled)?;
+    patch = part(patch, "clusters", &before.clusters, &next.clusters)?;
+    patch = part(patch, "dropped", &before.dropped, &next.dropped)?;
+    Ok(part(patch, "log", &before.log, &next.log)?.patch())
 }
 
-/// The step that puts one part in its place, if it differs.
-fn part<T: Serialize + PartialEq>(name: &str, before: &T, next: &T) -> Result<Option<Value>, serde_json::Error> {
-    if before == next {
-        return Ok(None);
-    }
-    let value = serde_json::to_value(next)?;
-    Ok(Some(json!({"op": "add", "path": format!("/status/{name}"), "value": value})))
+/// Puts one part in its place, if it differs.
+fn part<T: Serialize + PartialEq>(patch: Guarded, name: &str, before: &T, next: &T) -> Result<Guarded, serde_json::Error> {
+    if before == next { Ok(patch) } else { patch.put(["status", name], next) }
 }
 
 /// What is known after a write was not answered with success.
@@ -84,6 +81,7 @@ pub(in crate::pipeline) fn failure(error: &kube::Error) -> Failure {
 #[cfg(test)]
 mod tests {
     use kube::core::Status;
+    use serde_json::Value;
 
     use super::*;
     use crate::api::ChangeLog;

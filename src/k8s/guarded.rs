@@ -1,0 +1,74 @@
+//! A guarded patch of a status: it tests what it replaces, so that a stale writer never overwrites a newer one, and two writers of different
+//! parts of one status never conflict.
+//!
+//! In: what must be so, and what is to be put where. Out: a JSON Patch (<https://www.rfc-editor.org/rfc/rfc6902>), and what became of it.
+
+use json_patch::jsonptr::PointerBuf;
+use json_patch::{AddOperation, Patch, PatchOperation, TestOperation};
+use kube::api::PatchParams;
+use kube::{Api, Resource};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+use super::call::{CallError, call};
+
+/// The steps of a patch; nothing of it is applied if a test fails.
+#[derive(Debug, Default)]
+pub struct Guarded(Vec<PatchOperation>);
+
+/// What became of a patch.
+#[derive(Debug)]
+pub enum Outcome<K> {
+    /// It is written; the object as it is now.
+    Written(K),
+    /// A test failed: nothing was written.
+    Stale,
+    /// The object is gone.
+    Gone,
+}
+
+impl Guarded {
+    /// A patch of the object with this uid, and of no other made under its name.
+    #[must_use]
+    pub fn of(uid: Option<&str>) -> Self {
+        Self::default().test(["metadata", "uid"], uid.into())
+    }
+
+    /// Tests the value at a path.
+    #[must_use]
+    pub fn test<const N: usize>(mut self, path: [&str; N], value: Value) -> Self {
+        self.0.push(PatchOperation::Test(TestOperation { path: PointerBuf::from_tokens(path), value }));
+        self
+    }
+
+    /// Puts a value at a path, or replaces it.
+    pub fn put<const N: usize>(mut self, path: [&str; N], value: &impl Serialize) -> Result<Self, serde_json::Error> {
+        let value = serde_json::to_value(value)?;
+        self.0.push(PatchOperation::Add(AddOperation { path: PointerBuf::from_tokens(path), value }));
+        Ok(self)
+    }
+
+    /// The patch, for whoever sends it.
+    #[must_use]
+    pub fn patch(self) -> kube::api::Patch<()> {
+        kube::api::Patch::Json(Patch(self.0))
+    }
+
+    /// Patches the status of an object.
+    pub async fn write_status<K>(self, api: &Api<K>, name: &str) -> Result<Outcome<K>, CallError>
+    where
+        K: Clone + DeserializeOwned + Resource,
+    {
+        match call(api.patch_status(name, &PatchParams::default(), &self.patch())).await {
+            Ok(written) => Ok(Outcome::Written(written)),
+            // A failed test is 422 Invalid; a path that is not there is 422 too; 409 comes if several others were first.
+            Err(CallError::Api(error)) => match *error {
+                kube::Error::Api(status) if status.is_not_found() => Ok(Outcome::Gone),
+                kube::Error::Api(status) if status.code == 422 || status.is_conflict() => Ok(Outcome::Stale),
+                error => Err(error.into()),
+            },
+            Err(error) => Err(error),
+        }
+    }
+}
