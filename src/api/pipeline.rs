@@ -290,10 +290,32 @@ pub struct Change {
     /// Whether several changes were made one for lack of room.
     #[serde(default, skip_serializing_if = "is_false")]
     pub coalesced: bool,
+    /// When the state before ended, of a coalesced change.
+    #[serde(default, skip_serializing_if = "Left::is_empty")]
+    pub left: Left,
     /// The state before.
     pub from: State,
     /// The state after, with reason and message.
     pub to: State,
+}
+
+/// When the state before the first of several changes ended.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Left {
+    /// When status or revision first changed; empty: at the time of the change, or not at all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<String>")]
+    pub status: Option<Time>,
+    /// When drift first came or went; empty: at the time of the change, or not at all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<String>")]
+    pub drift: Option<Time>,
+}
+
+impl Left {
+    fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
 }
 
 #[allow(clippy::trivially_copy_pass_by_ref, reason = "the signature is serde's")]

@@ -22,7 +22,7 @@ pub fn open(now: Time, highest: Option<i64>) -> ChangeLog {
 /// Adds one change under the next serial.
 pub fn append(log: &mut ChangeLog, subject: &str, time: Time, from: State, to: State) {
     log.serial = log.serial.saturating_add(1);
-    log.changes.push(Change { serial: log.serial, subject: subject.to_owned(), time, coalesced: false, from, to });
+    log.changes.push(Change { serial: log.serial, subject: subject.to_owned(), time, from, to, ..Change::default() });
 }
 
 /// Forgets what every cursor has passed, but for changes whose clocks run. Without a cursor nobody is known to have read anything,
@@ -88,6 +88,10 @@ pub(super) fn merge_two(log: &mut ChangeLog, subject: &str, kept: &BTreeSet<i64>
     // And drift that came or went between them: the end of it is told, whichever way it was before.
     let touched = older.from.drifted != older.to.drifted || newer.from.drifted != newer.to.drifted;
     let drifted = newer.to.drifted != touched;
+    let left = |moved: bool, known: Option<Time>| known.or(moved.then_some(older.time));
+    let moved = older.from.status != older.to.status || older.from.revision != older.to.revision;
+    newer.left.status = left(moved, older.left.status).or(newer.left.status);
+    newer.left.drift = left(older.from.drifted != older.to.drifted, older.left.drift).or(newer.left.drift);
     newer.from = State { failed, drifted, ..older.from };
     true
 }

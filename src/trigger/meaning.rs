@@ -1,7 +1,7 @@
 //! The table of transitions, and what ends a state that has to hold for a time.
 
 use crate::api::delivery::{Family, SubjectKind};
-use crate::api::{Change, State, Status, TransitionType};
+use crate::api::{Change, State, Status, Time, TransitionType};
 
 /// The transitions that a change is: what became of its subject, and then whether drift came or went. None if it means nothing
 /// to a trigger.
@@ -44,6 +44,17 @@ pub fn ends(type_: TransitionType, change: &Change) -> bool {
             from.drifted != to.drifted || to.drifted != drifted || to.status == Status::NotFound
         }
     }
+}
+
+/// When a change ended the state that a transition of this type has begun, if it [ends] it. Of several that were made one it is the time of
+/// the first that can have done so: a state that ended earlier must not be reported as one that held until the last.
+#[must_use]
+pub fn ended_at(type_: TransitionType, change: &Change) -> Time {
+    let left = match type_.family() {
+        Family::Status => change.left.status,
+        Family::Drift => change.left.drift,
+    };
+    left.unwrap_or(change.time)
 }
 
 /// What a subject is, by its name in the log.

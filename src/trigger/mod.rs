@@ -15,6 +15,6 @@ mod seen;
 mod triggers;
 mod when;
 
-pub use meaning::{ends, kind, transitions};
+pub use meaning::{ended_at, ends, kind, transitions};
 pub use triggers::{Place, TriggerError, Triggers, Wanted};
 pub use when::{Undecided, When, WhenError};

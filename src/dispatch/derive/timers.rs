@@ -10,7 +10,7 @@ use std::time::Duration;
 use crate::api::notification::Ordering;
 use crate::api::pipeline::Armed;
 use crate::api::{Change, ChangeLog, Time, TransitionType};
-use crate::trigger::ends;
+use crate::trigger::{ended_at, ends};
 
 /// At most so many run for one pipeline; then the cursor of a notification that would arm another waits.
 pub const MOST: usize = 1000;
@@ -71,7 +71,8 @@ impl<'a> Clocks<'a> {
         let mut at = 0;
         while let Some(clock) = self.running.get(at).filter(|clock| clock.due <= change.time) {
             let own = clock.change.subject == change.subject;
-            if clock.change.serial >= change.serial || (!own && (clock.due == change.time || self.is_ended(clock))) {
+            let is_ended = || if own { ended_at(clock.type_, change) < clock.due } else { self.is_ended(clock) };
+            if clock.change.serial >= change.serial || (!own && clock.due == change.time) || is_ended() {
                 at += 1;
                 continue;
             }
@@ -131,7 +132,7 @@ impl<'a> Clocks<'a> {
         let later = self.log.changes.partition_point(|change| change.serial <= clock.change.serial);
         let mut own = self.log.changes.iter().skip(later).filter(|change| change.subject == clock.change.subject);
         let end = own.find(|change| ends(clock.type_, change));
-        end.is_some_and(|end| end.time < clock.due)
+        end.is_some_and(|end| ended_at(clock.type_, end) < clock.due)
     }
 }
 

@@ -50,7 +50,7 @@ fn log(steps: &[(i64, usize, bool, bool)]) -> ChangeLog {
         if from != to {
             log.serial += 1;
             let subject = subjects[*subject].to_owned();
-            log.changes.push(Change { serial: log.serial, subject, time: at(time), coalesced: false, from, to });
+            log.changes.push(Change { serial: log.serial, subject, time: at(time), from, to, ..Change::default() });
         }
     }
     log
