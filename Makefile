@@ -13,8 +13,8 @@ LOCKED := --locked
 # A snapshot that differs is a failure; `make snapshots` writes them anew.
 export INSTA_UPDATE ?= no
 
-# Tests of behaviour wait for most of their time: two of them share a core.
-export RUST_TEST_THREADS ?= $(shell echo $$((2 * $$(getconf _NPROCESSORS_ONLN))))
+# Tests of behaviour wait for most of their time: three of them share a core.
+export RUST_TEST_THREADS ?= $(shell echo $$((3 * $$(getconf _NPROCESSORS_ONLN))))
 
 # Tools that are built once are kept out of the repository, by version.
 CACHE := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/pennant

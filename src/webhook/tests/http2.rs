@@ -264,7 +264,8 @@ async fn a_flood_of_nothing_ends_with_the_request() {
         false
     });
     let attempt = receiver.send_within(SHORT).await;
-    assert_eq!(failure(&attempt).kind, FailureKind::Timeout, "{attempt:?}");
+    // On a busy machine the flood may come before the request is known to be on its way; then the connection is closed at once.
+    assert!(matches!(failure(&attempt).kind, FailureKind::Timeout | FailureKind::Closed), "{attempt:?}");
     let ended = tokio::task::spawn_blocking(move || ended.recv_timeout(SOON)).await.unwrap();
     ended.expect("the connection of a request that has timed out is closed");
 }
