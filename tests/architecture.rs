@@ -317,6 +317,30 @@ mod the_checker {
     }
 }
 
+/// The links of a page to files of this repository, as they are from its folder.
+fn links(page: &str) -> Vec<&str> {
+    let targets = page.split("](").skip(1).filter_map(|rest| rest.split([')', '#']).next());
+    targets.filter(|target| !target.is_empty() && !target.contains("://")).collect()
+}
+
+#[test]
+fn what_documents_link_to_is_there() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut missing = Vec::new();
+    for folder in [".", "docs", "docs/contributing"] {
+        for entry in std::fs::read_dir(root.join(folder)).unwrap().map(Result::unwrap) {
+            let page = entry.path();
+            if page.extension().is_some_and(|extension| extension == "md") {
+                let text = std::fs::read_to_string(&page).unwrap();
+                let gone = links(&text).into_iter().filter(|link| !page.parent().unwrap().join(link).exists());
+                missing.extend(gone.map(|link| format!("{}: {link}", entry.file_name().to_string_lossy())));
+            }
+        }
+    }
+    assert!(missing.is_empty(), "{missing:#?}");
+    assert_eq!(links("[a](b.md#c) [d](https://e/f) [g](#h) ![i](../j.png)"), ["b.md", "../j.png"]);
+}
+
 /// The names in the first cells of the README's table, without what stands in brackets; those of `fuzz/` apart.
 fn crates_of_the_readme(page: &str) -> BTreeSet<String> {
     let (_, section) = page.split_once("\n## Dependencies\n").unwrap();
