@@ -24,9 +24,9 @@ use tokio_util::sync::CancellationToken;
 use crate::api::values::refs::ObjectName;
 use crate::dispatch::{self, Given};
 use crate::http::{Gates, Served};
-use crate::k8s::limiter::Gate;
+use crate::k8s::limiter::NamespaceLimiter;
 use crate::leader::{Keeper, Lease, Named};
-use crate::outbox::{self, Directory, Journal, Ledger, Limits, Parts};
+use crate::outbox::{self, DeliveryIndex, Journal, Limits, Parts, PipelineIndex};
 use crate::report::events::events;
 pub use connect::{Access, Server};
 
@@ -232,10 +232,10 @@ impl Part {
         gates: &Gates,
     ) -> (Self, Lease) {
         let mut part = Self::default();
-        let (gate, stop) = (gates.add(label.as_str()), part.release.clone());
+        let (limiter, stop) = (gates.add(label.as_str()), part.release.clone());
         let (namespace, identity) = (options.namespace.clone(), options.identity.clone());
         let named = Named { namespace, name: label.as_str(), identity };
-        let (keeper, lease) = Keeper::new(client.clone(), named, label, metrics.clone(), move || gate.open());
+        let (keeper, lease) = Keeper::new(client.clone(), named, label, metrics.clone(), move || limiter.open());
         part.keeper.spawn(async {
             keeper.run(stop).await;
             "keeping a Lease"
@@ -339,17 +339,17 @@ fn start_dispatch(
     let parts = Parts {
         lease: lease.clone(),
         journal: Journal::new(client.clone(), metrics.clone()),
-        directory: Directory::default(),
-        ledger: Ledger::default(),
+        pipeline_index: PipelineIndex::default(),
+        delivery_index: DeliveryIndex::default(),
         sender: Arc::new(Sender::through(options.proxy.clone(), policy, secrets.secrets(), metrics.clone())?),
         sending: options.sending.clone(),
         client: client.clone(),
         cluster_name: options.cluster_name.clone(),
         metrics: metrics.clone(),
         tracer: tracer.clone(),
-        outcomes: Gate::new(OUTCOMES),
-        failures: Gate::new(FAILURES),
-        aside: Gate::new(ASIDE),
+        outcomes: NamespaceLimiter::new(OUTCOMES),
+        failures: NamespaceLimiter::new(FAILURES),
+        aside: NamespaceLimiter::new(ASIDE),
     };
     let (notes, news) = mpsc::channel(NOTES);
     // Deliveries of cluster-wide notifications are kept beside the global configuration.

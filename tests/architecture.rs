@@ -320,7 +320,9 @@ mod the_checker {
 /// The links of a page to files of this repository, as they are from its folder.
 fn links(page: &str) -> Vec<&str> {
     let targets = page.split("](").skip(1).filter_map(|rest| rest.split([')', '#']).next());
-    targets.filter(|target| !target.is_empty() && !target.contains("://")).collect()
+    // What else stands behind a bracket and a parenthesis is a regular expression.
+    let is_path = |target: &&str| target.chars().all(|c| c.is_ascii_alphanumeric() || "_./-".contains(c));
+    targets.filter(|target| !target.is_empty()).filter(is_path).collect()
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Why a cluster cannot be asked: in: the error of a call or of a watch. Out: a [`Trouble`], in words of our own that are the
+//! Why a cluster cannot be asked: in: the error of a call or of a watch. Out: an [`ObserveError`], in words of our own that are the
 //! same as long as the trouble is. What a remote API server says is passed on only where it refuses, and cut.
 
 use std::error::Error;
@@ -17,14 +17,19 @@ const MAX_WORDS: usize = 256;
 
 /// What is wrong, for machines and for people.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Trouble {
+pub(super) struct ObserveError {
     /// For machines.
     pub reason: Reason,
     /// For people; names the cluster.
     pub message: String,
 }
 
-impl Trouble {
+impl ObserveError {
+    /// Whether a watch may get over it by itself.
+    pub fn is_passing(&self) -> bool {
+        matches!(self.reason, Reason::Unreachable | Reason::Timeout)
+    }
+
     pub fn new(reason: Reason, message: String) -> Self {
         Self { reason, message }
     }
@@ -200,7 +205,7 @@ mod tests {
             (service(TooLarge), Reason::Unreachable, "larger"),
             (service(std::io::Error::other(TooLarge)), Reason::Unreachable, "larger"),
         ] {
-            let trouble = Trouble::of_call("eu", &error);
+            let trouble = ObserveError::of_call("eu", &error);
             assert_eq!(trouble.reason, reason, "{error:?}");
             assert!(trouble.message.contains("eu") && trouble.message.contains(words), "{}", trouble.message);
         }
@@ -216,15 +221,15 @@ mod tests {
             (503, Reason::Unreachable),
             (302, Reason::Unreachable),
         ] {
-            assert_eq!(Trouble::answered("eu", code, "no").reason, reason, "{code}");
+            assert_eq!(ObserveError::answered("eu", code, "no").reason, reason, "{code}");
         }
-        let long = Trouble::answered("eu", 403, &"a\nb".repeat(9_000)).message;
+        let long = ObserveError::answered("eu", 403, &"a\nb".repeat(9_000)).message;
         assert!(long.len() < 2 * MAX_WORDS && !long.contains('\n'), "{}", long.len());
         let refused = |reason| kube::Error::Api(Status::failure("secret page", reason).with_code(403).boxed());
-        let said = |reason| Trouble::of_call("eu", &refused(reason)).message;
+        let said = |reason| ObserveError::of_call("eu", &refused(reason)).message;
         assert_eq!(said("Forbidden"), "cluster eu refuses: secret page");
         assert_eq!(said("Failed to parse error data"), "cluster eu refuses");
         let gone = watcher::Error::WatchError(Status::failure("old", "Expired").with_code(410).boxed());
-        assert_eq!(Trouble::of_watch("eu", &gone), None);
+        assert_eq!(ObserveError::of_watch("eu", &gone), None);
     }
 }

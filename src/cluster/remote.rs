@@ -36,7 +36,7 @@ use super::objects::caches::{Shared, Way};
 use bound::Bounds;
 use deadline::Deadline;
 
-use super::error::Trouble;
+use super::error::ObserveError;
 use super::{Reachability, Reason};
 use crate::api::values::refs::ClusterRef;
 use crate::telemetry::metrics::Cluster as State;
@@ -61,7 +61,7 @@ pub(super) enum Link {
     /// This client. Each one that is sent here is a reason to list anew.
     Up(Client),
     /// There is none that leads there. `sure`: it has been tried often enough.
-    Down { trouble: Trouble, sure: bool },
+    Down { trouble: ObserveError, sure: bool },
 }
 
 /// What others hold of a remote cluster.
@@ -95,7 +95,7 @@ struct Post {
 enum Probed {
     Answered,
     Unauthorized,
-    Failed(Trouble),
+    Failed(ObserveError),
 }
 
 impl Remote {
@@ -128,7 +128,7 @@ impl Post {
     async fn work(&mut self, resolution: &Resolution) -> Infallible {
         match resolution {
             Resolution::Pending => {}
-            Resolution::Trouble(trouble) => self.down(trouble.clone(), false),
+            Resolution::ObserveError(trouble) => self.down(trouble.clone(), false),
             Resolution::Ready(checked, _) => return self.ask(checked).await,
         }
         std::future::pending().await
@@ -139,7 +139,7 @@ impl Post {
         let name = self.cluster.full_name();
         let Some(mut client) = client(checked) else {
             let words = "the certificates or the key of its kubeconfig cannot be used";
-            self.down(Trouble::new(Reason::KubeconfigInvalid, format!("cluster {name}: {words}")), false);
+            self.down(ObserveError::new(Reason::KubeconfigInvalid, format!("cluster {name}: {words}")), false);
             return std::future::pending().await;
         };
         self.reachability.send_replace(Reachability::Unknown);
@@ -164,7 +164,7 @@ impl Post {
                 Probed::Unauthorized => {
                     health.answered();
                     up = false;
-                    self.down(Trouble::answered(&name, 401, ""), true);
+                    self.down(ObserveError::answered(&name, 401, ""), true);
                 }
                 Probed::Failed(trouble) => {
                     health.failed(began);
@@ -237,7 +237,7 @@ impl Post {
         self.link.send_replace(Link::Up(client));
     }
 
-    fn down(&mut self, trouble: Trouble, sure: bool) {
+    fn down(&mut self, trouble: ObserveError, sure: bool) {
         if !sure {
             self.reachability.send_replace(Reachability::Unknown);
         }
@@ -282,11 +282,11 @@ impl Link {
 async fn probe(client: &Client, cluster: &str) -> Probed {
     let Ok(request) = Request::get("/version").body(Vec::new()) else { return Probed::Answered };
     match timeout(PROBE, client.request_text(request)).await {
-        Err(_) => Probed::Failed(Trouble::timeout(cluster)),
+        Err(_) => Probed::Failed(ObserveError::timeout(cluster)),
         Ok(Ok(_)) => Probed::Answered,
         Ok(Err(kube::Error::Api(status))) if status.code == 401 => Probed::Unauthorized,
         Ok(Err(kube::Error::Api(status))) if status.code < 500 => Probed::Answered,
-        Ok(Err(error)) => Probed::Failed(Trouble::of_call(cluster, &error)),
+        Ok(Err(error)) => Probed::Failed(ObserveError::of_call(cluster, &error)),
     }
 }
 

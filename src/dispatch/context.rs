@@ -10,15 +10,15 @@ use tokio_util::sync::CancellationToken;
 use super::by_uid::ByUid;
 use super::config::config_maps::ConfigMaps;
 use super::config::configuration::Configuration;
-use super::cursor::state::Standing;
+use super::cursor::state::CursorState;
 use super::references;
 use super::status::refused::Refused;
 use super::status::written::Written;
 use crate::api::delivery::PipelineRef;
 use crate::api::values::refs::ObjectName;
-use crate::k8s::limiter::Gate;
+use crate::k8s::limiter::NamespaceLimiter;
 use crate::leader::Lease;
-use crate::outbox::{Deliveries, PipelineFacts, Wakes};
+use crate::outbox::{Deliveries, PipelineFacts, WorkQueue};
 use crate::report::events::Events;
 use crate::telemetry::Metrics;
 use crate::webhook::SecretWatches;
@@ -69,8 +69,8 @@ pub struct Given {
 /// Keys of one watched namespace that are to be looked at again: (namespace, name).
 #[derive(Clone, Debug, Default)]
 pub(super) struct Again {
-    pub pipelines: Wakes<(String, String)>,
-    pub notifications: Wakes<(String, String)>,
+    pub pipelines: WorkQueue<(String, String)>,
+    pub notifications: WorkQueue<(String, String)>,
 }
 
 /// What all parts of the dispatcher share.
@@ -85,10 +85,10 @@ pub struct Context {
     pub(super) metrics: Metrics,
     pub(super) refused: Refused,
     /// Passes, and statuses of notifications, that are under way at once.
-    pub(super) gate: Gate,
+    pub(super) limiter: NamespaceLimiter,
     pub(super) written: Written,
     scopes: Vec<(Option<String>, Again)>,
-    standings: ByUid<Standing>,
+    cursor_states: ByUid<CursorState>,
     /// Failures in a row.
     failures: ByUid<u32>,
     /// The turn in which every watch has brought its list; nothing is decided in it before.
@@ -99,9 +99,10 @@ pub struct Context {
 impl Context {
     pub(super) fn new(given: Given, stop: CancellationToken) -> Self {
         let config_maps = ConfigMaps::new(given.client.clone(), given.lease.turns(), given.metrics.clone());
-        let (directory, local) = (given.deliveries.directory.clone(), (given.cluster_name.clone(), given.allow_http));
+        let (pipeline_index, local) =
+            (given.deliveries.pipeline_index.clone(), (given.cluster_name.clone(), given.allow_http));
         Self {
-            config: Configuration::new(given.config_map, config_maps, directory, local),
+            config: Configuration::new(given.config_map, config_maps, pipeline_index, local),
             client: given.client,
             lease: given.lease,
             cluster_name: given.cluster_name,
@@ -110,10 +111,10 @@ impl Context {
             events: given.events,
             metrics: given.metrics,
             refused: Refused::default(),
-            gate: Gate::new(LOOKS),
+            limiter: NamespaceLimiter::new(LOOKS),
             written: Written::default(),
             scopes: given.namespaces.into_iter().map(|ns| (ns, Again::default())).collect(),
-            standings: ByUid::default(),
+            cursor_states: ByUid::default(),
             failures: ByUid::default(),
             complete: watch::Sender::new(None),
             stop,
@@ -126,13 +127,13 @@ impl Context {
     ///
     /// It is awaited within a look and not before the queue, so that the watches go on meanwhile.
     pub(super) async fn acts(&self) -> Acts {
-        let Some(tenure) = self.lease.tenure() else { return Acts::No };
-        if *self.complete.borrow() == Some(tenure.turn) && self.lease.may(CALL) {
-            return Acts::Yes(tenure.turn);
+        let Some(term) = self.lease.term() else { return Acts::No };
+        if *self.complete.borrow() == Some(term.turn) && self.lease.may(CALL) {
+            return Acts::Yes(term.turn);
         }
         let mut complete = self.complete.subscribe();
         let ready = async {
-            let listed = complete.wait_for(|turn| *turn >= Some(tenure.turn)).await.is_ok();
+            let listed = complete.wait_for(|turn| *turn >= Some(term.turn)).await.is_ok();
             listed && self.lease.wait(CALL).await
         };
         match self.stop.run_until_cancelled(ready).await {
@@ -155,7 +156,7 @@ impl Context {
 
     /// Whether this replica acts now, without waiting for it: for the last writes.
     pub(super) fn acts_now(&self) -> Option<u64> {
-        let turn = self.lease.tenure().map(|tenure| tenure.turn).filter(|_| self.lease.may(CALL));
+        let turn = self.lease.term().map(|term| term.turn).filter(|_| self.lease.may(CALL));
         turn.filter(|turn| *self.complete.borrow() == Some(*turn))
     }
 
@@ -175,7 +176,7 @@ impl Context {
 
     /// Has all pipelines looked at of which this is so.
     pub(super) fn wake_pipelines(&self, wanted: impl Fn(&PipelineFacts) -> bool) {
-        for (_, pipeline) in self.deliveries.directory.pipelines_but(|_| false) {
+        for (_, pipeline) in self.deliveries.pipeline_index.pipelines_but(|_| false) {
             if wanted(&pipeline) {
                 self.wake_pipeline(&pipeline.namespace, &pipeline.name);
             }
@@ -211,17 +212,17 @@ impl Context {
 
     /// Takes where the dispatcher stands with a pipeline. Only one pass over a pipeline runs at a time, so nobody misses it;
     /// should the pass be lost, or another replica have acted since, the next begins from what is persisted.
-    pub(super) fn take_standing(&self, uid: &str, turn: u64) -> Standing {
-        let known = self.standings.take(uid);
-        known.filter(|standing| standing.turn == turn).unwrap_or_else(|| Standing::new(turn))
+    pub(super) fn take_cursor_state(&self, uid: &str, turn: u64) -> CursorState {
+        let known = self.cursor_states.take(uid);
+        known.filter(|cursor_state| cursor_state.turn == turn).unwrap_or_else(|| CursorState::new(turn))
     }
 
-    pub(super) fn put_standing(&self, uid: &str, standing: Standing) {
-        self.standings.put(uid, standing);
+    pub(super) fn put_cursor_state(&self, uid: &str, cursor_state: CursorState) {
+        self.cursor_states.put(uid, cursor_state);
     }
 
     pub(super) fn forget(&self, uid: &str) {
-        self.standings.take(uid);
+        self.cursor_states.take(uid);
         self.failures.take(uid);
         self.refused.forget(uid);
     }
@@ -229,14 +230,14 @@ impl Context {
     /// Drops what is kept of pipelines and notifications that are gone: a look that was under way then has put it back. Gives how
     /// many entries are left.
     pub(super) fn tidy(&self) -> usize {
-        let pipelines = |uid: &str| self.deliveries.directory.pipeline(uid).is_some();
+        let pipelines = |uid: &str| self.deliveries.pipeline_index.pipeline(uid).is_some();
         let uids = self.config.uids();
         let notifications = |uid: &str| uids.contains(uid);
         self.refused.tidy(pipelines);
-        self.deliveries.ledger.tidy(pipelines);
+        self.deliveries.delivery_index.tidy(pipelines);
         let failures = self.failures.tidy(|uid| notifications(uid) || pipelines(uid));
-        let kept = self.standings.tidy(pipelines) + self.written.tidy(notifications) + failures;
-        kept + self.deliveries.ledger.entries().into_iter().sum::<usize>()
+        let kept = self.cursor_states.tidy(pipelines) + self.written.tidy(notifications) + failures;
+        kept + self.deliveries.delivery_index.entries().into_iter().sum::<usize>()
     }
 
     /// Counts a failure of an object's reconciliation; gives how many there were in a row before.

@@ -42,7 +42,7 @@ pub fn start(
     stop: &CancellationToken,
 ) {
     let ctx = Arc::new(Context::new(given, stop.clone()));
-    ctx.deliveries.directory.put_watched(ctx.scopes().map(|(namespace, _)| namespace.clone()).collect());
+    ctx.deliveries.pipeline_index.put_watched(ctx.scopes().map(|(namespace, _)| namespace.clone()).collect());
     let (listed, lists) = mpsc::channel(1);
     let mut watches = BTreeSet::new();
     for (namespace, again) in ctx.scopes() {
@@ -85,7 +85,7 @@ async fn complete(
             continue;
         }
         ctx.deliveries.loaded(turn).await;
-        ctx.deliveries.directory.complete(turn);
+        ctx.deliveries.pipeline_index.complete(turn);
         ctx.complete.send_replace(Some(turn));
         ctx.deliveries.look(Scope::All).await;
         ready.take().into_iter().for_each(|ready| ready());
@@ -124,15 +124,15 @@ async fn pipeline_pass(pipeline: Arc<Pipeline>, ctx: Arc<Context>) -> Result<Act
         Acts::No => return Ok(Action::await_change()),
     };
     let uid = pipeline.uid().unwrap_or_default();
-    let mut visit = ctx.gate.pass(&pipeline.namespace().unwrap_or_default()).await;
+    let mut visit = ctx.limiter.pass(&pipeline.namespace().unwrap_or_default()).await;
     // It may have waited for long: what it was brought is taken up only if that is still so.
     if ctx.acts_now() != Some(turn) {
         return Ok(Action::requeue(Duration::ZERO));
     }
-    let mut standing = ctx.take_standing(&uid, turn);
+    let mut cursor_state = ctx.take_cursor_state(&uid, turn);
     let result =
-        ctx.before_the_end(reconcile::run(&pipeline, &mut standing, &ctx)).await.unwrap_or(Ok(Action::await_change()));
-    ctx.put_standing(&uid, standing);
+        ctx.before_the_end(reconcile::run(&pipeline, &mut cursor_state, &ctx)).await.unwrap_or(Ok(Action::await_change()));
+    ctx.put_cursor_state(&uid, cursor_state);
     let hung = matches!(result, Err(PassError::Confirm(CallError::Timeout) | PassError::Persist(CallError::Timeout)));
     visit.note(!hung);
     if result.is_ok() {
@@ -148,12 +148,12 @@ async fn flush(ctx: &Context, pipelines: &[Arc<Pipeline>]) {
     let flush = |pipeline: &Arc<Pipeline>| {
         let of = references::reference(pipeline);
         async move {
-            let mut standing = ctx.take_standing(&of.uid, turn);
-            standing.gather(&of, ctx);
-            if !standing.is_dirty() {
+            let mut cursor_state = ctx.take_cursor_state(&of.uid, turn);
+            cursor_state.gather(&of, ctx);
+            if !cursor_state.is_dirty() {
                 return;
             }
-            if let Err(error) = standing.save(&of, None, ctx).await {
+            if let Err(error) = cursor_state.save(&of, None, ctx).await {
                 tracing::warn!(pipeline = %of.name, error = %chain(&error), "cursors could not be flushed; the names of the deliveries will find what is recorded");
             }
         }
@@ -200,7 +200,7 @@ async fn notification_status(notification: Arc<Notification>, ctx: Arc<Context>)
         Acts::Again => return Ok(Action::requeue(Duration::ZERO)),
         Acts::No => return Ok(Action::await_change()),
     }
-    let mut visit = ctx.gate.pass(&notification.namespace().unwrap_or_default()).await;
+    let mut visit = ctx.limiter.pass(&notification.namespace().unwrap_or_default()).await;
     let told = status::notification::write(&notification, &ctx, false).await;
     visit.note(!matches!(told, Err(CallError::Timeout)));
     let action = told?;
@@ -210,8 +210,8 @@ async fn notification_status(notification: Arc<Notification>, ctx: Arc<Context>)
 
 /// Passes on what the engine says: figures and times to whoever writes them, and what a person must know to Events.
 async fn pass_on(ctx: Arc<Context>, mut notes: mpsc::Receiver<Note>, stop: CancellationToken) -> &'static str {
-    let mut changed = Box::pin(ctx.deliveries.ledger.changed.stream());
-    let mut sent = Box::pin(ctx.deliveries.ledger.sent.stream());
+    let mut changed = Box::pin(ctx.deliveries.delivery_index.changed.stream());
+    let mut sent = Box::pin(ctx.deliveries.delivery_index.sent.stream());
     loop {
         tokio::select! {
             () = stop.cancelled() => return "the dispatcher's messenger",

@@ -1,7 +1,7 @@
 //! From changes to deliveries. Pure.
 //!
-//! In: the log, a cursor, the clocks that run, what the notification wants of each subject, and now. Out: deliveries by lane, in
-//! order, the clocks that go on, and how far that goes.
+//! In: the log, a cursor, the timers that run, what the notification wants of each subject, and now. Out: deliveries by lane, in
+//! order, the timers that go on, and how far that goes.
 
 pub mod subjects;
 pub mod timers;
@@ -18,7 +18,7 @@ use crate::outbox::record::{PIPELINE_LANE, webhook_id};
 use crate::render::{Data, Texts};
 use crate::trigger::{Triggers, Wanted, kind, transitions};
 use subjects::Subjects;
-use timers::{Clock, Clocks};
+use timers::{Timer, Timers};
 
 /// What a notification wants of one subject.
 #[derive(Clone, Copy, Debug)]
@@ -42,7 +42,7 @@ pub struct Of<'a> {
     pub annotations: &'a Texts,
     /// Its subjects.
     pub subjects: &'a Subjects,
-    /// By subject: the serial of the log when its state was last replaced without a word. No clock outlives that.
+    /// By subject: the serial of the log when its state was last replaced without a word. No timer outlives that.
     pub based: &'a HashMap<String, i64>,
     /// Its log.
     pub log: &'a ChangeLog,
@@ -61,7 +61,7 @@ pub struct Reached<'a> {
     pub cursor: &'a Cursor,
     /// Subjects that were taken further.
     pub taken: &'a Taken,
-    /// The clocks that run.
+    /// The timers that run.
     pub armed: &'a [Armed],
     /// How many may.
     pub room: usize,
@@ -74,24 +74,24 @@ pub struct Derived {
     pub lanes: Vec<Vec<DeliverySpec>>,
     /// By subject of which it is not clear what is wanted: the serial of its first change.
     pub unclear: BTreeMap<String, i64>,
-    /// The clocks that go on.
+    /// The timers that go on.
     pub armed: Vec<Armed>,
     /// How many were due.
     pub fired: usize,
     /// The subjects of those that were for want of a change which would have ended their state: as far as this copy of the log goes.
     pub rang: BTreeSet<String>,
-    /// There is no room for the clocks of the change behind `reached`.
+    /// There is no room for the timers of the change behind `reached`.
     pub full: bool,
     /// All changes up to this one were gone through.
     pub reached: i64,
-    /// How long until a clock may be due.
+    /// How long until a timer may be due.
     pub next: Option<Duration>,
 }
 
 impl Derived {
-    /// How many clocks go on if nothing of it can be recorded.
+    /// How many timers go on if nothing of it can be recorded.
     #[must_use]
-    pub fn clocks(&self) -> usize {
+    pub fn timers(&self) -> usize {
         self.armed.len() + self.fired
     }
 }
@@ -103,7 +103,7 @@ pub fn derive<'w>(of: &Of<'_>, from: &Reached<'_>, wants: impl Fn(&str) -> Wants
         of,
         cursor: from.cursor,
         now,
-        clocks: Clocks::new(of.log, now),
+        timers: Timers::new(of.log, now),
         lanes: BTreeMap::new(),
         derived: Derived { reached: of.log.serial, ..Derived::default() },
     };
@@ -112,7 +112,7 @@ pub fn derive<'w>(of: &Of<'_>, from: &Reached<'_>, wants: impl Fn(&str) -> Wants
         pass.resume(armed, wants(&armed.subject));
     }
     for change in of.log.changes.iter().filter(|change| change.serial > from.cursor.serial) {
-        // One that was taken before still tells the place of a clock that could not be recorded then.
+        // One that was taken before still tells the place of a timer that could not be recorded then.
         let is_news = change.serial > position(&change.subject);
         if !pass.come_to(change) || (is_news && !pass.take(change, wants(&change.subject), from.room)) {
             pass.derived.reached = change.serial - 1;
@@ -127,13 +127,13 @@ struct Pass<'p, 'a> {
     of: &'p Of<'a>,
     cursor: &'p Cursor,
     now: Time,
-    clocks: Clocks<'a>,
+    timers: Timers<'a>,
     lanes: BTreeMap<String, Vec<DeliverySpec>>,
     derived: Derived,
 }
 
 impl<'a> Pass<'_, 'a> {
-    /// A clock that ran before: what it waits for is computed again, for triggers may have been edited.
+    /// A timer that ran before: what it waits for is computed again, for triggers may have been edited.
     fn resume(&mut self, armed: &Armed, wants: Wants<'_>) {
         let (triggers, ordering) = match wants {
             Wants::Nothing => return,
@@ -146,22 +146,22 @@ impl<'a> Pass<'_, 'a> {
         let Some(change) = change.filter(|change| transitions(change).any(|type_| type_ == armed.type_)) else { return };
         if let Some(wanted) = self.ask(change, armed.type_, triggers) {
             let hold = wanted.hold;
-            let clock = self.clock(change, armed.type_, wanted, ordering);
-            let clock = Clock { rings: timers::rings(change.time, hold, self.now, Some(armed.due)), ..clock };
-            if self.runs(&clock) {
-                self.clocks.arm(clock);
+            let timer = self.timer(change, armed.type_, wanted, ordering);
+            let timer = Timer { fires: timers::fires(change.time, hold, self.now, Some(armed.due)), ..timer };
+            if self.runs(&timer) {
+                self.timers.arm(timer);
             }
         }
     }
 
-    /// Clocks that are due before a change, and those that it ends; `false`: it must wait.
+    /// Timers that are due before a change, and those that it ends; `false`: it must wait.
     fn come_to(&mut self, change: &Change) -> bool {
-        let (due, held) = self.clocks.before(change);
-        for clock in due {
-            self.fire(clock, change.serial - 1);
+        let (due, held) = self.timers.before(change);
+        for timer in due {
+            self.fire(timer, change.serial - 1);
         }
         if !held {
-            self.clocks.pass(change);
+            self.timers.pass(change);
         }
         !held
     }
@@ -179,16 +179,16 @@ impl<'a> Pass<'_, 'a> {
         let ask = |type_| Some((type_, self.ask(change, type_, triggers)?));
         let wanted = transitions(change).filter_map(ask);
         let (later, at_once): (Vec<_>, Vec<_>) = wanted.partition(|(_, wanted)| wanted.hold.is_some());
-        let clocks = later.into_iter().map(|(type_, wanted)| self.clock(change, type_, wanted, ordering));
-        let clocks: Vec<_> = clocks.filter(|clock| self.runs(clock)).collect();
+        let timers = later.into_iter().map(|(type_, wanted)| self.timer(change, type_, wanted, ordering));
+        let timers: Vec<_> = timers.filter(|timer| self.runs(timer)).collect();
         // What is due goes on if it cannot be recorded.
-        let running = self.clocks.count() + self.derived.clocks();
-        if !clocks.is_empty() && running + clocks.len() > room {
+        let running = self.timers.count() + self.derived.timers();
+        if !timers.is_empty() && running + timers.len() > room {
             self.derived.full = true;
             return false;
         }
-        for clock in clocks {
-            self.clocks.arm(clock);
+        for timer in timers {
+            self.timers.arm(timer);
         }
         for (type_, wanted) in at_once {
             self.push(DeliverySpec { error: wanted.error, ..self.spec(change, type_, ordering) });
@@ -209,22 +209,22 @@ impl<'a> Pass<'_, 'a> {
         triggers.ask(type_, &subjects.get(&change.subject).places, data)
     }
 
-    fn clock(&self, change: &'a Change, type_: TransitionType, wanted: Wanted, ordering: Ordering) -> Clock<'a> {
+    fn timer(&self, change: &'a Change, type_: TransitionType, wanted: Wanted, ordering: Ordering) -> Timer<'a> {
         let due = timers::due(change.time, wanted.hold);
-        let rings = timers::rings(change.time, wanted.hold, self.now, None);
-        Clock { change, type_, due, rings, error: wanted.error, ordering }
+        let fires = timers::fires(change.time, wanted.hold, self.now, None);
+        Timer { change, type_, due, fires, error: wanted.error, ordering }
     }
 
-    /// Whether a clock can still be due: the others are not kept, so that they take nobody's place.
-    fn runs(&self, clock: &Clock<'_>) -> bool {
-        clock.change.serial > self.of.based(&clock.change.subject) && !self.clocks.is_ended(clock)
+    /// Whether a timer can still be due: the others are not kept, so that they take nobody's place.
+    fn runs(&self, timer: &Timer<'_>) -> bool {
+        timer.change.serial > self.of.based(&timer.change.subject) && !self.timers.is_ended(timer)
     }
 
-    /// A clock is due behind the change of this serial.
-    fn fire(&mut self, clock: Clock<'_>, order: i64) {
+    /// A timer is due behind the change of this serial.
+    fn fire(&mut self, timer: Timer<'_>, order: i64) {
         self.derived.fired += 1;
-        let Clock { change, type_, rings, error, ordering, .. } = clock;
-        self.push(DeliverySpec { order, due: Some(rings), error, ..self.spec(change, type_, ordering) });
+        let Timer { change, type_, fires, error, ordering, .. } = timer;
+        self.push(DeliverySpec { order, due: Some(fires), error, ..self.spec(change, type_, ordering) });
     }
 
     fn push(&mut self, spec: DeliverySpec) {
@@ -251,18 +251,18 @@ impl<'a> Pass<'_, 'a> {
     }
 
     fn end(mut self) -> Derived {
-        for clock in self.clocks.rest() {
-            self.derived.rang.insert(clock.change.subject.clone());
-            self.fire(clock, self.derived.reached);
+        for timer in self.timers.rest() {
+            self.derived.rang.insert(timer.change.subject.clone());
+            self.fire(timer, self.derived.reached);
         }
         let mut derived = self.derived;
-        derived.armed.extend(self.clocks.armed(&self.cursor.notification));
+        derived.armed.extend(self.timers.armed(&self.cursor.notification));
         let mut lanes: Vec<_> = self.lanes.into_values().collect();
-        // Clocks are gone through by the times of the log; in a lane they stand by when they rang.
+        // Timers are gone through by the times of the log; in a lane they stand by when they rang.
         for lane in &mut lanes {
             lane.sort_by_key(|delivery| Place::from(delivery));
         }
-        Derived { lanes, next: self.clocks.next(), ..derived }
+        Derived { lanes, next: self.timers.next(), ..derived }
     }
 }
 

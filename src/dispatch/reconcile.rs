@@ -15,7 +15,7 @@ use kube::runtime::controller::Action;
 use super::Context;
 use super::cursor::plan::{self, Applying, Sight};
 use super::cursor::progress::{Lane, Progress, progress};
-use super::cursor::state::{PassError, SOON, Saved, Standing};
+use super::cursor::state::{CursorState, PassError, SOON, Saved};
 use super::cursor::{aged, persist};
 use super::derive::subjects::Subjects;
 use super::derive::timers::{self, Places};
@@ -32,25 +32,25 @@ use crate::api::{ChangeLog, Pipeline, now, since_boot};
 use crate::config::EffectiveNotification;
 use crate::outbox::{Applied, JournalError, ToRecord, is_notification_gone};
 
-/// A clock of which it is not sure that it rings is looked at again after so long.
+/// A timer of which it is not sure that it fires is looked at again after so long.
 const UNSURE: Duration = Duration::from_secs(1);
 
 /// Goes over one pipeline.
-pub async fn run(pipeline: &Pipeline, standing: &mut Standing, ctx: &Context) -> Result<Action, PassError> {
-    standing.absorb(pipeline);
+pub async fn run(pipeline: &Pipeline, cursor_state: &mut CursorState, ctx: &Context) -> Result<Action, PassError> {
+    cursor_state.absorb(pipeline);
     let Some(log) = pipeline.status.as_ref().and_then(|s| s.log.as_ref()) else { return Ok(Action::await_change()) };
     let of = &reference(pipeline);
-    let notifications = ctx.deliveries.directory.notifications_of(&of.uid, &of.namespace, pipeline.labels());
+    let notifications = ctx.deliveries.pipeline_index.notifications_of(&of.uid, &of.namespace, pipeline.labels());
     let pass = Pass { pipeline, of, log, notifications, ctx };
-    standing.put_troubles(pass.wrong());
-    match pass.arrange(standing).await? {
+    cursor_state.put_troubles(pass.wrong());
+    match pass.arrange(cursor_state).await? {
         Saved::Done => {}
         Saved::Stale => return Ok(Action::requeue(SOON)),
         Saved::Gone => return Ok(Action::await_change()),
     }
-    pass.tell_dropped(standing);
-    let again = pass.take(standing).await?;
-    let due = standing.keep(of, ctx).await?;
+    pass.tell_dropped(cursor_state);
+    let again = pass.take(cursor_state).await?;
+    let due = cursor_state.keep(of, ctx).await?;
     Ok(again.into_iter().chain(due).min().map_or_else(Action::await_change, Action::requeue))
 }
 
@@ -67,7 +67,7 @@ struct Work {
 
 /// What came of a pass for one notification.
 enum Recorded {
-    /// All that can be now; a change that waits for a clock is taken when that is due.
+    /// All that can be now; a change that waits for a timer is taken when that is due.
     All,
     /// What was refused is no longer: the rest can be tried.
     More,
@@ -87,7 +87,7 @@ struct Pass<'a> {
 
 impl Pass<'_> {
     /// Makes new cursors and persists them before anything is derived; drops those of notifications that are gone.
-    async fn arrange(&self, standing: &mut Standing) -> Result<Saved, PassError> {
+    async fn arrange(&self, cursor_state: &mut CursorState) -> Result<Saved, PassError> {
         let Self { of, log, ctx, .. } = self;
         let labels = self.pipeline.labels();
         let applying: BTreeMap<_, _> = self
@@ -96,13 +96,13 @@ impl Pass<'_> {
             .map(|(name, n)| (name.clone(), Applying { uid: n.uid(), applies: n.selects(labels), own: n.base.is_none() }))
             .collect();
         let unknown = ctx.config.global().in_force.is_none();
-        let mut plan = plan::plan(&standing.position.cursors, standing.sight(), unknown, log, &applying);
+        let mut plan = plan::plan(&cursor_state.position.cursors, cursor_state.sight(), unknown, log, &applying);
         for name in &plan.suspects {
-            let uid = standing.position.cursors.get(name).map_or("", |cursor| cursor.uid.as_str());
-            let found = is_notification_gone(&ctx.client, &ctx.deliveries.directory, &of.namespace, name, uid).await;
+            let uid = cursor_state.position.cursors.get(name).map_or("", |cursor| cursor.uid.as_str());
+            let found = is_notification_gone(&ctx.client, &ctx.deliveries.pipeline_index, &of.namespace, name, uid).await;
             let is_gone = found.map_err(PassError::Confirm)?;
             // It may have come back since it was missed.
-            if is_gone && ctx.deliveries.directory.base(&of.namespace, name, labels).is_none() {
+            if is_gone && ctx.deliveries.pipeline_index.base(&of.namespace, name, labels).is_none() {
                 plan.cursors.remove(name);
                 if let Some(own) = applying.get(name) {
                     plan.cursors.insert(name.clone(), plan::begin(name, own.uid, Sight::Recorded, log));
@@ -110,20 +110,20 @@ impl Pass<'_> {
                 }
             }
         }
-        for (name, old) in &standing.position.cursors {
+        for (name, old) in &cursor_state.position.cursors {
             // What was refused was another's, or is no longer asked for.
             if plan.cursors.get(name).is_none_or(|new| new.uid != old.uid) {
                 self.forgive(name);
             }
         }
         if !plan.fresh {
-            standing.put_cursors(plan.cursors);
-            standing.note();
+            cursor_state.put_cursors(plan.cursors);
+            cursor_state.note();
             return Ok(Saved::Done);
         }
-        let begins = plan.cursors != standing.position.cursors;
-        let serial = (begins && standing.sight() != Sight::First).then_some(log.serial);
-        standing.begin(of, plan.cursors, serial, ctx).await
+        let begins = plan.cursors != cursor_state.position.cursors;
+        let serial = (begins && cursor_state.sight() != Sight::First).then_some(log.serial);
+        cursor_state.begin(of, plan.cursors, serial, ctx).await
     }
 
     /// What is wrong with the notifications that apply to a pipeline.
@@ -146,13 +146,13 @@ impl Pass<'_> {
     }
 
     /// Derives what is to be recorded, one notification after the other; and gives the notifications that are not tried yet.
-    async fn gather(&self, standing: &Standing) -> (Vec<Work>, Vec<String>) {
+    async fn gather(&self, cursor_state: &CursorState) -> (Vec<Work>, Vec<String>) {
         let Self { pipeline, of, log, notifications, ctx } = self;
         let (mut work, mut held) = (Vec::new(), Vec::new());
-        let is_idle = |cursor: &Cursor| cursor.serial >= log.serial && standing.armed(&cursor.notification).is_empty();
-        if standing.position.cursors.values().all(is_idle) {
+        let is_idle = |cursor: &Cursor| cursor.serial >= log.serial && cursor_state.armed(&cursor.notification).is_empty();
+        if cursor_state.position.cursors.values().all(is_idle) {
             // The usual case when a pipeline is looked at, so nothing is made ready for it.
-            standing.position.cursors.keys().for_each(|name| self.forgive(name));
+            cursor_state.position.cursors.keys().for_each(|name| self.forgive(name));
             return (work, held);
         }
         let subjects = Subjects::new(&pipeline.spec, &ctx.cluster_name, of);
@@ -160,8 +160,8 @@ impl Pass<'_> {
         let (labels, annotations) = (pipeline.labels().clone().into(), pipeline.annotations().clone().into());
         let about = Of { pipeline: of, labels: &labels, annotations: &annotations, subjects: &subjects, based: &based, log };
         let now = now();
-        let mut places = Places::new(standing.position.clocks());
-        for cursor in standing.position.cursors.values() {
+        let mut places = Places::new(cursor_state.position.timers());
+        for cursor in cursor_state.position.cursors.values() {
             let name = &cursor.notification;
             if is_idle(cursor) {
                 self.forgive(name);
@@ -174,11 +174,11 @@ impl Pass<'_> {
                 held.push(name.clone());
                 continue;
             }
-            let taken = standing.taken(name);
-            let armed = standing.armed(name);
+            let taken = cursor_state.taken(name);
+            let armed = cursor_state.armed(name);
             let from = Reached { cursor, taken: &taken, armed, room: places.room(armed.len()) };
             let derived = derive::derive(&about, &from, |subject| wants(notification, subject), now);
-            places.put(armed.len(), derived.clocks());
+            places.put(armed.len(), derived.timers());
             let probes = ctx.refused.reason(of, name) == Some(Reason::RecordRefused);
             let tried = if probes { derived.lanes.len().min(1) } else { derived.lanes.len() };
             work.push(Work { notification: name.clone(), derived, tried, homes: homes(notification, &subjects) });
@@ -189,11 +189,11 @@ impl Pass<'_> {
     }
 
     /// Takes the changes above each cursor: derives, records, advances. Gives the time after which there is more to do.
-    async fn take(&self, standing: &mut Standing) -> Result<Option<Duration>, PassError> {
-        let (mut work, mut held) = self.gather(standing).await;
+    async fn take(&self, cursor_state: &mut CursorState) -> Result<Option<Duration>, PassError> {
+        let (mut work, mut held) = self.gather(cursor_state).await;
         let mut again = self.hush(&mut work).await?;
         let to_record = |w: &Work| {
-            let look_elsewhere = !standing.is_home(&w.notification, w.homes);
+            let look_elsewhere = !cursor_state.is_home(&w.notification, w.homes);
             let tried = w.derived.lanes.iter().take(w.tried).cloned();
             tried.map(move |deliveries| ToRecord { deliveries, look_elsewhere }).collect::<Vec<_>>()
         };
@@ -201,31 +201,31 @@ impl Pass<'_> {
         #[cfg(feature = "broken")]
         if crate::broken::is(crate::broken::Wrong::CursorBeforeCreate) {
             for one in &work {
-                standing.advance(&one.notification, self.log.serial);
+                cursor_state.advance(&one.notification, self.log.serial);
             }
-            let _ = standing.save(self.of, None, self.ctx).await;
+            let _ = cursor_state.save(self.of, None, self.ctx).await;
         }
         let mut errors = self.ctx.deliveries.record(flat).await.into_iter();
         for work in work {
             let failed: Vec<_> = errors.by_ref().take(work.tried).collect();
             again = again.into_iter().chain(work.derived.next).min();
-            match self.recorded(&work, &failed, standing) {
+            match self.recorded(&work, &failed, cursor_state) {
                 Recorded::All => {}
                 Recorded::More => again = Some(Duration::ZERO),
                 Recorded::Held => held.push(work.notification),
             }
         }
         if held.is_empty() {
-            standing.ages.clear();
+            cursor_state.ages.clear();
         } else {
-            let armed: Vec<_> = standing.position.armed.values().flatten().collect();
-            standing.ages.note(self.log, &armed, now(), since_boot());
+            let armed: Vec<_> = cursor_state.position.armed.values().flatten().collect();
+            cursor_state.ages.note(self.log, &armed, now(), since_boot());
         }
-        let waits: Vec<_> = held.iter().filter_map(|name| self.hold(name, standing)).collect();
+        let waits: Vec<_> = held.iter().filter_map(|name| self.hold(name, cursor_state)).collect();
         Ok(waits.into_iter().chain(again).min())
     }
 
-    /// Leaves out the notifications with a clock that rings because nothing has come between, if something has: this copy may have
+    /// Leaves out the notifications with a timer that fires because nothing has come between, if something has: this copy may have
     /// waited at the gate, or for a watch that has gone deaf. Gives when to go over them again.
     async fn hush(&self, work: &mut Vec<Work>) -> Result<Option<Duration>, PassError> {
         if work.iter().all(|w| w.derived.rang.is_empty()) {
@@ -239,22 +239,22 @@ impl Pass<'_> {
     }
 
     /// Advances the cursor as far as everything is recorded.
-    fn recorded(&self, work: &Work, failed: &[Option<(usize, JournalError)>], standing: &mut Standing) -> Recorded {
+    fn recorded(&self, work: &Work, failed: &[Option<(usize, JournalError)>], cursor_state: &mut CursorState) -> Recorded {
         let Work { notification: name, derived, tried, homes } = work;
         let tried_lanes = failed.iter().map(|failed| failed.as_ref().map_or(Lane::Recorded, |(at, _)| Lane::Failed(*at)));
         let probes = derived.lanes.len() > *tried;
         let lanes: Vec<_> = tried_lanes.chain(derived.lanes.iter().skip(*tried).map(|_| Lane::Later)).collect();
         let Progress { cursor, taken, armed, all } = progress(derived, &lanes, self.log);
-        standing.put_home(name, Some(*homes).filter(|_| all));
-        standing.put_armed(name, armed);
+        cursor_state.put_home(name, Some(*homes).filter(|_| all));
+        cursor_state.put_armed(name, armed);
         let first = failed.iter().flatten().next();
         if first.is_some() || probes || !derived.unclear.is_empty() {
             for (subject, serial) in taken {
-                standing.take(name, &subject, serial);
+                cursor_state.take(name, &subject, serial);
             }
         }
         if !probes {
-            standing.advance(name, cursor);
+            cursor_state.advance(name, cursor);
         }
         if let Some((_, error)) = first {
             self.refuse(name, error);
@@ -276,10 +276,10 @@ impl Pass<'_> {
     }
 
     /// Tells of changes that were dropped from the log and that a notification had not read: its cursor passes a gap.
-    fn tell_dropped(&self, standing: &mut Standing) {
+    fn tell_dropped(&self, cursor_state: &mut CursorState) {
         let Self { of, ctx, .. } = self;
         let Some(dropped) = self.pipeline.status.as_ref().and_then(|status| status.dropped) else { return };
-        for name in standing.misses(dropped.serial) {
+        for name in cursor_state.misses(dropped.serial) {
             let text = format!(
                 "changes of pipeline {} were dropped before they could be recorded: its status has no room",
                 of.name
@@ -292,7 +292,7 @@ impl Pass<'_> {
     fn forgive(&self, name: &str) {
         let Self { of, ctx, .. } = self;
         if ctx.refused.clear(of, name) {
-            ctx.deliveries.ledger.changed.wake((of.namespace.clone(), name.to_owned()));
+            ctx.deliveries.delivery_index.changed.wake((of.namespace.clone(), name.to_owned()));
         }
     }
 
@@ -305,7 +305,7 @@ impl Pass<'_> {
         self.note(name, Refusal { reason: Reason::RecordRefused, refused, detail });
     }
 
-    /// There is no room for another clock: only this notification waits. That is told as seldom as it would be of a refused create.
+    /// There is no room for another timer: only this notification waits. That is told as seldom as it would be of a refused create.
     fn crowd(&self, name: &str) {
         let (of, refused) = (self.of, &self.ctx.refused);
         let reason = Reason::TooManyClocks;
@@ -321,19 +321,19 @@ impl Pass<'_> {
         if noted.refused {
             let text = format!("deliveries of pipeline {} cannot be recorded: {}", of.name, noted.detail);
             ctx.warn(of, name, noted.reason.as_str(), "Record", &text);
-            ctx.deliveries.ledger.changed.wake((of.namespace.clone(), name.to_owned()));
+            ctx.deliveries.delivery_index.changed.wake((of.namespace.clone(), name.to_owned()));
         }
     }
 
     /// A held cursor passes what is older than `maxAge`, and says so. Gives when to try again.
-    fn hold(&self, name: &str, standing: &mut Standing) -> Option<Duration> {
+    fn hold(&self, name: &str, cursor_state: &mut CursorState) -> Option<Duration> {
         let Self { of, ctx, .. } = self;
         let max_age = self.notifications.get(name)?.all().map(|n| n.delivery.retry.max_age).max()?;
-        let at = standing.position.cursors.get(name)?.serial;
-        let passed = aged::pass(self.log, at, standing.armed(name), max_age, &standing.ages, since_boot());
+        let at = cursor_state.position.cursors.get(name)?.serial;
+        let passed = aged::pass(self.log, at, cursor_state.armed(name), max_age, &cursor_state.ages, since_boot());
         if passed.count > 0 {
-            standing.put_armed(name, passed.armed);
-            standing.advance(name, passed.serial);
+            cursor_state.put_armed(name, passed.armed);
+            cursor_state.advance(name, passed.serial);
             let text = format!(
                 "{} changes of pipeline {} grew older than maxAge before they could be recorded",
                 passed.count, of.name

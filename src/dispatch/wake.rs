@@ -47,7 +47,7 @@ pub(super) async fn wake(ctx: &Context, changed: Changed) {
 
 /// Has everything looked at that a Notification decides, except for its status.
 pub(super) async fn wake_lanes_of(ctx: &Context, namespace: &str, name: &str) {
-    for pipeline in ctx.deliveries.directory.pipelines_in(namespace) {
+    for pipeline in ctx.deliveries.pipeline_index.pipelines_in(namespace) {
         ctx.wake_pipeline(namespace, &pipeline.name);
     }
     ctx.deliveries.look(Scope::Notification(namespace.to_owned(), name.to_owned())).await;
@@ -55,7 +55,7 @@ pub(super) async fn wake_lanes_of(ctx: &Context, namespace: &str, name: &str) {
 
 async fn wake_pipeline(ctx: &Context, place: &ObjectName, scope: Scope) {
     ctx.wake_pipeline(&place.namespace, &place.name);
-    for name in ctx.deliveries.directory.names_in(&place.namespace) {
+    for name in ctx.deliveries.pipeline_index.names_in(&place.namespace) {
         ctx.wake_notification(&place.namespace, &name);
     }
     ctx.deliveries.look(scope).await;

@@ -16,7 +16,7 @@ const PART: usize = 4;
 
 /// The gate; cheap to clone.
 #[derive(Clone, Debug)]
-pub struct Gate {
+pub struct NamespaceLimiter {
     all: Arc<Semaphore>,
     most: usize,
     rooms: Arc<Mutex<HashMap<String, Room>>>,
@@ -41,11 +41,11 @@ pub struct Turn {
 /// Keeps a room as long as somebody is in it.
 #[derive(Debug)]
 struct Visit {
-    gate: Gate,
+    limiter: NamespaceLimiter,
     namespace: String,
 }
 
-impl Gate {
+impl NamespaceLimiter {
     /// For so many calls at once, of all namespaces together.
     #[must_use]
     pub fn new(all: usize) -> Self {
@@ -67,7 +67,7 @@ impl Gate {
         let mut rooms = self.rooms();
         let room = rooms.entry(namespace.to_owned()).or_insert_with(new);
         room.users += 1;
-        (room.turns.clone(), Visit { gate: self.clone(), namespace: namespace.to_owned() })
+        (room.turns.clone(), Visit { limiter: self.clone(), namespace: namespace.to_owned() })
     }
 
     /// The turns that a namespace has after a call. One that is lost is the caller's own, once.
@@ -96,7 +96,7 @@ impl Turn {
     /// A call of this turn is over. `answered`: by whatever word.
     pub fn note(&mut self, answered: bool) {
         let Self { own, visit, .. } = self;
-        visit.gate.learn(&visit.namespace, answered, own);
+        visit.limiter.learn(&visit.namespace, answered, own);
     }
 
     /// The only call of this turn is over.
@@ -107,7 +107,7 @@ impl Turn {
 
 impl Drop for Visit {
     fn drop(&mut self) {
-        let mut rooms = self.gate.rooms();
+        let mut rooms = self.limiter.rooms();
         let Some(room) = rooms.get_mut(&self.namespace) else { return };
         room.users -= 1;
         if room.users == 0 {
@@ -123,18 +123,18 @@ mod tests {
     use super::*;
 
     /// All the turns that can be had at once.
-    fn turns(gate: &Gate, namespace: &str) -> Vec<Turn> {
-        std::iter::from_fn(|| gate.pass(namespace).now_or_never()).collect()
+    fn turns(limiter: &NamespaceLimiter, namespace: &str) -> Vec<Turn> {
+        std::iter::from_fn(|| limiter.pass(namespace).now_or_never()).collect()
     }
 
     #[test]
     fn a_namespace_that_hangs_leaves_room_and_loses_its_turns() {
-        let gate = Gate::new(256);
-        let held = turns(&gate, "hangs");
+        let limiter = NamespaceLimiter::new(256);
+        let held = turns(&limiter, "hangs");
         assert_eq!(held.len(), FIRST);
-        let mut waiting: Vec<_> = (0..3).map(|_| Box::pin(gate.pass("hangs"))).collect();
+        let mut waiting: Vec<_> = (0..3).map(|_| Box::pin(limiter.pass("hangs"))).collect();
         assert!(waiting.iter_mut().all(|pass| pass.now_or_never().is_none()));
-        assert_eq!(turns(&gate, "fine").len(), FIRST);
+        assert_eq!(turns(&limiter, "fine").len(), FIRST);
         for turn in held {
             turn.over(false);
         }
@@ -147,22 +147,22 @@ mod tests {
 
     #[test]
     fn a_namespace_that_is_answered_earns_a_part_of_all() {
-        let gate = Gate::new(256);
-        let mut held = turns(&gate, "fine");
+        let limiter = NamespaceLimiter::new(256);
+        let mut held = turns(&limiter, "fine");
         for _ in 0..100 {
             held.pop().expect("it has some").over(true);
-            held.extend(turns(&gate, "fine"));
+            held.extend(turns(&limiter, "fine"));
         }
         assert_eq!(held.len(), 64);
     }
 
     #[test]
     fn together_they_have_no_more_than_all() {
-        let gate = Gate::new(20);
+        let limiter = NamespaceLimiter::new(20);
         let names = ["a", "b", "c", "d", "e"];
-        let mut held: Vec<_> = names.iter().flat_map(|namespace| turns(&gate, namespace)).collect();
+        let mut held: Vec<_> = names.iter().flat_map(|namespace| turns(&limiter, namespace)).collect();
         assert_eq!(held.len(), 20);
-        let mut late = Box::pin(gate.pass("e"));
+        let mut late = Box::pin(limiter.pass("e"));
         assert!(late.as_mut().now_or_never().is_none());
         held.pop().expect("some are held").over(true);
         assert!(late.now_or_never().is_some());
@@ -170,11 +170,11 @@ mod tests {
 
     #[test]
     fn nothing_is_kept_of_a_namespace_that_rests() {
-        let gate = Gate::new(8);
-        let held = turns(&gate, "a");
-        assert_eq!(gate.rooms().len(), 1);
+        let limiter = NamespaceLimiter::new(8);
+        let held = turns(&limiter, "a");
+        assert_eq!(limiter.rooms().len(), 1);
         drop(held);
-        assert!(gate.rooms().is_empty());
-        assert_eq!(turns(&gate, "a").len(), 2, "whoever gave up waiting holds nothing");
+        assert!(limiter.rooms().is_empty());
+        assert_eq!(turns(&limiter, "a").len(), 2, "whoever gave up waiting holds nothing");
     }
 }

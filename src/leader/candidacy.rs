@@ -33,7 +33,7 @@ pub struct Seen {
     pub holder: String,
     /// `leaseTransitions`.
     pub epoch: i32,
-    /// `acquireTime`: with the name, it tells one process's tenure from another's.
+    /// `acquireTime`: with the name, it tells one process's term from another's.
     pub acquired: Option<Time>,
     /// `leaseDurationSeconds`.
     pub lasts: Duration,
@@ -303,8 +303,8 @@ impl Candidacy {
         if matches!(&self.known, Known::There { seen: known, .. } if known.version == seen.version) {
             return;
         }
-        let tenure = self.held.map(|held| held.acquired).or(self.tried);
-        let ours = seen.holder == self.identity && tenure.is_some() && seen.acquired == tenure;
+        let term = self.held.map(|held| held.acquired).or(self.tried);
+        let ours = seen.holder == self.identity && term.is_some() && seen.acquired == term;
         match &mut self.held {
             Some(held) if ours => held.epoch = seen.epoch,
             // The answer was lost; how long it holds is known when the next one is answered.

@@ -17,7 +17,7 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use super::candidacy::{Candidacy, LASTS, RETRY, Seen, Step, Write, Wrote};
-use super::{Lease, Tenure, View};
+use super::{LeadershipTerm, Lease, View};
 use crate::api::{Time, since_boot};
 use crate::telemetry::{Metrics, chain, metrics};
 
@@ -196,23 +196,23 @@ impl Keeper {
         let before = *self.view.borrow();
         let held = self.state.held();
         // What is held without a renewal that was answered is not ours for sure.
-        let held = held.filter(|held| !held.until.is_zero() || before.tenure.is_some());
+        let held = held.filter(|held| !held.until.is_zero() || before.term.is_some());
         let turn = self.turns.borrow().unwrap_or(0);
-        let same = |t: &Tenure| Tenure { epoch: held.map_or(t.epoch, |h| h.epoch), ..*t };
-        let tenure = held.map(|h| before.tenure.as_ref().map_or(Tenure { turn: turn + 1, epoch: h.epoch }, same));
-        let view = View { tenure, until: held.map_or(Duration::ZERO, |h| h.until) };
+        let same = |t: &LeadershipTerm| LeadershipTerm { epoch: held.map_or(t.epoch, |h| h.epoch), ..*t };
+        let term = held.map(|h| before.term.as_ref().map_or(LeadershipTerm { turn: turn + 1, epoch: h.epoch }, same));
+        let view = View { term, until: held.map_or(Duration::ZERO, |h| h.until) };
         if self.state.decided() {
             self.decided.take().into_iter().for_each(|decided| decided());
         }
         let (lease, identity) = (self.named.name, self.named.identity.as_str());
-        match (before.tenure, view.tenure) {
-            (None, Some(tenure)) => {
-                tracing::info!(lease, identity, epoch = tenure.epoch, "this replica acts from now on");
+        match (before.term, view.term) {
+            (None, Some(term)) => {
+                tracing::info!(lease, identity, epoch = term.epoch, "this replica acts from now on");
                 self.view.send_replace(view);
-                self.turns.send_replace(Some(tenure.turn));
+                self.turns.send_replace(Some(term.turn));
             }
             (was, _) => {
-                if was.is_some() && view.tenure.is_none() {
+                if was.is_some() && view.term.is_none() {
                     tracing::info!(lease, identity, "this replica does not act any more");
                 }
                 self.view.send_if_modified(|old| std::mem::replace(old, view) != view);
@@ -220,7 +220,7 @@ impl Keeper {
                 self.turns.send_if_modified(|turn| known && turn.is_none() && turn.replace(0).is_none());
             }
         }
-        self.metrics.lease_held(self.label, view.tenure.is_some());
+        self.metrics.lease_held(self.label, view.term.is_some());
         if let Some(epoch) = self.state.epoch() {
             self.metrics.lease_epoch(self.label, epoch);
         }

@@ -22,7 +22,7 @@ const MARGIN: Duration = Duration::from_secs(5);
 
 /// The time in which this process holds the Lease without a break.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Tenure {
+pub struct LeadershipTerm {
     /// The how-manieth of this process, from 1.
     pub turn: u64,
     /// `leaseTransitions`: higher than that of every holder before.
@@ -32,7 +32,7 @@ pub struct Tenure {
 /// What the keeper says.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct View {
-    tenure: Option<Tenure>,
+    term: Option<LeadershipTerm>,
     /// Until then it is ours for sure; by [`since_boot`].
     until: Duration,
 }
@@ -46,40 +46,40 @@ pub struct Lease {
 }
 
 impl Lease {
-    /// The present tenure. It may have run out unnoticed: before a deed, ask [`Lease::may`].
+    /// The present term. It may have run out unnoticed: before a deed, ask [`Lease::may`].
     #[must_use]
-    pub fn tenure(&self) -> Option<Tenure> {
-        self.view.borrow().tenure
+    pub fn term(&self) -> Option<LeadershipTerm> {
+        self.view.borrow().term
     }
 
     /// Whether something may be begun that takes this long at most.
     #[must_use]
     pub fn may(&self, take: Duration) -> bool {
         let view = *self.view.borrow();
-        view.tenure.is_some() && since_boot() + take + MARGIN < view.until
+        view.term.is_some() && since_boot() + take + MARGIN < view.until
     }
 
-    /// Waits until something may be begun that takes this long; `false` when the tenure has ended instead.
+    /// Waits until something may be begun that takes this long; `false` when the term has ended instead.
     pub async fn wait(&self, take: Duration) -> bool {
         let mut view = self.view.clone();
         loop {
             if self.may(take) {
                 return true;
             }
-            if view.borrow_and_update().tenure.is_none() || view.changed().await.is_err() {
+            if view.borrow_and_update().term.is_none() || view.changed().await.is_err() {
                 return false;
             }
         }
     }
 
-    /// Waits for the next word of the keeper: a tenure has begun, was prolonged, or has ended.
+    /// Waits for the next word of the keeper: a term has begun, was prolonged, or has ended.
     pub async fn changed(&mut self) {
         if self.view.changed().await.is_err() {
             std::future::pending::<()>().await;
         }
     }
 
-    /// The number of the latest tenure, 0 while there was none, `None` while nothing is known. With each new number everything
+    /// The number of the latest term, 0 while there was none, `None` while nothing is known. With each new number everything
     /// must be listed anew: whoever acted before may have written what a watch has not told yet.
     #[must_use]
     pub fn turns(&self) -> watch::Receiver<Option<u64>> {

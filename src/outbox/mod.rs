@@ -1,8 +1,8 @@
 //! Recorded transitions on their way to their receivers, lane by lane. Nothing else in Pennant decides what may be sent.
 //!
 //! In: transitions from the dispatcher, through [`Deliveries::record`]; facts about pipelines and notifications, through the
-//! [`Directory`]; word that something has changed, through [`Deliveries::look`]. Out: requests (by `webhook`), outcomes (by the
-//! [journal](Journal)), figures (in the [`Ledger`]), and notes on what a person should do something about.
+//! [`PipelineIndex`]; word that something has changed, through [`Deliveries::look`]. Out: requests (by `webhook`), outcomes (by the
+//! [journal](Journal)), figures (in the [`DeliveryIndex`]), and notes on what a person should do something about.
 //!
 //! The way of a delivery: [`store`] keeps it, [`scheduler`] has its [`lane`] take it when it is its turn, [`send_gate`] says whether it may
 //! be sent, and `attempt` sends it and stores what came of it.
@@ -32,11 +32,11 @@ pub use attempt::work::Parts;
 pub use lane::parked::{Park, Parked};
 use record::LaneKey;
 pub use record::{Record, RecordId};
-pub use scheduler::work_queue::Wakes;
+pub use scheduler::work_queue::WorkQueue;
 pub use send_gate::facts::subject;
-pub use send_gate::index::{Directory, PipelineFacts};
+pub use send_gate::index::{PipelineFacts, PipelineIndex};
 pub use send_gate::live_check::is_notification_gone;
-pub use store::delivery_index::{Figures, Ledger};
+pub use store::delivery_index::{DeliveryIndex, Figures};
 use store::journal::New;
 pub use store::journal::{Journal, JournalError};
 
@@ -119,9 +119,9 @@ pub struct Deliveries {
     commands: mpsc::Sender<Command>,
     loaded: watch::Receiver<Option<u64>>,
     /// What is known of all deliveries.
-    pub ledger: Ledger,
+    pub delivery_index: DeliveryIndex,
     /// What is known of pipelines and notifications.
-    pub directory: Directory,
+    pub pipeline_index: PipelineIndex,
 }
 
 impl Deliveries {
@@ -129,7 +129,7 @@ impl Deliveries {
     /// at its first error, which is given back at the lane's place, with how many of the lane are recorded. What is recorded
     /// already costs nothing.
     pub async fn record(&self, lanes: Vec<ToRecord>) -> Vec<Option<(usize, JournalError)>> {
-        let global = self.directory.source().config_map.map(|of| of.namespace);
+        let global = self.pipeline_index.source().config_map.map(|of| of.namespace);
         let unknown = lanes.into_iter().map(|lane| self.unknown(lane, global.as_deref()));
         let (places, lanes): (Vec<Vec<_>>, Vec<Vec<_>>) = unknown.map(|lane| lane.into_iter().unzip()).unzip();
         let mut errors: Vec<_> = lanes.iter().map(|_| None).collect();
@@ -137,7 +137,7 @@ impl Deliveries {
         while let Some((lane, records, error)) = answers.next().await {
             errors[lane] = error.and_then(|error| Some((*places[lane].get(records.len())?, error)));
             // Before anybody can read that the cursor has moved past them.
-            self.ledger.recorded(&records);
+            self.delivery_index.recorded(&records);
             if !records.is_empty() {
                 // A closed channel means that the engine has stopped; the records are found at the next start.
                 let _ = self.commands.send(Command::Recorded(records)).await;
@@ -151,12 +151,12 @@ impl Deliveries {
     fn unknown(&self, lane: ToRecord, global: Option<&str>) -> Vec<(usize, New)> {
         let new = |spec: DeliverySpec| {
             let own = spec.pipeline_ref.namespace.clone();
-            let home = self.directory.effective(&spec).map_or_else(|| own.clone(), |n| n.home.clone());
+            let home = self.pipeline_index.effective(&spec).map_or_else(|| own.clone(), |n| n.home.clone());
             let other = if home == own { global.map(str::to_owned) } else { Some(own) };
             let other = other.filter(|other| *other != home);
             let name = record::name(&spec);
             let is_known = |namespace: &String| {
-                self.ledger
+                self.delivery_index
                     .is_recorded(&spec.pipeline_ref.uid, &RecordId { namespace: namespace.clone(), name: name.clone() })
             };
             let known = is_known(&home) || other.as_ref().is_some_and(is_known);
@@ -216,8 +216,8 @@ pub fn start(
         journal: parts.journal.clone(),
         commands,
         loaded,
-        ledger: parts.ledger.clone(),
-        directory: parts.directory.clone(),
+        delivery_index: parts.delivery_index.clone(),
+        pipeline_index: parts.pipeline_index.clone(),
     };
     let started = Started { sources: namespaces, ready: Box::new(ready), notes };
     tasks.spawn(crate::outbox::store::retention::run(parts.clone(), limits.keep, stop.clone()));

@@ -75,9 +75,9 @@ impl Record {
 
     /// What it is about: a later one about the same says all that this one says.
     #[must_use]
-    pub fn theme(&self) -> Theme<'_> {
+    pub fn supersede_key(&self) -> SupersedeKey<'_> {
         let subject = &self.spec.subject;
-        Theme { kind: subject.kind, subject: &subject.name, family: self.spec.type_.family() }
+        SupersedeKey { kind: subject.kind, subject: &subject.name, family: self.spec.type_.family() }
     }
 
     /// Why it is not sent but parked: it was recorded so. A person may have it sent all the same.
@@ -104,7 +104,7 @@ impl Record {
 
 /// What a delivery is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Theme<'a> {
+pub struct SupersedeKey<'a> {
     /// What the subject is: a cluster may be called as an environment is.
     pub kind: SubjectKind,
     /// The subject's name.
@@ -205,9 +205,9 @@ mod tests {
             change(Arc::make_mut(&mut other.spec));
             other
         };
-        assert_eq!(one.theme(), other(&|spec| spec.type_ = crate::api::TransitionType::Failed).theme());
-        assert_ne!(one.theme(), other(&|spec| spec.type_ = crate::api::TransitionType::Drifted).theme());
-        assert_ne!(one.theme(), other(&|spec| spec.subject.kind = SubjectKind::Cluster).theme());
+        assert_eq!(one.supersede_key(), other(&|spec| spec.type_ = crate::api::TransitionType::Failed).supersede_key());
+        assert_ne!(one.supersede_key(), other(&|spec| spec.type_ = crate::api::TransitionType::Drifted).supersede_key());
+        assert_ne!(one.supersede_key(), other(&|spec| spec.subject.kind = SubjectKind::Cluster).supersede_key());
         one.again = true;
         assert_eq!(one.refusal(), None);
         Arc::make_mut(&mut one.spec).error = Some("e".to_owned());

@@ -19,7 +19,7 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use super::reconcile::{keep_warm, reconcile};
-use super::write::tracker::Memory;
+use super::write::tracker::WriteTracker;
 use super::{Context, Error};
 use crate::api::Pipeline;
 use crate::cluster::PipelineKey;
@@ -31,7 +31,7 @@ use crate::telemetry::metrics::Watch;
 const WAKE_BUFFER: usize = 1024;
 
 impl Context {
-    fn memories(&self) -> MutexGuard<'_, HashMap<PipelineKey, Memory>> {
+    fn memories(&self) -> MutexGuard<'_, HashMap<PipelineKey, WriteTracker>> {
         self.memories.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -217,23 +217,23 @@ fn look(pipeline: Arc<Pipeline>, context: Arc<Context>) -> BoxFuture<'static, Re
         let key = key_of(&pipeline);
         let uid = &pipeline.metadata.uid;
         // An empty one stays in its place, by which the pipeline is known to have been looked at.
-        let mut memory = std::mem::take(context.memories().entry(key.clone()).or_default());
-        let tenure = context.lease.tenure().filter(|t| context.listed(&key.namespace) == Some(t.turn));
-        let turn = tenure.map_or(0, |t| t.turn);
-        if memory.uid != *uid {
-            memory = Memory::new(uid.clone(), turn);
-        } else if memory.turn != turn {
-            memory = memory.anew(turn);
+        let mut writes = std::mem::take(context.memories().entry(key.clone()).or_default());
+        let term = context.lease.term().filter(|t| context.listed(&key.namespace) == Some(t.turn));
+        let turn = term.map_or(0, |t| t.turn);
+        if writes.uid != *uid {
+            writes = WriteTracker::new(uid.clone(), turn);
+        } else if writes.turn != turn {
+            writes = writes.anew(turn);
         }
-        let result = if let Some(tenure) = tenure {
+        let result = if let Some(term) = term {
             context.begin(turn);
-            reconcile(&context, &key, &pipeline, &mut memory, tenure.epoch).await
+            reconcile(&context, &key, &pipeline, &mut writes, term.epoch).await
         } else {
-            keep_warm(&context, &key, &pipeline, &mut memory);
+            keep_warm(&context, &key, &pipeline, &mut writes);
             Ok(Action::await_change())
         };
-        memory.ended(result.is_ok());
-        context.memories().insert(key, memory);
+        writes.ended(result.is_ok());
+        context.memories().insert(key, writes);
         result
     }
     .boxed()
@@ -242,7 +242,7 @@ fn look(pipeline: Arc<Pipeline>, context: Arc<Context>) -> BoxFuture<'static, Re
 /// When to look again after a failure.
 #[allow(clippy::needless_pass_by_value, reason = "the signature is kube's")]
 fn again(pipeline: Arc<Pipeline>, _: &Error, context: Arc<Context>) -> Action {
-    let wait = context.memories().get(&key_of(&pipeline)).map(Memory::retry);
+    let wait = context.memories().get(&key_of(&pipeline)).map(WriteTracker::retry);
     wait.map_or_else(Action::await_change, Action::requeue)
 }
 

@@ -26,11 +26,11 @@ use tokio_util::sync::CancellationToken;
 pub use controller::run;
 
 use crate::cluster::{Caches, PipelineKey};
-use crate::k8s::limiter::Gate;
+use crate::k8s::limiter::NamespaceLimiter;
 use crate::leader::Lease;
 use crate::report::events::Events;
 use crate::telemetry::{Metrics, Tracer};
-use write::tracker::Memory;
+use write::tracker::WriteTracker;
 
 /// What can go wrong. The variant is what metrics and Events name; the words are for people.
 #[derive(Debug, thiserror::Error)]
@@ -73,10 +73,10 @@ pub struct Context {
     lease: Lease,
     caches: Caches,
     options: Options,
-    gate: Gate,
+    limiter: NamespaceLimiter,
     events: Events,
     metrics: Metrics,
-    memories: Mutex<HashMap<PipelineKey, Memory>>,
+    memories: Mutex<HashMap<PipelineKey, WriteTracker>>,
     /// By watched namespace, or `None` for all: the turn in which its pipelines were last listed.
     listed: Mutex<HashMap<Option<String>, u64>>,
     /// The latest turn in which something was looked at.
@@ -100,7 +100,7 @@ impl Context {
             client,
             lease,
             caches,
-            gate: Gate::new(options.looks),
+            limiter: NamespaceLimiter::new(options.looks),
             options,
             events,
             metrics,

@@ -8,7 +8,7 @@ use proptest::prelude::*;
 
 use super::status::target::source;
 use super::status::{Base, Gathered, Next, Observed, next};
-use super::write::tracker::{Attempt, Memory, serial, taken};
+use super::write::tracker::{Attempt, WriteTracker, serial, taken};
 use crate::api::pipeline::target::TargetInfo;
 use crate::api::pipeline::{Cursor, Dispatched};
 use crate::api::values::refs::AppRef;
@@ -62,7 +62,7 @@ struct World {
     said: Vec<(u64, Observation)>,
     server: Pipeline,
     watched: Pipeline,
-    memory: Memory,
+    writes: WriteTracker,
     consumed: Vec<(State, State, bool)>,
     /// Writes on their way: what each goes on from, and what it carries.
     flying: VecDeque<(Pipeline, Next)>,
@@ -90,10 +90,10 @@ impl World {
         server.metadata.uid = Some("u".into());
         server.metadata.generation = Some(1);
         server.metadata.resource_version = Some("1".into());
-        let mut memory = Memory::new(server.metadata.uid.clone(), 1);
-        memory.declare(Some(1), std::slice::from_ref(&target), 0);
+        let mut writes = WriteTracker::new(server.metadata.uid.clone(), 1);
+        writes.declare(Some(1), std::slice::from_ref(&target), 0);
         let watched = server.clone();
-        Self { target, said: vec![], server, watched, memory, consumed: vec![], flying: VecDeque::new(), clock: 1 }
+        Self { target, said: vec![], server, watched, writes, consumed: vec![], flying: VecDeque::new(), clock: 1 }
     }
 
     /// What these steps lead to, when nothing is left to come.
@@ -116,7 +116,7 @@ impl World {
     }
 
     fn reading(&self) -> Reading {
-        let after = self.memory.after(&self.target.subject, &source(&self.target));
+        let after = self.writes.after(&self.target.subject, &source(&self.target));
         let now = self.said.last().map_or_else(|| crate::observe::observe(None, None), |(_, o)| o.clone());
         Reading {
             observations: self.said.iter().filter(|(seq, _)| *seq > after).cloned().collect(),
@@ -130,19 +130,19 @@ impl World {
 
     /// One turn of the loop that `reconcile` is. Whether something was sent.
     fn look(&mut self, fate: Fate) -> bool {
-        if self.memory.is_uncertain() {
-            self.memory.learn(self.server.clone());
+        if self.writes.is_uncertain() {
+            self.writes.learn(self.server.clone());
         }
         let (mut base, mut observed, mut found) = self.find();
         if found.as_ref().is_some_and(|next| next.merged) {
-            self.memory.learn(self.server.clone());
+            self.writes.learn(self.server.clone());
             (base, observed, found) = self.find();
         }
         let Some(next) = found else {
-            self.memory.settle(taken(&observed));
+            self.writes.settle(taken(&observed));
             return false;
         };
-        self.memory.sending(Attempt::of(&base, &next.status, taken(&observed)));
+        self.writes.sending(Attempt::of(&base, &next.status, taken(&observed)));
         if !self.passes(&base, &next) {
             return true;
         }
@@ -152,7 +152,7 @@ impl World {
             Fate::Late | Fate::Answered | Fate::AppliedAnswerLost => self.apply(next.status),
         }
         if matches!(fate, Fate::Answered) {
-            self.memory.answered(self.server.clone());
+            self.writes.answered(self.server.clone());
         }
         true
     }
@@ -167,10 +167,10 @@ impl World {
 
     /// The object that it goes by, what is read, and what follows from it.
     fn find(&mut self) -> (Arc<Pipeline>, Vec<Observed>, Option<Next>) {
-        let base = self.memory.newest(&Arc::new(self.watched.clone()));
+        let base = self.writes.newest(&Arc::new(self.watched.clone()));
         let observed: Vec<Observed> = vec![(self.target.clone(), self.reading())];
         let gathered = Gathered { targets: observed.clone(), ..Gathered::default() };
-        let known = Base { generation: Some(1), status: base.status.as_ref(), highest: self.memory.highest };
+        let known = Base { generation: Some(1), status: base.status.as_ref(), highest: self.writes.highest };
         let next = next(known, Ok(&gathered), Time::from_second(self.clock).unwrap());
         (base, observed, next)
     }
@@ -193,9 +193,9 @@ impl World {
     /// What it said before that and was not written is lost, but for the last.
     fn restart(&mut self) {
         self.watched = self.server.clone();
-        self.memory = Memory::new(self.server.metadata.uid.clone(), self.memory.turn + 1);
+        self.writes = WriteTracker::new(self.server.metadata.uid.clone(), self.writes.turn + 1);
         let seq = self.said.len() as u64;
-        self.memory.declare(Some(1), std::slice::from_ref(&self.target), seq);
+        self.writes.declare(Some(1), std::slice::from_ref(&self.target), seq);
         // It is listed anew.
         if let Some((_, last)) = self.said.last().cloned() {
             self.said.push((seq + 1, last));

@@ -17,7 +17,7 @@ use super::status::{Base, Gathered, Next, next};
 use super::write::events::told;
 use super::write::patch::{Failure, failure, patch};
 use super::write::trace::recorded;
-use super::write::tracker::{Attempt, Memory, serial, taken};
+use super::write::tracker::{Attempt, WriteTracker, serial, taken};
 use super::{Context, Error};
 use crate::api::pipeline::Armed;
 use crate::api::pipeline::target::TargetInfo;
@@ -41,9 +41,9 @@ const RINGS: Duration = Duration::from_secs(1);
 const TRIES: u32 = 3;
 
 /// Has the caches filled with what a pipeline needs, while another replica acts.
-pub(super) fn keep_warm(ctx: &Context, key: &PipelineKey, watched: &Pipeline, memory: &mut Memory) {
+pub(super) fn keep_warm(ctx: &Context, key: &PipelineKey, watched: &Pipeline, writes: &mut WriteTracker) {
     // A pipeline that is not followed needs nothing.
-    let _ = gather(ctx, key, watched, memory);
+    let _ = gather(ctx, key, watched, writes);
 }
 
 /// Looks at a pipeline as the watch has it. `epoch`: of the Lease that is held.
@@ -51,11 +51,11 @@ pub(super) async fn reconcile(
     ctx: &Context,
     key: &PipelineKey,
     watched: &Arc<Pipeline>,
-    memory: &mut Memory,
+    writes: &mut WriteTracker,
     epoch: i32,
 ) -> Result<Action, Error> {
     let api = Api::<Pipeline>::namespaced(ctx.client.clone(), &key.namespace);
-    let Some(mut turn) = ctx.stop.run_until_cancelled(ctx.gate.pass(&key.namespace)).await else {
+    let Some(mut turn) = ctx.stop.run_until_cancelled(ctx.limiter.pass(&key.namespace)).await else {
         return Ok(Action::await_change());
     };
     let mut last = Error::Deadline;
@@ -65,33 +65,33 @@ pub(super) async fn reconcile(
         if !ctx.stop.run_until_cancelled(ctx.lease.wait(DEADLINE)).await.unwrap_or(false) {
             return Ok(Action::await_change());
         }
-        let live = memory.is_uncertain() || lossy;
+        let live = writes.is_uncertain() || lossy;
         if live {
             match read(&api, &key.name).await? {
-                Some(live) => memory.learn(live),
+                Some(live) => writes.learn(live),
                 None => return Ok(Action::await_change()),
             }
         }
-        let base = memory.newest(watched);
+        let base = writes.newest(watched);
         // What was recorded, though the answer was lost, is told of now.
-        announce(ctx, memory.untold(), &base, memory);
-        if base.metadata.uid != memory.uid {
+        announce(ctx, writes.untold(), &base, writes);
+        if base.metadata.uid != writes.uid {
             // Made again under the same name; the watch is about to say so.
             return Ok(Action::await_change());
         }
-        notify(ctx, &base, memory);
-        if let Some(wait) = memory.wait(Instant::now()).and_then(|wait| held_back(&base, wait, now())) {
+        notify(ctx, &base, writes);
+        if let Some(wait) = writes.wait(Instant::now()).and_then(|wait| held_back(&base, wait, now())) {
             return Ok(Action::requeue(wait));
         }
         if let Some(above) = base.status.as_ref().and_then(|s| s.log.as_ref()).map(|l| l.epoch).filter(|e| *e > epoch) {
             ctx.lease.raise(above);
             return Ok(Action::requeue(DEPOSED));
         }
-        let gathered = gather(ctx, key, &base, memory);
-        let known = Base { generation: base.metadata.generation, status: base.status.as_ref(), highest: memory.highest };
+        let gathered = gather(ctx, key, &base, writes);
+        let known = Base { generation: base.metadata.generation, status: base.status.as_ref(), highest: writes.highest };
         let taken = gathered.as_ref().map(|g| taken(&g.targets)).unwrap_or_default();
         let Some(mut next) = next(known, gathered.as_ref(), now()) else {
-            memory.settle(taken);
+            writes.settle(taken);
             return Ok(Action::await_change());
         };
         if next.merged && !live {
@@ -100,9 +100,9 @@ pub(super) async fn reconcile(
             continue;
         }
         next.status.log.iter_mut().for_each(|log| log.epoch = epoch);
-        memory.sending(Attempt::of(&base, &next.status, taken));
+        writes.sending(Attempt::of(&base, &next.status, taken));
         let came = gathered.iter().flat_map(|g| &g.targets).filter_map(|(_, reading)| reading.came).min();
-        match write(ctx, &api, &base, &next, memory, &mut turn).await? {
+        match write(ctx, &api, &base, &next, writes, &mut turn).await? {
             None => {
                 if let Some(came) = came {
                     ctx.metrics.observation_lag(came.elapsed());
@@ -129,17 +129,17 @@ fn held_back(base: &Pipeline, wait: Duration, now: Time) -> Option<Duration> {
 }
 
 /// What every target says, or why the pipeline is not followed.
-fn gather(ctx: &Context, key: &PipelineKey, base: &Pipeline, memory: &mut Memory) -> Result<Gathered, Refused> {
+fn gather(ctx: &Context, key: &PipelineKey, base: &Pipeline, writes: &mut WriteTracker) -> Result<Gathered, Refused> {
     let options = &ctx.options;
     let planned = plan(&base.spec, &key.namespace, &options.cluster_name, options.cross_namespace_refs);
-    if !memory.has_declared(base.metadata.generation) {
+    if !writes.has_declared(base.metadata.generation) {
         let targets = planned.as_deref().unwrap_or_default();
         let seq = ctx.caches.need(key, targets.iter().map(|t| source(t).seen_from(&key.namespace)).collect());
-        memory.declare(base.metadata.generation, targets, seq);
+        writes.declare(base.metadata.generation, targets, seq);
     }
     let read = |target: TargetInfo| {
         let app = source(&target);
-        let after = memory.after(&target.subject, &app);
+        let after = writes.after(&target.subject, &app);
         let reading = ctx.caches.read(&app.seen_from(&key.namespace), after);
         (target, reading)
     };
@@ -151,7 +151,7 @@ fn gather(ctx: &Context, key: &PipelineKey, base: &Pipeline, memory: &mut Memory
     };
     let (clusters, targets) = (clusters.into_iter().map(reach).collect(), planned.into_iter().map(read).collect::<Vec<_>>());
     let place = Place { namespace: &key.namespace, cross: options.cross_namespace_refs };
-    let similar = memory.similar.of(&targets, place, |missing| ctx.caches.alike(missing));
+    let similar = writes.similar.of(&targets, place, |missing| ctx.caches.alike(missing));
     Ok(Gathered { targets, clusters, similar })
 }
 
@@ -161,20 +161,20 @@ async fn write(
     api: &Api<Pipeline>,
     base: &Pipeline,
     next: &Next,
-    memory: &mut Memory,
+    writes: &mut WriteTracker,
     turn: &mut Turn,
 ) -> Result<Option<Error>, Error> {
     let name = base.metadata.name.as_deref().unwrap_or_default();
     let patch = patch(base, &next.status, next.merged).map_err(Error::Encode)?;
     let params = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
     let answer = timeout(DEADLINE, api.patch_status(name, &params, &patch)).await;
-    memory.spent(next.bytes, Instant::now());
+    writes.spent(next.bytes, Instant::now());
     turn.note(answer.is_ok());
     let error = match answer {
         Ok(Ok(live)) => {
-            announce(ctx, serial(base), &live, memory);
-            notify(ctx, &live, memory);
-            memory.answered(live);
+            announce(ctx, serial(base), &live, writes);
+            notify(ctx, &live, writes);
+            writes.answered(live);
             ctx.metrics.api_write(ApiWrite::PipelineStatus, WriteResult::Ok);
             ctx.metrics.changes_dropped(next.dropped);
             return Ok(None);
@@ -192,7 +192,7 @@ async fn write(
     match failure {
         Failure::Gone => Ok(None),
         Failure::Refused => {
-            memory.refused();
+            writes.refused();
             Err(Error::Write(error))
         }
         Failure::Stale | Failure::Uncertain => {
@@ -203,11 +203,11 @@ async fn write(
 }
 
 /// Makes a span of each change that has just been recorded, and an Event. `before`: up to where the log went.
-fn announce(ctx: &Context, before: Option<i64>, live: &Pipeline, memory: &Memory) {
+fn announce(ctx: &Context, before: Option<i64>, live: &Pipeline, writes: &WriteTracker) {
     let tracer = &ctx.options.tracer;
     news(before, live).filter_map(|change| recorded(tracer, live, change, now())).for_each(|span| tracer.take(span));
     for told in news(before, live).flat_map(told) {
-        if !memory.may_tell() {
+        if !writes.may_tell() {
             tracing::debug!(
                 pipeline = live.metadata.name,
                 reason = &*told.reason,
@@ -220,9 +220,9 @@ fn announce(ctx: &Context, before: Option<i64>, live: &Pipeline, memory: &Memory
 }
 
 /// Makes an Event of what a pipeline as a whole says that it did not say before.
-fn notify(ctx: &Context, live: &Pipeline, memory: &mut Memory) {
-    for Notice { warning, reason, note } in memory.announced.news(live) {
-        if memory.may_tell() {
+fn notify(ctx: &Context, live: &Pipeline, writes: &mut WriteTracker) {
+    for Notice { warning, reason, note } in writes.announced.news(live) {
+        if writes.may_tell() {
             let told = Told { serial: now().as_microsecond(), warning, reason: reason.into(), note };
             ctx.events.tell(live.object_ref(&()), told);
         } else {

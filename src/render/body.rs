@@ -8,7 +8,7 @@ use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 
 use super::data::parameters::{Parameter, Sight};
 use super::error::RenderError;
-use super::escape::context::Place;
+use super::escape::context::EscapeContext;
 use super::lang::commits::needs_commit;
 use super::lang::compile;
 use super::lang::eval::Program;
@@ -38,9 +38,10 @@ impl Body {
         let suits = |inner: &Inner| inner.named.iter().all(|name| parameters.get(name) == Parameter::Set);
         let made = SHARED.get_or_make(MadeOf::new(content_type, source), suits, || {
             let is_one_line = content_type.chars().all(|c| matches!(c, ' '..='~'));
-            let place = Place::of_content_type(content_type).filter(|_| is_one_line).ok_or(RenderError::ContentType)?;
+            let place =
+                EscapeContext::of_content_type(content_type).filter(|_| is_one_line).ok_or(RenderError::ContentType)?;
             let program = compile::compile(source, place, parameters)?;
-            let (is_json, named) = (matches!(place, Place::Json(_)), program.parameters());
+            let (is_json, named) = (matches!(place, EscapeContext::Json(_)), program.parameters());
             Ok(Inner { content_type: content_type.to_owned(), is_json, program, named })
         });
         made.map(|made| Self(made, parameters.sight()))

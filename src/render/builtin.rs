@@ -215,7 +215,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     use super::*;
-    use crate::render::escape::context::Place;
+    use crate::render::escape::context::EscapeContext;
     use crate::render::lang::compile;
     use crate::render::{Body, HeaderTemplate, Parameters, UrlTemplate};
 
@@ -261,7 +261,7 @@ mod tests {
                 metadata.path.iter().chain(metadata.headers.values()).map(String::as_str).chain([*body]).collect();
             for Declared { name: parameter, default, .. } in &metadata.parameters {
                 assert!(sources.contains(&format!("parameters.{parameter}")), "{}: {parameter}", name.as_str());
-                let own = default.iter().all(|d| compile::compile(d, Place::Plain, &Parameters::default()).is_ok());
+                let own = default.iter().all(|d| compile::compile(d, EscapeContext::Plain, &Parameters::default()).is_ok());
                 assert!(own, "{}: the default of {parameter} names another parameter", name.as_str());
             }
         }

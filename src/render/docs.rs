@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::data::schema::{ROOT, Shape};
+use super::data::schema::{DataSchema, ROOT};
 use super::helpers::Function;
 use super::{Body, Data, Parameters, RenderError};
 use crate::api::TransitionType;
@@ -32,14 +32,14 @@ fn render(content_type: &str, source: &str) -> Result<String, RenderError> {
     Body::compile(content_type, source, &Parameters::default())?.render(&Data::sample(TransitionType::Deployed).values())
 }
 
-fn leaves(shape: &Shape, path: &str, found: &mut Vec<String>) {
+fn leaves(shape: &DataSchema, path: &str, found: &mut Vec<String>) {
     match shape {
-        Shape::Object(fields) => {
+        DataSchema::Object(fields) => {
             for (name, shape) in *fields {
                 leaves(shape, format!("{path}.{name}").trim_start_matches('.'), found);
             }
         }
-        Shape::Leaf | Shape::Map => found.push(path.to_owned()),
+        DataSchema::Leaf | DataSchema::Map => found.push(path.to_owned()),
     }
 }
 

@@ -156,7 +156,7 @@ pub enum RenderError {
     },
     /// A value, or the end of a branch, stands where it cannot be made safe.
     #[error("{at}: {problem}")]
-    Place {
+    EscapeContext {
         /// Where.
         at: Position,
         /// What is wrong, and what to write instead.
@@ -259,7 +259,7 @@ impl RenderError {
             | Self::MayBeMissing { .. }
             | Self::NotText { .. }
             | Self::Helper { .. }
-            | Self::Place { .. }
+            | Self::EscapeContext { .. }
             | Self::ContentType
             | Self::Url(_)
             | Self::HeaderName
@@ -356,7 +356,7 @@ mod tests {
                 RenderError::MayBeMissing { at, field: name() },
                 RenderError::NotText { at, field: name() },
                 RenderError::Helper { at, helper: "commit", problem: name() },
-                RenderError::Place { at, problem: name() },
+                RenderError::EscapeContext { at, problem: name() },
                 RenderError::ContentType,
                 RenderError::Url(problem),
                 RenderError::HeaderName,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::data::parameters::Sight;
 use super::error::RenderError;
-use super::escape::context::Place;
+use super::escape::context::EscapeContext;
 use super::lang::commits::needs_commit;
 use super::lang::compile;
 use super::lang::eval::Program;
@@ -25,7 +25,7 @@ impl HeaderTemplate {
     /// Compiles the value of the header of this name.
     pub fn compile(name: &str, source: &str, parameters: &Parameters) -> Result<Self, RenderError> {
         http::HeaderName::from_bytes(name.as_bytes()).map_err(|_| RenderError::HeaderName)?;
-        let program = compile::compile(source, Place::Header, parameters)?;
+        let program = compile::compile(source, EscapeContext::Header, parameters)?;
         Ok(Self(Arc::new(Inner { name: name.to_owned(), program, sight: parameters.sight() })))
     }
 

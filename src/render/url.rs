@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::data::parameters::Sight;
 use super::error::{Position, RenderError};
-use super::escape::context::Place;
+use super::escape::context::EscapeContext;
 use super::lang::commits::needs_commit;
 use super::lang::compile;
 use super::lang::eval::{Output, Program};
@@ -29,7 +29,7 @@ impl UrlTemplate {
     /// Compiles a URL: http or https, without user info, with templates in path and query only.
     pub fn compile(source: &str, parameters: &Parameters) -> Result<Self, RenderError> {
         let authority = authority(source)?;
-        let program = compile::compile(source, Place::URL, parameters)?;
+        let program = compile::compile(source, EscapeContext::URL, parameters)?;
         let prefix = prefix(source, &authority)?;
         let (scheme, host) = (prefix.scheme().to_owned(), prefix.host_str().unwrap_or_default().to_owned());
         Ok(Self(Arc::new(Inner { origin: origin(&prefix), scheme, host, program, sight: parameters.sight() })))
@@ -93,7 +93,7 @@ fn authority(source: &str) -> Result<Range<usize>, RenderError> {
     let authority = &source[start..start + length];
     if let Some(tag) = authority.find("{{") {
         let problem = "scheme, host and port must be literal; templates may stand in path and query only".to_owned();
-        return Err(RenderError::Place { at: Position::of(source, start + tag), problem });
+        return Err(RenderError::EscapeContext { at: Position::of(source, start + tag), problem });
     }
     if authority.contains('@') {
         return Err(RenderError::Url("must not carry user info; put credentials into auth.basic or auth.token"));

@@ -21,7 +21,7 @@ use super::caches::Shared;
 use super::kinds;
 use super::raw_object::Raw;
 use crate::api::values::refs::ClusterRef;
-use crate::cluster::error::Trouble;
+use crate::cluster::error::ObserveError;
 use crate::cluster::remote::Link;
 use crate::cluster::{PipelineKey, Reason};
 use crate::observe::{Came, RevisionPath, Seen, see};
@@ -56,7 +56,7 @@ const MAX_NAME: usize = 253;
 /// How one attempt to follow the kind ended.
 #[derive(Debug, PartialEq, Eq)]
 struct Ended {
-    trouble: Trouble,
+    trouble: ObserveError,
     /// Whether a page of the list was longer than is read.
     too_large: bool,
     /// Whether it had listed everything before, and then been watched for a while: only that is a new beginning.
@@ -84,7 +84,7 @@ impl Round {
         Self { listing: true, seen: HashSet::new(), listed: None, believed: false, lives: false, failures: 0 }
     }
 
-    fn ended(&self, trouble: Trouble) -> Ended {
+    fn ended(&self, trouble: ObserveError) -> Ended {
         Ended { trouble, too_large: false, lived: self.lives }
     }
 }
@@ -184,19 +184,23 @@ impl Feed {
     }
 
     /// Finds out how the kind is served, and watches it, after a list in pages of so many objects.
-    async fn open(&self, client: &Client, page: u32) -> Result<impl Stream<Item = watcher::Result<Event<Raw>>>, Trouble> {
+    async fn open(
+        &self,
+        client: &Client,
+        page: u32,
+    ) -> Result<impl Stream<Item = watcher::Result<Event<Raw>>>, ObserveError> {
         let key = &self.id.key;
         let (group, version) = key.api_version.split_once('/').unwrap_or(("", &key.api_version));
         let gvk = GroupVersionKind::gvk(group, version, &key.kind);
         let found = timeout(DEADLINE, kube::discovery::pinned_kind(client, &gvk)).await;
-        let found = found.map_err(|_| Trouble::timeout(&self.cluster))?;
+        let found = found.map_err(|_| ObserveError::timeout(&self.cluster))?;
         let (resource, capabilities) = match found {
             Ok(found) => found,
-            Err(error) => return Err(self.meant(client, Trouble::of_call(&self.cluster, &error)).await),
+            Err(error) => return Err(self.meant(client, ObserveError::of_call(&self.cluster, &error)).await),
         };
         if capabilities.scope != Scope::Namespaced {
             let message = format!("kind {} of {} has no namespaces", key.kind, key.api_version);
-            return Err(Trouble::new(Reason::KindNotFound, message));
+            return Err(ObserveError::new(Reason::KindNotFound, message));
         }
         let api = match &key.namespace {
             Some(namespace) => Api::namespaced_with(client.clone(), namespace, &resource),
@@ -225,7 +229,7 @@ impl Feed {
                         return ended;
                     }
                 }
-                Err(_) if round.listing => return round.ended(Trouble::timeout(&self.cluster)),
+                Err(_) if round.listing => return round.ended(ObserveError::timeout(&self.cluster)),
                 Err(_) => {
                     round.lives = true;
                     if !round.believed {
@@ -269,20 +273,20 @@ impl Feed {
             Some(Err(error)) => {
                 self.shared.metrics.watch_error(Watch::ApplicationObjects);
                 self.nudge();
-                match Trouble::of_watch(&self.cluster, &error) {
+                match ObserveError::of_watch(&self.cluster, &error) {
                     // It lists anew by itself, which must come to an end, too.
                     None if round.lives || round.failures + 1 < FAILURES => round.failures += 1,
-                    None => return Some(round.ended(Trouble::useless(&self.cluster))),
-                    Some(trouble) if is_passing(&trouble) && round.listed.is_some() && round.failures + 1 < FAILURES => {
+                    None => return Some(round.ended(ObserveError::useless(&self.cluster))),
+                    Some(trouble) if trouble.is_passing() && round.listed.is_some() && round.failures + 1 < FAILURES => {
                         round.failures += 1;
                     }
                     Some(trouble) => {
-                        let too_large = Trouble::is_too_large(&error);
+                        let too_large = ObserveError::is_too_large(&error);
                         return Some(Ended { too_large, ..round.ended(self.named(trouble)) });
                     }
                 }
             }
-            None => return Some(round.ended(Trouble::useless(&self.cluster))),
+            None => return Some(round.ended(ObserveError::useless(&self.cluster))),
         }
         self.give_up().await
     }
@@ -293,7 +297,7 @@ impl Feed {
             return None;
         }
         let words = format!("cluster {} holds more than {} objects of the kind", self.cluster, self.most);
-        let trouble = Trouble::new(Reason::TooManyObjects, words);
+        let trouble = ObserveError::new(Reason::TooManyObjects, words);
         let told = self.shared.store().empty(&self.id, trouble.reason, &trouble.message);
         self.shared.count();
         self.tell(&trouble, told).await;
@@ -344,18 +348,18 @@ impl Feed {
     }
 
     /// With the kind in its words, where it is that which is missing.
-    fn named(&self, trouble: Trouble) -> Trouble {
+    fn named(&self, trouble: ObserveError) -> ObserveError {
         kinds::named(&self.cluster, &self.id.key, trouble)
     }
 
     /// The same, with what was most likely meant.
-    async fn meant(&self, client: &Client, trouble: Trouble) -> Trouble {
+    async fn meant(&self, client: &Client, trouble: ObserveError) -> ObserveError {
         let meant = kinds::meant(client, &self.id.key, self.named(trouble.clone()));
         timeout(DEADLINE, meant).await.unwrap_or_else(|_| self.named(trouble))
     }
 
     /// Tells what is wrong, unless that may pass by itself. Whether it was news.
-    async fn report(&self, trouble: &Trouble, failing: Duration) -> bool {
+    async fn report(&self, trouble: &ObserveError, failing: Duration) -> bool {
         let told = {
             let mut store = self.shared.store();
             let soon = failing < PATIENCE;
@@ -363,7 +367,7 @@ impl Feed {
                 return false;
             }
             // A cache that is filled anew is not synced, and others may have known its objects before: their state stands.
-            let waits = soon && is_passing(trouble) && store.is_filling(&self.id);
+            let waits = soon && trouble.is_passing() && store.is_filling(&self.id);
             let reason = if waits { Reason::CacheSlow } else { trouble.reason };
             store.set_phase(&self.id, Phase::Unknown(reason, trouble.message.clone()))
         };
@@ -371,7 +375,7 @@ impl Feed {
     }
 
     /// Tells those who want to know of a trouble, if it is news. Whether it is.
-    async fn tell(&self, trouble: &Trouble, (is_news, wake): (bool, Vec<PipelineKey>)) -> bool {
+    async fn tell(&self, trouble: &ObserveError, (is_news, wake): (bool, Vec<PipelineKey>)) -> bool {
         if is_news {
             tracing::warn!(
                 reason = trouble.reason.as_str(),
@@ -387,13 +391,8 @@ impl Feed {
 }
 
 /// How long to wait until the kind is followed again; after most troubles it is as long as usual.
-fn pause_after(trouble: &Trouble, usual: Duration) -> Duration {
+fn pause_after(trouble: &ObserveError, usual: Duration) -> Duration {
     if trouble.reason == Reason::TooManyObjects { CROWDED } else { usual }
-}
-
-/// Whether the watch may get over it by itself.
-fn is_passing(trouble: &Trouble) -> bool {
-    matches!(trouble.reason, Reason::Unreachable | Reason::Timeout)
 }
 
 #[cfg(test)]
@@ -468,12 +467,12 @@ mod tests {
         watcher::Error::WatchStartFailed(kube::Error::Api(Status::failure("no", "Forbidden").with_code(code).boxed()))
     }
 
-    fn trouble(reason: Reason) -> Trouble {
-        Trouble::new(reason, "why".to_owned())
+    fn trouble(reason: Reason) -> ObserveError {
+        ObserveError::new(reason, "why".to_owned())
     }
 
-    fn unreachable() -> Trouble {
-        Trouble::useless("in-cluster")
+    fn unreachable() -> ObserveError {
+        ObserveError::useless("in-cluster")
     }
 
     async fn follow(feed: &Feed, events: Events) -> Ended {

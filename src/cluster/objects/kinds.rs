@@ -9,7 +9,7 @@ use kube::Client;
 use super::cache::CacheKey;
 use crate::api::values::nearest::nearest;
 use crate::cluster::Reason;
-use crate::cluster::error::Trouble;
+use crate::cluster::error::ObserveError;
 
 /// Longer names of a cluster are neither compared nor passed on.
 const LONGEST: usize = 128;
@@ -19,20 +19,20 @@ const SLIP: usize = 2;
 const MOST: usize = 1000;
 
 /// The trouble, with the kind in its words, where it is that which is missing.
-pub(in crate::cluster) fn named(cluster: &str, key: &CacheKey, trouble: Trouble) -> Trouble {
+pub(in crate::cluster) fn named(cluster: &str, key: &CacheKey, trouble: ObserveError) -> ObserveError {
     if trouble.reason != Reason::KindNotFound {
         return trouble;
     }
-    Trouble::new(trouble.reason, format!("cluster {cluster} has no kind {} in {}", key.kind, key.api_version))
+    ObserveError::new(trouble.reason, format!("cluster {cluster} has no kind {} in {}", key.kind, key.api_version))
 }
 
 /// The trouble, and what the cluster has instead of a kind that is missing.
-pub(in crate::cluster) async fn meant(client: &Client, key: &CacheKey, trouble: Trouble) -> Trouble {
+pub(in crate::cluster) async fn meant(client: &Client, key: &CacheKey, trouble: ObserveError) -> ObserveError {
     if trouble.reason != Reason::KindNotFound {
         return trouble;
     }
     let Some(instead) = instead(client, key).await else { return trouble };
-    Trouble::new(trouble.reason, format!("{}; {instead}", trouble.message))
+    ObserveError::new(trouble.reason, format!("{}; {instead}", trouble.message))
 }
 
 /// What the cluster has instead, in words.

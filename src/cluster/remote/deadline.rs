@@ -77,7 +77,7 @@ mod tests {
 
     use super::*;
     use crate::cluster::Reason;
-    use crate::cluster::error::Trouble;
+    use crate::cluster::error::ObserveError;
 
     #[tokio::test]
     async fn an_answer_that_never_begins_is_a_timeout() {
@@ -87,7 +87,7 @@ mod tests {
         let client = ClientBuilder::try_from(config).unwrap().with_layer(&deadline).build();
         let watch = http::Request::get("/api/v1/secrets?&watch=true").body(Vec::new()).unwrap();
         let error = client.request_events::<kube::core::DynamicObject>(watch).await.err().unwrap();
-        assert_eq!(Trouble::of_call("eu", &error).reason, Reason::Timeout, "{error:?}");
+        assert_eq!(ObserveError::of_call("eu", &error).reason, Reason::Timeout, "{error:?}");
     }
 
     #[tokio::test]

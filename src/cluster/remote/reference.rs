@@ -6,7 +6,7 @@ use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
 
 use crate::api::values::refs::{ClusterKind, ClusterRef};
 use crate::cluster::Reason;
-use crate::cluster::error::Trouble;
+use crate::cluster::error::ObserveError;
 
 /// A kubeconfig in a Secret.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -35,7 +35,7 @@ pub(in crate::cluster) fn itself(cluster: &ClusterRef) -> Place {
 }
 
 /// Where the kubeconfig of this object is.
-pub(in crate::cluster) fn place(cluster: &ClusterRef, object: &DynamicObject) -> Result<Place, Trouble> {
+pub(in crate::cluster) fn place(cluster: &ClusterRef, object: &DynamicObject) -> Result<Place, ObserveError> {
     let text = |pointer: &str| object.data.pointer(pointer).and_then(|v| v.as_str()).filter(|s| !s.is_empty());
     let of_cluster_api = |name: &str| Place { secret: format!("{name}-kubeconfig"), keys: &["value"] };
     let is_fleet = cluster.api_version.as_deref().is_some_and(|v| v.starts_with("fleet.cattle.io/"));
@@ -67,9 +67,9 @@ pub(in crate::cluster) fn place(cluster: &ClusterRef, object: &DynamicObject) ->
     Ok(found)
 }
 
-fn invalid(cluster: &ClusterRef, words: &str) -> Trouble {
+fn invalid(cluster: &ClusterRef, words: &str) -> ObserveError {
     let message = format!("cluster {}: the {} {words}", cluster.full_name(), cluster.kind.as_str());
-    Trouble::new(Reason::KubeconfigInvalid, message)
+    ObserveError::new(Reason::KubeconfigInvalid, message)
 }
 
 #[cfg(test)]

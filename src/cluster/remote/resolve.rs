@@ -14,7 +14,7 @@ use super::kubeconfig::{self, Checked};
 use super::reference::{self, Place};
 use crate::api::values::refs::ClusterRef;
 use crate::cluster::Reason;
-use crate::cluster::error::Trouble;
+use crate::cluster::error::ObserveError;
 use crate::k8s::watch;
 use crate::telemetry::Metrics;
 use crate::telemetry::metrics::Watch;
@@ -27,7 +27,7 @@ pub(in crate::cluster) enum Resolution {
     /// To a kubeconfig; its digest tells it from others.
     Ready(Box<Checked>, [u8; 32]),
     /// To nothing.
-    Trouble(Trouble),
+    ObserveError(ObserveError),
 }
 
 impl Resolution {
@@ -35,7 +35,7 @@ impl Resolution {
         match (self, other) {
             (Self::Pending, Self::Pending) => true,
             (Self::Ready(_, a), Self::Ready(_, b)) => a == b,
-            (Self::Trouble(a), Self::Trouble(b)) => a == b,
+            (Self::ObserveError(a), Self::ObserveError(b)) => a == b,
             _ => false,
         }
     }
@@ -51,7 +51,7 @@ pub(in crate::cluster) struct Resolver {
     /// The object that stands for the cluster; `None`, where a Secret does.
     object: Option<Seen<DynamicObject>>,
     /// Where the kubeconfig is said to be.
-    place: Result<Place, Trouble>,
+    place: Result<Place, ObserveError>,
     secret: Option<Seen<Secret>>,
     told: Resolution,
 }
@@ -105,7 +105,7 @@ impl Resolver {
     }
 
     /// Watches the Secret of this place, and no other.
-    fn follow(&mut self, place: Result<Place, Trouble>) {
+    fn follow(&mut self, place: Result<Place, ObserveError>) {
         self.secret = place.as_ref().ok().map(|place| {
             let namespace = self.cluster.namespace.as_deref().unwrap_or_default();
             Seen::new(watch::one(Api::namespaced(self.client.clone(), namespace), &place.secret))
@@ -116,7 +116,8 @@ impl Resolver {
     fn resolve(&self) -> Resolution {
         let name = self.cluster.full_name();
         let kind = self.cluster.kind.as_str();
-        let trouble = |reason, words: String| Resolution::Trouble(Trouble::new(reason, format!("cluster {name}: {words}")));
+        let trouble =
+            |reason, words: String| Resolution::ObserveError(ObserveError::new(reason, format!("cluster {name}: {words}")));
         match self.object.as_ref().map(|seen| &seen.state) {
             None | Some(State::Is(_)) => {}
             Some(State::Unseen) => return Resolution::Pending,
@@ -131,7 +132,7 @@ impl Resolver {
         }
         let place = match &self.place {
             Ok(place) => place,
-            Err(why) => return Resolution::Trouble(why.clone()),
+            Err(why) => return Resolution::ObserveError(why.clone()),
         };
         let secret = format!("{}/{}", self.cluster.namespace.as_deref().unwrap_or_default(), place.secret);
         let object = match self.secret.as_ref().map(|seen| &seen.state) {
@@ -277,7 +278,7 @@ mod tests {
         match resolver.next().await {
             Resolution::Ready(..) => ("Ready", String::new()),
             Resolution::Pending => ("Pending", String::new()),
-            Resolution::Trouble(trouble) => (trouble.reason.as_str(), trouble.message),
+            Resolution::ObserveError(trouble) => (trouble.reason.as_str(), trouble.message),
         }
     }
 

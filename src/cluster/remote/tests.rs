@@ -80,7 +80,7 @@ fn the_same_trouble_is_no_news() {
         (Reason::Unreachable, true, true),
         (Reason::KubeconfigMissing, false, true),
     ] {
-        post.down(Trouble::new(reason, "why".to_owned()), sure);
+        post.down(ObserveError::new(reason, "why".to_owned()), sure);
         assert_eq!(link.has_changed().unwrap(), news, "{reason:?}");
         link.mark_unchanged();
     }
@@ -177,7 +177,7 @@ async fn a_watch_that_is_refused_without_end_is_let_go_and_not_begun_again_at_on
     for version in 1..=2 {
         let watch = Request::get(format!("/api/v1/pods?&watch=true&resourceVersion={version}")).body(Vec::new()).unwrap();
         let error = client.request_events::<kube::core::DynamicObject>(watch).await.err().unwrap();
-        let message = Trouble::of_call("eu", &error).message;
+        let message = ObserveError::of_call("eu", &error).message;
         assert_eq!(message, "cluster eu cannot be reached: an answer is larger than is read");
     }
     let between = serving.await.unwrap();

@@ -75,7 +75,7 @@ impl Configuration {
                     }
                 }
                 if let Some(layers) = state.pipelines.get(&site.uid).filter(|_| is_compiled) {
-                    self.directory.put_layers(&site.uid, state.layered(layers, &self.directory));
+                    self.pipeline_index.put_layers(&site.uid, state.layered(layers, &self.pipeline_index));
                     if layers.layers.values().all(|layer| !layer.is_due) {
                         changed.compiled.push((site.uid.clone(), site.place.clone()));
                     }
@@ -86,7 +86,7 @@ impl Configuration {
             // The rest of this namespace has to wait for its budget, and says so.
             for layers in state.pipelines.values().filter(|layers| layers.site.place.namespace == namespace) {
                 if layers.layers.values().any(|layer| layer.is_due) {
-                    self.directory.put_layers(&layers.site.uid, state.layered(layers, &self.directory));
+                    self.pipeline_index.put_layers(&layers.site.uid, state.layered(layers, &self.pipeline_index));
                     changed.uncompiled.push((layers.site.uid.clone(), layers.site.place.clone()));
                 }
             }

@@ -13,7 +13,7 @@ use crate::api::values::refs::{ConfigMapKey, ObjectName};
 use crate::api::{Time, now};
 use crate::config::Text;
 use crate::k8s::watch::{NamedWatches, Seen};
-use crate::outbox::Wakes;
+use crate::outbox::WorkQueue;
 use crate::telemetry::Metrics;
 use crate::telemetry::metrics::Watch;
 
@@ -24,7 +24,7 @@ pub(in crate::dispatch) struct ConfigMaps {
     /// When this process last saw one change from what it knew of it.
     edits: Arc<Mutex<HashMap<ObjectName, Time>>>,
     /// Those about which there is news.
-    pub(in crate::dispatch) changed: Wakes<ObjectName>,
+    pub(in crate::dispatch) changed: WorkQueue<ObjectName>,
 }
 
 /// Where a watch puts what it sees. One that is no longer wanted is not in `known`, so that a late word is not heard.
@@ -43,7 +43,7 @@ impl ConfigMaps {
     /// No watch yet. The client needs `list` and `watch` on those that will be wanted.
     pub(in crate::dispatch) fn new(client: Client, turns: Receiver<Option<u64>>, metrics: Metrics) -> Self {
         let watches = NamedWatches::new(client, turns, Watch::ConfigMaps, metrics);
-        Self { watches, known: Arc::default(), edits: Arc::default(), changed: Wakes::default() }
+        Self { watches, known: Arc::default(), edits: Arc::default(), changed: WorkQueue::default() }
     }
 
     /// What a key holds, as far as it is known.

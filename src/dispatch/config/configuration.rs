@@ -1,7 +1,7 @@
 //! The configuration of all pipelines: the objects as they are now, and what they compile to.
 //!
 //! In: Notifications, pipelines, the global configuration and texts of ConfigMaps, as the watches bring them. Out: the
-//! [snapshot](crate::config::snapshot) in the directory of the outbox, and what each change concerns.
+//! [snapshot](crate::config::snapshot) in the pipeline index of the outbox, and what each change concerns.
 //!
 //! Every result knows what it was compiled from, so a change is handled in one way: what is compiled from something else than what is
 //! there now is compiled again. Notifications are compiled at once, outside of the lock. Layers of pipelines, of which there may be
@@ -27,7 +27,7 @@ use crate::api::{Notification, Pipeline, Time, now};
 use crate::config::EffectiveNotification;
 use crate::config::layers::names;
 use crate::config::snapshot::{Everywhere, Layered};
-use crate::outbox::{Directory, PipelineFacts};
+use crate::outbox::{PipelineFacts, PipelineIndex};
 
 /// The configuration of all pipelines.
 pub(in crate::dispatch) struct Configuration {
@@ -35,7 +35,7 @@ pub(in crate::dispatch) struct Configuration {
     pub(in crate::dispatch) global_map: ObjectName,
     /// The ConfigMaps that notifications refer to.
     pub(in crate::dispatch) config_maps: ConfigMaps,
-    pub(super) directory: Directory,
+    pub(super) pipeline_index: PipelineIndex,
     pub(super) cluster: String,
     pub(super) allow_http: bool,
     state: Mutex<State>,
@@ -48,11 +48,11 @@ impl Configuration {
     pub(in crate::dispatch) fn new(
         global_map: ObjectName,
         config_maps: ConfigMaps,
-        directory: Directory,
+        pipeline_index: PipelineIndex,
         (cluster, allow_http): (String, bool),
     ) -> Self {
         let (state, work, began) = (Mutex::default(), Notify::new(), Instant::now());
-        Self { global_map, config_maps, directory, cluster, allow_http, state, work, began }
+        Self { global_map, config_maps, pipeline_index, cluster, allow_http, state, work, began }
     }
 
     pub(super) fn state(&self) -> MutexGuard<'_, State> {
@@ -87,7 +87,7 @@ impl Configuration {
         let at = (namespace.to_owned(), name.to_owned());
         let mut state = self.state();
         state.notifications.remove(&at);
-        let had = self.directory.remove_notification(namespace, name);
+        let had = self.pipeline_index.remove_notification(namespace, name);
         self.recompile_layers_over(&mut state, &at);
         had
     }
@@ -96,7 +96,7 @@ impl Configuration {
         self.recompile_layers(state, |_, layers, of, _| layers.site.place.namespace == *namespace && of == name);
     }
 
-    /// Takes a pipeline as it is now. Where its layers have changed, they and the facts go into the directory together.
+    /// Takes a pipeline as it is now. Where its layers have changed, they and the facts go into the pipeline index together.
     pub(in crate::dispatch) fn put_pipeline(&self, pipeline: &Pipeline, facts: &PipelineFacts) -> LayerChange {
         let uid = pipeline.uid().unwrap_or_default();
         let mut state = self.state();
@@ -110,7 +110,7 @@ impl Configuration {
             if old.is_none() {
                 return LayerChange::None;
             }
-            self.directory.put_pipeline_with_layers(&uid, facts.clone(), Layered::default());
+            self.pipeline_index.put_pipeline_with_layers(&uid, facts.clone(), Layered::default());
             return LayerChange::Gone;
         }
         let site = Arc::new(Site {
@@ -127,8 +127,8 @@ impl Configuration {
         }
         let mut new = Layers { site, layers };
         self.set_due(&mut state.turns, &mut new, &names.into_iter().collect::<Vec<_>>());
-        let layered = state.layered(&new, &self.directory);
-        self.directory.put_pipeline_with_layers(&uid, facts.clone(), layered);
+        let layered = state.layered(&new, &self.pipeline_index);
+        self.pipeline_index.put_pipeline_with_layers(&uid, facts.clone(), layered);
         state.pipelines.insert(uid, new);
         LayerChange::Due
     }
@@ -160,7 +160,7 @@ impl Configuration {
         for (uid, names) in due {
             let Some(mut layers) = state.pipelines.remove(&uid) else { continue };
             self.set_due(&mut state.turns, &mut layers, &names);
-            self.directory.put_layers(&uid, state.layered(&layers, &self.directory));
+            self.pipeline_index.put_layers(&uid, state.layered(&layers, &self.pipeline_index));
             changed.push((uid.clone(), layers.site.place.clone()));
             state.pipelines.insert(uid, layers);
         }
@@ -207,7 +207,7 @@ impl Configuration {
             if known.compiled.as_ref().is_some_and(|c| c.is_current(&now, &self.config_maps)) {
                 return;
             }
-            self.directory.put_notification(&at.0, &at.1, compiled.result.clone());
+            self.pipeline_index.put_notification(&at.0, &at.1, compiled.result.clone());
             let is_current = compiled.is_current(&now, &self.config_maps);
             known.compiled = Some(compiled);
             if is_current {
@@ -231,7 +231,7 @@ impl Configuration {
             {
                 return;
             }
-            self.directory.put_everywhere(name, Some(Everywhere { reach, effective: result }));
+            self.pipeline_index.put_everywhere(name, Some(Everywhere { reach, effective: result }));
             let is_current = compiled.is_current(&now, &self.config_maps);
             state.everywhere.insert(name.to_owned(), compiled);
             if is_current {

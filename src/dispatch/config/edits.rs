@@ -1,6 +1,6 @@
 //! Edits that concern many notifications at once: of the global configuration, and of the ConfigMaps and Secrets that they refer to.
 //!
-//! In: the edit. Out: the [snapshot](crate::config::snapshot) in the directory of the outbox, and what the edit concerns.
+//! In: the edit. Out: the [snapshot](crate::config::snapshot) in the pipeline index of the outbox, and what the edit concerns.
 
 use std::sync::Arc;
 
@@ -36,7 +36,7 @@ impl Configuration {
         let gone: Vec<_> = state.everywhere.extract_if(.., |name, _| is_gone(name)).map(|(name, _)| name).collect();
         drop(state);
         for name in gone {
-            self.directory.put_everywhere(&name, None);
+            self.pipeline_index.put_everywhere(&name, None);
         }
         for (name, _) in global.notifications().filter(|(name, _)| edited.concerns(name)) {
             self.compile_everywhere(name);
@@ -57,7 +57,7 @@ impl Configuration {
 
     fn put_source(&self, version: Option<String>, state: &GlobalState) {
         let unknown = state.problem.as_ref().filter(|_| state.in_force.is_none());
-        self.directory.put_source(index::Source {
+        self.pipeline_index.put_source(index::Source {
             config_map: Some(self.global_map.clone()),
             version,
             is_in_force: state.problem.is_none(),

@@ -9,7 +9,7 @@ use super::sources::{Compiled, Place, Site, Sources};
 use crate::api::{Notification, Time};
 use crate::config::snapshot::{Based, Layered, Overridden};
 use crate::config::{EffectiveNotification, Global};
-use crate::outbox::Directory;
+use crate::outbox::PipelineIndex;
 
 /// The global configuration that is in force, and what is wrong with the ConfigMap if that is not what it says.
 #[derive(Clone, Debug, Default)]
@@ -88,23 +88,29 @@ impl State {
     }
 
     /// What is known of a pipeline's layers.
-    pub(super) fn layered(&self, layers: &Layers, directory: &Directory) -> Layered {
+    pub(super) fn layered(&self, layers: &Layers, pipeline_index: &PipelineIndex) -> Layered {
         let known = |(name, layer): (&String, &Layer)| {
             let compiled = layer.compiled.as_ref().filter(|_| !layer.is_due).map(|compiled| compiled.result.clone());
-            let known = compiled.unwrap_or_else(|| Arc::new(self.placeholder(layers, name, layer, directory)));
+            let known = compiled.unwrap_or_else(|| Arc::new(self.placeholder(layers, name, layer, pipeline_index)));
             (name.clone(), known)
         };
         layers.layers.iter().map(known).collect()
     }
 
     /// What says that layers are not compiled yet. What is recorded at this moment is kept in the namespace where it was kept before.
-    fn placeholder(&self, Layers { site, .. }: &Layers, name: &str, layer: &Layer, directory: &Directory) -> Overridden {
+    fn placeholder(
+        &self,
+        Layers { site, .. }: &Layers,
+        name: &str,
+        layer: &Layer,
+        pipeline_index: &PipelineIndex,
+    ) -> Overridden {
         let namespace = &site.place.namespace;
         let beneath = self.beneath(site, name);
         let waits = self.turns.waits(namespace);
         let at = |home: &str| Arc::new(EffectiveNotification::compiling(beneath.uid(&site.uid), home, waits));
         let former = layer.compiled.as_ref().map(|compiled| &compiled.result);
-        let base = directory.base(namespace, name, &site.labels);
+        let base = pipeline_index.base(namespace, name, &site.labels);
         let before = former.and_then(|former| former.rest.as_ref()).or(base.as_ref());
         let rest = at(before.map_or(namespace, |before| &before.home));
         let elsewhere = former.into_iter().flat_map(|former| &former.subjects).filter(|(_, n)| n.home != rest.home);

@@ -1,6 +1,6 @@
 //! What a held cursor passes because it has grown too old to be recorded. Pure.
 //!
-//! In: the log, where the cursor stands, its clocks, `maxAge`, and how old all of that is. Out: up to where it may go, and the clocks that go on.
+//! In: the log, where the cursor stands, its timers, `maxAge`, and how old all of that is. Out: up to where it may go, and the timers that go on.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -14,20 +14,20 @@ use crate::trigger::ends;
 pub struct Passed {
     /// The cursor may go up to here.
     pub serial: i64,
-    /// The clocks that go on.
+    /// The timers that go on.
     pub armed: Vec<Armed>,
-    /// How many transitions are never reported for that: changes, and clocks that had been due.
+    /// How many transitions are never reported for that: changes, and timers that had been due.
     pub count: usize,
 }
 
-/// How old the changes and clocks of one pipeline are, counted from when this process first saw them.
+/// How old the changes and timers of one pipeline are, counted from when this process first saw them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Ages(BTreeMap<Time, Age>);
 
 impl Ages {
-    /// Takes note of what there is, by its time, and forgets the rest. `wall` and `boot` are what the clocks say.
+    /// Takes note of what there is, by its time, and forgets the rest. `wall` and `boot` are what the timers say.
     pub fn note(&mut self, log: &ChangeLog, armed: &[&Armed], wall: Time, boot: Duration) {
-        let times = log.changes.iter().map(|change| change.time).chain(armed.iter().map(|clock| clock.due));
+        let times = log.changes.iter().map(|change| change.time).chain(armed.iter().map(|timer| timer.due));
         let age = |time| self.0.get(&time).copied().unwrap_or_else(|| Age::new(time, wall, boot));
         self.0 = times.map(|time| (time, age(time))).collect();
     }
@@ -42,21 +42,21 @@ impl Ages {
     }
 }
 
-/// Passes what is older than `max_age`: changes after the cursor, and clocks that were due. A clock whose state a passed change
+/// Passes what is older than `max_age`: changes after the cursor, and timers that were due. A timer whose state a passed change
 /// ends goes with it, for nothing else would ever tell that it has ended.
 #[must_use]
 pub fn pass(log: &ChangeLog, after: i64, armed: &[Armed], max_age: Duration, ages: &Ages, boot: Duration) -> Passed {
     let is_old = |time: Time| ages.is_older(time, max_age, boot);
     let changes = log.changes.iter().filter(|change| change.serial > after);
     let changes: Vec<&Change> = changes.take_while(|change| is_old(change.time)).collect();
-    let is_ended = |clock: &Armed| {
-        let own = |change: &&&Change| change.subject == clock.subject && change.serial > clock.serial;
-        changes.iter().filter(own).any(|change| ends(clock.type_, change))
+    let is_ended = |timer: &Armed| {
+        let own = |change: &&&Change| change.subject == timer.subject && change.serial > timer.serial;
+        changes.iter().filter(own).any(|change| ends(timer.type_, change))
     };
-    let (old, young): (Vec<_>, Vec<_>) = armed.iter().partition(|clock| is_old(clock.due));
+    let (old, young): (Vec<_>, Vec<_>) = armed.iter().partition(|timer| is_old(timer.due));
     Passed {
         serial: changes.last().map_or(after, |change| change.serial),
-        armed: young.into_iter().filter(|clock| !is_ended(clock)).cloned().collect(),
+        armed: young.into_iter().filter(|timer| !is_ended(timer)).cloned().collect(),
         count: changes.len() + old.len(),
     }
 }
@@ -75,7 +75,7 @@ mod tests {
         Change { serial, subject: subject.to_owned(), time: at(serial), to, ..Change::default() }
     }
 
-    fn clock(serial: i64, subject: &str, due: i64) -> Armed {
+    fn timer(serial: i64, subject: &str, due: i64) -> Armed {
         let (notification, subject) = ("n".to_owned(), subject.to_owned());
         Armed { notification, subject, serial, type_: TransitionType::Failed, due: at(due) }
     }
@@ -128,10 +128,10 @@ mod tests {
 
     #[test]
     fn clocks_go_with_what_ends_their_state() {
-        let armed = [clock(9, "target/dev/c/a", 1000), clock(10, "target/prod/c/a", 1000), clock(9, "target/y", 12)];
+        let armed = [timer(9, "target/dev/c/a", 1000), timer(10, "target/prod/c/a", 1000), timer(9, "target/y", 12)];
         let serials = |now| {
             let passed = passed(10, &armed, now);
-            (passed.armed.iter().map(|clock| clock.serial).collect::<Vec<_>>(), passed.count)
+            (passed.armed.iter().map(|timer| timer.serial).collect::<Vec<_>>(), passed.count)
         };
         assert_eq!(serials(21), (vec![9, 10, 9], 0));
         assert_eq!(serials(22), (vec![10, 9], 1), "of the target that is well again");

@@ -16,7 +16,7 @@ use crate::dispatch::status::sent::{Sent, newest, summary};
 pub struct Position {
     /// By notification.
     pub cursors: BTreeMap<String, Cursor>,
-    /// By notification: the clocks that run.
+    /// By notification: the timers that run.
     pub armed: BTreeMap<String, Vec<Armed>>,
     /// By subject: the last successful delivery.
     pub last_sent: BTreeMap<String, Sent>,
@@ -31,8 +31,8 @@ pub struct Position {
 impl From<&Dispatched> for Position {
     fn from(dispatched: &Dispatched) -> Self {
         let mut armed: BTreeMap<String, Vec<Armed>> = BTreeMap::new();
-        for clock in &dispatched.armed {
-            armed.entry(clock.notification.clone()).or_default().push(clock.clone());
+        for timer in &dispatched.armed {
+            armed.entry(timer.notification.clone()).or_default().push(timer.clone());
         }
         let bare = |c: &Cursor| (c.notification.clone(), Cursor { last_sent_time: None, ..c.clone() });
         let sent = |l: &LastSent| (l.subject.clone(), Sent { time: l.time, notification: l.notification.clone() });
@@ -77,7 +77,7 @@ impl From<&Position> for Dispatched {
 }
 
 impl Position {
-    /// Takes over other cursors. The clocks of a notification go with its cursor.
+    /// Takes over other cursors. The timers of a notification go with its cursor.
     pub fn put_cursors(&mut self, cursors: BTreeMap<String, Cursor>) {
         let old = std::mem::replace(&mut self.cursors, cursors);
         let goes_on = |name: &String| {
@@ -111,9 +111,9 @@ impl Position {
         changed
     }
 
-    /// How many clocks run, of all notifications.
+    /// How many timers run, of all notifications.
     #[must_use]
-    pub fn clocks(&self) -> usize {
+    pub fn timers(&self) -> usize {
         self.armed.values().map(Vec::len).sum()
     }
 }
@@ -297,14 +297,14 @@ mod tests {
     fn clocks_go_with_the_cursor() {
         let cursors = BTreeMap::from([cursor("a", "1", 103), cursor("b", "1", 103), cursor("c", "1", 103)]);
         let mut position = Position { cursors, ..Position::default() };
-        let armed = ["a", "b", "c"].map(|name| (name.to_owned(), vec![clock(name)]));
+        let armed = ["a", "b", "c"].map(|name| (name.to_owned(), vec![timer(name)]));
         position.armed = armed.into();
-        assert_eq!(position.clocks(), 3);
+        assert_eq!(position.timers(), 3);
         position.put_cursors(BTreeMap::from([cursor("a", "1", 105), cursor("b", "2", 105)]));
         assert_eq!(position.armed.into_keys().collect::<Vec<_>>(), ["a"], "that of another and of none are gone");
     }
 
-    fn clock(notification: &str) -> Armed {
+    fn timer(notification: &str) -> Armed {
         let (subject, type_) = ("target/x".to_owned(), crate::api::TransitionType::Failed);
         Armed { notification: notification.to_owned(), subject, serial: 102, type_, due: Time::UNIX_EPOCH }
     }
@@ -343,7 +343,7 @@ mod tests {
     fn positions_survive_the_way_through_the_api() {
         let position = Position {
             cursors: BTreeMap::from([cursor("a", "1", 103)]),
-            armed: BTreeMap::from([("a".to_owned(), vec![clock("a")])]),
+            armed: BTreeMap::from([("a".to_owned(), vec![timer("a")])]),
             last_sent: BTreeMap::from([("target/x".to_owned(), sent("a"))]),
             last_sent_by: BTreeMap::from([("a".to_owned(), Time::UNIX_EPOCH)]),
             recorded: Some(Time::UNIX_EPOCH),

@@ -1,7 +1,7 @@
 //! How far a notification has come when its deliveries, or some of them, are recorded. Pure.
 //!
 //! In: what was derived, and where its lanes ended. Out: where the cursor may go, how far each subject was taken beyond it, and the
-//! clocks that go on: those of deliveries that could not be recorded among them.
+//! timers that go on: those of deliveries that could not be recorded among them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -28,7 +28,7 @@ pub struct Progress {
     pub cursor: i64,
     /// By subject of the log: the serial up to which its changes are taken.
     pub taken: BTreeMap<String, i64>,
-    /// The clocks that go on.
+    /// The timers that go on.
     pub armed: Vec<Armed>,
     /// Whether everything that was derived is recorded.
     pub all: bool,
@@ -54,21 +54,21 @@ pub fn progress(derived: &Derived, lanes: &[Lane], log: &ChangeLog) -> Progress 
                 *taken = limit.min(*taken);
             }
         }
-        armed.extend(lane.iter().skip(recorded).filter_map(clock));
+        armed.extend(lane.iter().skip(recorded).filter_map(timer));
     }
     taken.retain(|subject, _| !unclear.contains(subject));
     let whole = lanes.iter().all(|lane| *lane == Lane::Recorded);
     Progress { cursor, taken, armed, all: whole && unclear.is_empty() }
 }
 
-/// Up to which change everything may count as taken while this delivery is not recorded. A clock stays armed, so what has armed it
+/// Up to which change everything may count as taken while this delivery is not recorded. A timer stays armed, so what has armed it
 /// may.
 fn limit(spec: &DeliverySpec) -> i64 {
     if spec.due.is_some() { spec.order } else { spec.serial - 1 }
 }
 
-/// The clock that a delivery was due by.
-fn clock(spec: &DeliverySpec) -> Option<Armed> {
+/// The timer that a delivery was due by.
+fn timer(spec: &DeliverySpec) -> Option<Armed> {
     Some(Armed {
         notification: spec.notification.clone(),
         subject: subject(spec),

@@ -74,7 +74,7 @@ impl Dirty {
 
 /// Where the dispatcher stands with one pipeline.
 #[derive(Clone, Debug, Default)]
-pub struct Standing {
+pub struct CursorState {
     /// The turn of ours that it belongs to.
     pub(in crate::dispatch) turn: u64,
     pub(in crate::dispatch) position: Position,
@@ -99,7 +99,7 @@ pub struct Standing {
     missed: HashMap<String, i64>,
 }
 
-impl Standing {
+impl CursorState {
     /// Nothing is known yet in this turn.
     pub(in crate::dispatch) fn new(turn: u64) -> Self {
         Self { turn, ..Self::default() }
@@ -179,9 +179,9 @@ impl Standing {
         }
     }
 
-    /// Takes over the clocks of a notification that run.
+    /// Takes over the timers of a notification that run.
     pub(in crate::dispatch) fn put_armed(&mut self, notification: &str, mut armed: Vec<Armed>) {
-        armed.sort_unstable_by_key(|clock| (clock.serial, clock.type_));
+        armed.sort_unstable_by_key(|timer| (timer.serial, timer.type_));
         if self.armed(notification) != armed {
             self.position.armed.insert(notification.to_owned(), armed);
             self.position.armed.retain(|_, armed| !armed.is_empty());
@@ -189,7 +189,7 @@ impl Standing {
         }
     }
 
-    /// The clocks of a notification that run.
+    /// The timers of a notification that run.
     pub(in crate::dispatch) fn armed(&self, notification: &str) -> &[Armed] {
         self.position.armed.get(notification).map_or(&[], Vec::as_slice)
     }
@@ -255,11 +255,11 @@ impl Standing {
 
     /// Merges what was sent since; only subjects that the pipeline still has are kept.
     pub(in crate::dispatch) fn gather(&mut self, of: &PipelineRef, ctx: &Context) {
-        let sent = ctx.deliveries.ledger.take_sent(&of.uid);
+        let sent = ctx.deliveries.delivery_index.take_sent(&of.uid);
         if sent.is_empty() {
             return;
         }
-        let facts = ctx.deliveries.directory.pipeline(&of.uid);
+        let facts = ctx.deliveries.pipeline_index.pipeline(&of.uid);
         let by_subject = sent
             .iter()
             .map(|(topic, time)| (topic.subject.clone(), Sent { time: *time, notification: topic.notification.clone() }));
@@ -298,7 +298,7 @@ impl Standing {
         ctx: &Context,
     ) -> Result<Saved, PassError> {
         let is_new = self.stored.raw.is_null();
-        let newest = ctx.deliveries.ledger.newest(&of.uid).or_else(|| self.first.filter(|_| is_new));
+        let newest = ctx.deliveries.delivery_index.newest(&of.uid).or_else(|| self.first.filter(|_| is_new));
         self.position.recorded = self.position.recorded.max(newest);
         let new = Dispatched::from(&self.position);
         let count = |result| ctx.metrics.api_write(ApiWrite::Dispatched, result);
@@ -382,10 +382,10 @@ mod tests {
         let cursors = [("behind", 4), ("stuck", 2), ("reads", 9)];
         let cursors = cursors.map(|(name, serial)| (name.to_owned(), cursor(name, serial)));
         let position = Position { cursors: cursors.into(), ..Position::default() };
-        let mut standing = Standing { position, ..Standing::default() };
-        assert_eq!(standing.misses(6), ["behind", "stuck"]);
-        assert!(standing.misses(6).is_empty());
-        standing.advance("behind", 8);
-        assert_eq!(standing.misses(7), ["stuck"]);
+        let mut cursor_state = CursorState { position, ..CursorState::default() };
+        assert_eq!(cursor_state.misses(6), ["behind", "stuck"]);
+        assert!(cursor_state.misses(6).is_empty());
+        cursor_state.advance("behind", 8);
+        assert_eq!(cursor_state.misses(7), ["stuck"]);
     }
 }

@@ -132,7 +132,7 @@ impl Follower {
         } else if after.in_force.is_none()
             && let Some(last_good) = self.last_good().await
         {
-            let version = self.ctx.deliveries.directory.source().version;
+            let version = self.ctx.deliveries.pipeline_index.source().version;
             let (_, changed) = config.put_global(version, |state| state.in_force = Some(Arc::new(last_good)));
             all.push(changed);
         }
@@ -151,9 +151,9 @@ impl Follower {
             tracing::error!(%config_map, %problem, "the global configuration is not taken; {instead}");
         }
         // A replica that does not act leaves Events to the one that does.
-        if ctx.lease.tenure().is_some() && self.reported != state.problem {
+        if ctx.lease.term().is_some() && self.reported != state.problem {
             if let Some(problem) = &state.problem {
-                let regarding = ctx.global_reference(ctx.deliveries.directory.source().version);
+                let regarding = ctx.global_reference(ctx.deliveries.pipeline_index.source().version);
                 ctx.events.warn(regarding, "ConfigInvalid", "Configure", &format!("{problem}; {instead}"));
             }
             self.reported = state.problem;
@@ -163,7 +163,7 @@ impl Follower {
     /// Saves what is in force now for the next start, unless what is saved says the same.
     async fn save(&mut self) {
         let ctx = &self.ctx;
-        if ctx.lease.tenure().is_none() {
+        if ctx.lease.term().is_none() {
             // If this replica acts later, a new list comes first.
             self.unsaved = None;
         }

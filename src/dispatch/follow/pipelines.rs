@@ -1,4 +1,4 @@
-//! Pipelines as the dispatcher's watch brings them: what deliveries must know of them goes into the directory.
+//! Pipelines as the dispatcher's watch brings them: what deliveries must know of them goes into the pipeline index.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::iter;
@@ -34,8 +34,8 @@ impl Followed for Pipeline {
                 let uid = p.uid().unwrap_or_default();
                 let facts = facts(p, &ctx.cluster_name);
                 let namespace = facts.namespace.clone();
-                ctx.deliveries.directory.put_cursors(&uid, cursors(p));
-                ctx.deliveries.directory.put_history(&uid, history(p, &ctx.cluster_name));
+                ctx.deliveries.pipeline_index.put_cursors(&uid, cursors(p));
+                ctx.deliveries.pipeline_index.put_history(&uid, history(p, &ctx.cluster_name));
                 let layers = ctx.config.put_pipeline(p, &facts);
                 if layers != LayerChange::None {
                     // Within a list, the watches are brought up to date once, at its end.
@@ -46,7 +46,7 @@ impl Followed for Pipeline {
                     let scope = if layers == LayerChange::Gone { Scope::Layers } else { Scope::Pipeline };
                     ctx.deliveries.look(scope(uid.clone())).await;
                 }
-                if ctx.deliveries.directory.put_pipeline(&uid, facts) || layers != LayerChange::None {
+                if ctx.deliveries.pipeline_index.put_pipeline(&uid, facts) || layers != LayerChange::None {
                     changed(ctx, uid, &namespace).await;
                 }
             }
@@ -57,7 +57,7 @@ impl Followed for Pipeline {
 
     async fn sweep(ctx: &Context, namespace: Option<&str>, there: &[Arc<Self>]) {
         let there: BTreeSet<_> = there.iter().filter_map(|p| p.uid()).collect();
-        for (uid, facts) in ctx.deliveries.directory.pipelines_but(|uid| there.contains(uid)) {
+        for (uid, facts) in ctx.deliveries.pipeline_index.pipelines_but(|uid| there.contains(uid)) {
             if namespace.is_none_or(|n| n == facts.namespace) {
                 remove(ctx, uid, &facts.namespace).await;
             }
@@ -69,7 +69,7 @@ impl Followed for Pipeline {
 async fn remove(ctx: &Context, uid: String, namespace: &str) {
     ctx.forget(&uid);
     let layered = ctx.config.remove_pipeline(&uid);
-    if ctx.deliveries.directory.remove_pipeline(&uid) {
+    if ctx.deliveries.pipeline_index.remove_pipeline(&uid) {
         if layered {
             wake::set_wanted(ctx);
         }
@@ -79,7 +79,7 @@ async fn remove(ctx: &Context, uid: String, namespace: &str) {
 
 async fn changed(ctx: &Context, uid: String, namespace: &str) {
     ctx.deliveries.look(Scope::Pipeline(uid)).await;
-    for name in ctx.deliveries.directory.names_in(namespace) {
+    for name in ctx.deliveries.pipeline_index.names_in(namespace) {
         ctx.wake_notification(namespace, &name);
     }
 }
@@ -167,7 +167,7 @@ fn cursors(pipeline: &Pipeline) -> Cursors {
         return status.log.as_ref().filter(|log| log.serial == log.first).map(|_| HashMap::new());
     };
     let armed =
-        |name: &str| dispatched.armed.iter().filter(|clock| clock.notification == name).map(|clock| clock.serial).collect();
+        |name: &str| dispatched.armed.iter().filter(|timer| timer.notification == name).map(|timer| timer.serial).collect();
     let cursors = dispatched.cursors.iter();
     Some(cursors.map(|c| (c.notification.clone(), Taken { serial: c.serial, armed: armed(&c.notification) })).collect())
 }

@@ -29,10 +29,10 @@ pub(in crate::dispatch) async fn write(
     last_time: bool,
 ) -> Result<Action, CallError> {
     let (namespace, name) = place(notification);
-    let mut pipelines = ctx.deliveries.directory.pipelines_in(&namespace);
+    let mut pipelines = ctx.deliveries.pipeline_index.pipelines_in(&namespace);
     let selector = PipelineSelector::parse(notification.spec.pipeline_selector.as_ref());
     pipelines.retain(|p| selector.as_ref().is_ok_and(|s| s.selects(&p.labels)));
-    let Some((based, targets)) = ctx.deliveries.directory.applied((&namespace, &name), &pipelines) else {
+    let Some((based, targets)) = ctx.deliveries.pipeline_index.applied((&namespace, &name), &pipelines) else {
         return Ok(Action::await_change());
     };
     // As it is over a cluster-wide one, unless it stands alone wherever it stands.
@@ -103,7 +103,7 @@ fn compute(
     let unread = secrets_of(ctx, effective).err().filter(|e| matches!(e, NotSent::SecretUnknown(_))).map(|e| e.to_string());
     let refused = ctx.refused.of(&namespace, &name);
     let global = ctx.config.global_problem(&namespace, &name);
-    let figures = ctx.deliveries.ledger.figures(&(namespace.clone(), name.clone()));
+    let figures = ctx.deliveries.delivery_index.figures(&(namespace.clone(), name.clone()));
     let is_parked = !figures.given_up.is_empty() || old.last_parked_time.is_some();
     let known = Known {
         name: &name,

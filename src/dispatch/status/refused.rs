@@ -1,4 +1,4 @@
-//! Notifications whose deliveries cannot be recorded at present, because the API server does not take them or because too many clocks
+//! Notifications whose deliveries cannot be recorded at present, because the API server does not take them or because too many timers
 //! run, and when each is tried again.
 
 use std::collections::HashMap;
@@ -17,7 +17,7 @@ const LONG: u32 = 3;
 pub enum Reason {
     /// A create was refused, or could not be made.
     RecordRefused,
-    /// As many clocks as may run do, and another would have to.
+    /// As many timers as may run do, and another would have to.
     TooManyClocks,
 }
 
@@ -59,7 +59,7 @@ impl Refused {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether it is time to try. What costs no request may be tried at any time: clocks that run must be looked at when they are due.
+    /// Whether it is time to try. What costs no request may be tried at any time: timers that run must be looked at when they are due.
     #[must_use]
     pub fn may_try(&self, pipeline: &PipelineRef, notification: &str) -> bool {
         self.is_time(pipeline, notification) || self.reason(pipeline, notification) != Some(Reason::RecordRefused)

@@ -16,16 +16,16 @@ use super::request::build;
 use crate::api::{DeliveryStatus, now, since_boot};
 use crate::config::{self, EffectiveNotification, Retry, Sending};
 use crate::k8s::call::CallError;
-use crate::k8s::limiter::Gate;
+use crate::k8s::limiter::NamespaceLimiter;
 use crate::leader::Lease;
 use crate::outbox::lane::After;
 use crate::outbox::lane::{redeliver, schedule};
 use crate::outbox::record::Record;
-use crate::outbox::scheduler::fair_queue::Heard;
+use crate::outbox::scheduler::fair_queue::AttemptOutcome;
 use crate::outbox::send_gate::index;
-use crate::outbox::send_gate::index::{Answer, Gone, PipelineFacts};
+use crate::outbox::send_gate::index::{Gone, PipelineFacts, SendDecision};
 use crate::outbox::send_gate::live_check;
-use crate::outbox::store::delivery_index::Ledger;
+use crate::outbox::store::delivery_index::DeliveryIndex;
 use crate::outbox::store::journal::{Journal, JournalError, Written};
 use crate::outbox::trace::Call;
 use crate::telemetry::{Metrics, Tracer, chain};
@@ -44,9 +44,9 @@ pub struct Parts {
     /// Where deliveries are kept.
     pub journal: Journal,
     /// What may be sent.
-    pub directory: index::Directory,
+    pub pipeline_index: index::PipelineIndex,
     /// What is known of all.
-    pub ledger: Ledger,
+    pub delivery_index: DeliveryIndex,
     /// Who sends.
     pub sender: Arc<Sender>,
     /// Where it does.
@@ -60,12 +60,12 @@ pub struct Parts {
     /// What is traced.
     pub tracer: Tracer,
     /// Bounds the writes of outcomes that are under way.
-    pub outcomes: Gate,
+    pub outcomes: NamespaceLimiter,
     /// Bounds the writes of attempts that failed and come again: nobody waits for those, and the timeouts of a receiver that hangs
     /// come all at once.
-    pub failures: Gate,
+    pub failures: NamespaceLimiter,
     /// Bounds the calls for deliveries that are not sent: waiting, canceling.
-    pub aside: Gate,
+    pub aside: NamespaceLimiter,
 }
 
 impl Parts {
@@ -159,14 +159,14 @@ pub async fn attempt(
     facts: Arc<PipelineFacts>,
     failures: u32,
     until: Duration,
-) -> (Decided, Heard) {
+) -> (Decided, AttemptOutcome) {
     if record.refusal().is_some() {
-        return (refuse(record), Heard::Nothing);
+        return (refuse(record), AttemptOutcome::Nothing);
     }
     let blocked = |record: Record, reason, message: &str| {
         let retry = Some(&notification.delivery.retry);
         let decision = decide::blocked(&record.status, reason, message, retry, record.age.at(since_boot()), failures, at());
-        (Decided::new(record, decision), Heard::Nothing)
+        (Decided::new(record, decision), AttemptOutcome::Nothing)
     };
     let how = match &notification.sending {
         Ok(how) => how,
@@ -176,7 +176,7 @@ pub async fn attempt(
         Ok(outgoing) => outgoing,
         Err(error) if error.is_final() => {
             let decision = decide::unsendable(&record.status, error.reason(), &error.to_string(), now());
-            return (Decided::new(record, decision), Heard::Nothing);
+            return (Decided::new(record, decision), AttemptOutcome::Nothing);
         }
         Err(error) => return blocked(record, error.reason(), &error.to_string()),
     };
@@ -187,7 +187,7 @@ pub async fn attempt(
         let worked = store(parts.clone(), decided, parts.outcomes.clone()).await;
         parts.sender.send(outgoing).await;
         let status = worked.record.status.clone();
-        return (Decided { record: worked.record, status, after: worked.after }, Heard::Answer);
+        return (Decided { record: worked.record, status, after: worked.after }, AttemptOutcome::Answer);
     }
     let call = Call::begin(&parts.tracer, &record, &outgoing, fastrand::u64(..));
     outgoing.trace_parent = call.as_ref().and_then(Call::header);
@@ -201,8 +201,8 @@ pub async fn attempt(
     let retry = &notification.delivery.retry;
     let decision = decide::attempted(&record.status, &attempt, before, retry, record.age.at(since_boot()), failures, at());
     let decided = Decided::new(record, decision);
-    let heard = heard(&attempt.result, decided.after);
-    (decided, heard)
+    let attempt_outcome = attempt_outcome(&attempt.result, decided.after);
+    (decided, attempt_outcome)
 }
 
 /// Makes the request on threads of its own: a receiver that answers without end would otherwise take those that renew the Lease.
@@ -220,16 +220,16 @@ async fn send_apart(parts: &Parts, outgoing: Outgoing) -> Attempt {
     }
 }
 
-fn heard(result: &AttemptResult, after: After) -> Heard {
+fn attempt_outcome(result: &AttemptResult, after: After) -> AttemptOutcome {
     match result {
-        AttemptResult::Answered { .. } => Heard::Answer,
-        AttemptResult::NotSent(_) => Heard::Nothing,
+        AttemptResult::Answered { .. } => AttemptOutcome::Answer,
+        AttemptResult::NotSent(_) => AttemptOutcome::Nothing,
         AttemptResult::Failed(failure) if failure.kind.is_unreachable() => {
             // One that is given up has done its part: the next may ask at once.
             let again = if let After::Retry { until, .. } = after { until } else { Instant::now() };
-            Heard::NoConnection { again }
+            AttemptOutcome::NoConnection { again }
         }
-        AttemptResult::Failed(_) => Heard::Silence,
+        AttemptResult::Failed(_) => AttemptOutcome::Silence,
     }
 }
 
@@ -250,11 +250,11 @@ pub fn refuse(record: Record) -> Decided {
 pub async fn cancel(parts: Parts, record: Record, what: Gone, sure: bool) -> Worked {
     if !sure {
         let turn = parts.aside.pass(&record.id.namespace).await;
-        let found = live_check::is_gone(&parts.client, &parts.directory, &parts.cluster_name, &record.spec, what).await;
+        let found = live_check::is_gone(&parts.client, &parts.pipeline_index, &parts.cluster_name, &record.spec, what).await;
         turn.over(!matches!(found, Err(CallError::Timeout)));
         match found {
             // It may have come back since the look that found it gone.
-            Ok(true) if matches!(parts.directory.find(&record.spec), Answer::Gone { .. }) => {}
+            Ok(true) if matches!(parts.pipeline_index.find(&record.spec), SendDecision::Gone { .. }) => {}
             Ok(_) => return untouched(record),
             Err(error) => {
                 tracing::warn!(error = %chain(&error), delivery = %record.id.name, "could not confirm what is gone; asking again");
@@ -264,8 +264,8 @@ pub async fn cancel(parts: Parts, record: Record, what: Gone, sure: bool) -> Wor
     }
     let status = decide::canceled(&record.status, what.reason(), now());
     let decided = Decided::new(record, (status, Then::Settle { answered: false }));
-    let gate = parts.aside.clone();
-    store(parts, decided, gate).await
+    let limiter = parts.aside.clone();
+    store(parts, decided, limiter).await
 }
 
 fn untouched(record: Record) -> Worked {
@@ -296,14 +296,14 @@ fn observe(parts: &Parts, record: &Record, attempt: &Attempt) {
         let after = attempt.started.duration_since(record.spec.time);
         parts.metrics.first_attempt(Duration::try_from(after).unwrap_or_default());
     }
-    parts.ledger.attempted(record, attempt.started, attempt.result.error().as_deref());
+    parts.delivery_index.attempted(record, attempt.started, attempt.result.error().as_deref());
 }
 
 /// Writes a status until the answer is back. What is known in memory is never sent again for want of a write: the lane waits.
 ///
 /// `gate` bounds the writes under way. It is passed for each try and not held while pausing, so that writes that are refused or
 /// hang in one namespace do not stand in the way of all others.
-pub async fn store(parts: Parts, decided: Decided, gate: Gate) -> Worked {
+pub async fn store(parts: Parts, decided: Decided, limiter: NamespaceLimiter) -> Worked {
     let Decided { mut record, status, after } = decided;
     if status == record.status && !record.unwritten {
         return Worked { record, after, gone: false, instead: None, news: false };
@@ -315,7 +315,7 @@ pub async fn store(parts: Parts, decided: Decided, gate: Gate) -> Worked {
         .without_max_times()
         .build();
     loop {
-        let turn = gate.pass(&record.id.namespace).await;
+        let turn = limiter.pass(&record.id.namespace).await;
         let written = parts.journal.write(&record, &status).await;
         turn.over(!matches!(written, Err(JournalError::Timeout)));
         match written {

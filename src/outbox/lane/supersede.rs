@@ -12,7 +12,7 @@ use std::hash::Hash;
 
 use super::{Lane, Place};
 use crate::api::{DeliveryStatus, Outcome, Time};
-use crate::outbox::record::{Record, Theme};
+use crate::outbox::record::{Record, SupersedeKey};
 
 /// Deliveries that may be pending in a lane.
 pub const BOUND: usize = 100;
@@ -40,7 +40,7 @@ impl Why {
 /// The places of those that go, oldest first.
 #[must_use]
 pub fn victims(lane: &Lane<Record>, why: Why) -> Vec<Place> {
-    let queue = lane.iter().map(|(place, record)| (place, record.theme()));
+    let queue = lane.iter().map(|(place, record)| (place, record.supersede_key()));
     let most = match why {
         Why::Wanted => usize::MAX,
         Why::LaneFull => lane.count().saturating_sub(BOUND),
@@ -55,9 +55,9 @@ fn choose<K: Eq + Hash>(
     most: usize,
 ) -> Vec<Place> {
     let mut later = HashSet::new();
-    let replaced = queue.rev().filter_map(|(place, theme)| {
+    let replaced = queue.rev().filter_map(|(place, supersede_key)| {
         // Remembered first: one at work is no less a later one of those before it.
-        let replaced = !later.insert(theme);
+        let replaced = !later.insert(supersede_key);
         (replaced && Some(place) != at_work).then_some(place)
     });
     let mut places: Vec<_> = replaced.take(most).collect();
@@ -75,16 +75,16 @@ pub fn statuses(
 ) -> Vec<DeliveryStatus> {
     let goes: HashSet<_> = victims.iter().copied().collect();
     // By theme: the place of the last one, and how many the next stands for on its account.
-    let mut chain: HashMap<Theme<'_>, (Place, i64)> = HashMap::new();
+    let mut chain: HashMap<SupersedeKey<'_>, (Place, i64)> = HashMap::new();
     let mut statuses = Vec::with_capacity(victims.len());
     for (place, record) in lane.iter() {
         if !goes.contains(&place) {
-            chain.insert(record.theme(), (place, 0));
+            chain.insert(record.supersede_key(), (place, 0));
             continue;
         }
-        let (last, count) = chain.get(&record.theme()).map_or((None, 0), |(last, count)| (Some(*last), *count));
+        let (last, count) = chain.get(&record.supersede_key()).map_or((None, 0), |(last, count)| (Some(*last), *count));
         let count = record.status.superseded.max(count + known(record, last));
-        chain.insert(record.theme(), (place, count + 1));
+        chain.insert(record.supersede_key(), (place, count + 1));
         statuses.push(settled(&record.status, count, why, now));
     }
     statuses
@@ -109,12 +109,12 @@ mod tests {
 
     use super::*;
     use crate::outbox::lane::After;
-    use crate::outbox::store::retention_index::Kept;
+    use crate::outbox::store::retention_index::RetentionIndex;
     use crate::outbox::testing::record;
 
     fn places(lane: &str, at_work: Option<i64>, most: usize) -> Vec<i64> {
         let place = |serial| Place::from(&*record(serial).spec);
-        let queue: Vec<_> = lane.bytes().zip(1..).map(|(theme, serial)| (place(serial), theme)).collect();
+        let queue: Vec<_> = lane.bytes().zip(1..).map(|(supersede_key, serial)| (place(serial), supersede_key)).collect();
         choose(queue.into_iter(), at_work.map(place), most).into_iter().map(Place::serial).collect()
     }
 
@@ -181,7 +181,7 @@ mod tests {
     struct Life {
         stored: std::collections::BTreeMap<i64, Record>,
         lane: Lane<Record>,
-        kept: Kept,
+        kept: RetentionIndex,
         clock: i64,
         sent: Vec<(i64, i64)>,
     }
@@ -204,7 +204,7 @@ mod tests {
 
         fn supersede(&mut self, most: usize) {
             self.clock += 1;
-            let queue = self.lane.iter().map(|(place, record)| (place, record.theme()));
+            let queue = self.lane.iter().map(|(place, record)| (place, record.supersede_key()));
             let places = choose(queue, self.lane.at_work(), most);
             let now = Time::from_second(self.clock).unwrap();
             let known = |record: &Record, after| self.kept.replaced(record, after);
@@ -238,7 +238,7 @@ mod tests {
         }
 
         fn crash(&mut self) {
-            (self.lane, self.kept) = (Lane::default(), Kept::default());
+            (self.lane, self.kept) = (Lane::default(), RetentionIndex::default());
             for record in self.stored.values() {
                 let home = self.kept.lane(record.home());
                 match record.status.outcome {

@@ -23,7 +23,7 @@ const REPORT: Duration = Duration::from_mins(1);
 impl Engine {
     /// The leadership term of this process in which everything was listed, if it is the leader.
     fn term(&self) -> Option<u64> {
-        self.acting().then(|| self.arrivals.turn()).flatten()
+        self.acting().then(|| self.initial_sync.turn()).flatten()
     }
 
     /// Whether what was listed in this term has been judged.
@@ -38,7 +38,7 @@ impl Engine {
         let pending: Vec<Record> = self.lanes.values().flat_map(|slot| slot.lane.iter().map(|(_, r)| r.clone())).collect();
         for record in pending {
             if self.admit(&record, Sight::Listed) {
-                self.parts.ledger.prove(&record, self.admission.proven.contains(&record.uid));
+                self.parts.delivery_index.prove(&record, self.admission.proven.contains(&record.uid));
             } else {
                 self.remove_from_lane(&record.id);
             }
@@ -56,11 +56,11 @@ impl Engine {
         if self.admission.proven.contains(uid) {
             return true;
         }
-        if sight == Sight::Watched && self.parts.ledger.is_own(uid) {
+        if sight == Sight::Watched && self.parts.delivery_index.is_own(uid) {
             // The dispatcher hands it over, with those before it: so a lane gets them in order.
             return false;
         }
-        match judge(record, &self.parts.directory.known_of(&record.spec), sight) {
+        match judge(record, &self.parts.pipeline_index.known_of(&record.spec), sight) {
             Origin::Recorded => {
                 self.admission.unproven.remove(uid);
                 self.admission.proven.insert(uid.clone())
@@ -89,7 +89,7 @@ impl Engine {
     /// Lets the dispatcher know what it need not record again.
     pub(in crate::outbox) fn say_proven(&self, record: &Record) {
         if self.admission.proven.contains(&record.uid) {
-            self.parts.ledger.prove(record, true);
+            self.parts.delivery_index.prove(record, true);
         }
     }
 
@@ -100,7 +100,7 @@ impl Engine {
 
     /// The dispatcher hands over what it has recorded.
     pub(in crate::outbox) fn recorded(&mut self, record: Record) {
-        let _ = self.parts.ledger.take_own(&record.uid);
+        let _ = self.parts.delivery_index.take_own(&record.uid);
         self.admission.proven.insert(record.uid.clone());
         self.admission.unproven.remove(&record.uid);
         self.admission.undecided.remove(&record.id);
@@ -119,7 +119,7 @@ impl Engine {
     }
 
     fn remove_from_lane(&mut self, id: &RecordId) {
-        self.parts.ledger.forget(id);
+        self.parts.delivery_index.forget(id);
         if let Some((key, place)) = self.index.remove(id)
             && let Some(slot) = self.lanes.get_mut(&key)
         {
@@ -177,7 +177,7 @@ impl Engine {
         if !self.is_judged() {
             return;
         }
-        let cursors = self.parts.directory.cursors();
+        let cursors = self.parts.pipeline_index.cursors();
         let is_passed = |u: &Undecided| {
             let Some(cursors) = cursors.get(&u.pipeline) else { return true };
             let taken = (**cursors).as_ref().and_then(|cursors| cursors.get(&u.notification));
@@ -187,7 +187,7 @@ impl Engine {
             self.admission.undecided.iter().filter(|(_, u)| is_passed(u)).map(|(id, _)| id.clone()).collect();
         for id in passed {
             let Some(undecided) = self.admission.undecided.remove(&id) else { continue };
-            if !self.admission.proven.contains(&undecided.uid) && !self.parts.ledger.is_own(&undecided.uid) {
+            if !self.admission.proven.contains(&undecided.uid) && !self.parts.delivery_index.is_own(&undecided.uid) {
                 self.parts.metrics.foreign();
                 self.expel(id, undecided.version);
             }
@@ -202,7 +202,7 @@ impl Engine {
         self.admission.unproven.remove(uid);
         self.admission.undecided.remove(id);
         self.admission.foreign.remove(id);
-        let _ = self.parts.ledger.take_own(uid);
+        let _ = self.parts.delivery_index.take_own(uid);
     }
 
     fn report(&mut self, id: &RecordId, spec: &DeliverySpec, why: &'static str) {

@@ -13,8 +13,8 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use super::admission::Admission;
-use super::fair_queue::{Heard, Pool, Turn};
-use super::initial_sync::Arrivals;
+use super::fair_queue::{AttemptOutcome, FairQueue, Turn};
+use super::initial_sync::InitialSync;
 use super::rate::{Rates, Shared};
 use crate::api::now;
 use crate::config::Retry;
@@ -24,7 +24,7 @@ use crate::outbox::lane::schedule;
 use crate::outbox::lane::{Lane, Place};
 use crate::outbox::record::{LaneKey, Record, RecordId};
 use crate::outbox::send_gate::genuine::Sight;
-use crate::outbox::send_gate::index::Answer;
+use crate::outbox::send_gate::index::SendDecision;
 use crate::outbox::store::journal::Event;
 use crate::outbox::{Command, Scope, Started};
 
@@ -38,7 +38,7 @@ const FIRST_WORDS: Duration = Duration::from_secs(10);
 pub(in crate::outbox) struct Slot {
     pub(in crate::outbox) lane: Lane<Record>,
     pub(in crate::outbox) timer: Option<Instant>,
-    /// In the pool, waiting for a worker.
+    /// In the fair queue, waiting for a worker.
     pub(in crate::outbox) ready: bool,
     /// Something has changed while its head was at work: it is looked at again afterwards, with or without a new try.
     pub(in crate::outbox) stale: Option<bool>,
@@ -55,7 +55,7 @@ pub(in crate::outbox) struct Slot {
 /// What a task brings back.
 pub(in crate::outbox) enum Done {
     /// An attempt is over: the origin's worker is free, and what came of it is to be written.
-    Attempted { turn: Turn, heard: Heard, decided: Box<Decided> },
+    Attempted { turn: Turn, attempt_outcome: AttemptOutcome, decided: Box<Decided> },
     /// A delivery's work is over, in this lane.
     Worked(LaneKey, Box<Worked>),
     /// That one of this lane is superseded is written.
@@ -75,7 +75,7 @@ pub(in crate::outbox) struct Engine {
     /// In order, so that the lanes of one notification and pipeline stand side by side.
     pub(in crate::outbox) lanes: BTreeMap<LaneKey, Slot>,
     pub(in crate::outbox) index: HashMap<RecordId, (LaneKey, Place)>,
-    pub(in crate::outbox) pool: Pool,
+    pub(in crate::outbox) fair_queue: FairQueue,
     pub(in crate::outbox) rates: Rates,
     /// Settled ones that somebody wants to have sent again.
     pub(in crate::outbox) asks: BTreeMap<RecordId, Record>,
@@ -83,7 +83,7 @@ pub(in crate::outbox) struct Engine {
     pub(in crate::outbox) reopening: HashMap<String, usize>,
     pub(in crate::outbox) timers: BTreeSet<(Instant, LaneKey)>,
     pub(in crate::outbox) work: JoinSet<Done>,
-    pub(in crate::outbox) arrivals: Arrivals,
+    pub(in crate::outbox) initial_sync: InitialSync,
     pub(in crate::outbox) admission: Admission,
     pub(in crate::outbox) draining: bool,
 }
@@ -91,13 +91,13 @@ pub(in crate::outbox) struct Engine {
 impl Engine {
     pub(in crate::outbox) fn new(parts: Parts, workers: usize, started: Started) -> Self {
         Self {
-            arrivals: Arrivals::new(started.sources.len()),
+            initial_sync: InitialSync::new(started.sources.len()),
             parts,
             started,
             admission: Admission::default(),
             lanes: BTreeMap::new(),
             index: HashMap::new(),
-            pool: Pool::new(workers),
+            fair_queue: FairQueue::new(workers),
             rates: Rates::default(),
             asks: BTreeMap::new(),
             reopening: HashMap::new(),
@@ -150,7 +150,7 @@ impl Engine {
 
     fn done(&mut self, done: Done) {
         match done {
-            Done::Attempted { turn, heard, decided } => self.attempted(&turn, heard, *decided),
+            Done::Attempted { turn, attempt_outcome, decided } => self.attempted(&turn, attempt_outcome, *decided),
             Done::Worked(key, worked) => self.worked(&key, *worked),
             Done::Superseded(key, worked) => self.superseded(&key, *worked),
             Done::Reopened(worked) => self.reopened(*worked),
@@ -170,7 +170,8 @@ impl Engine {
             return None;
         }
         // Nothing is sent while another replica acts, so there is nothing to wake up for.
-        let sending = [self.pool.next_probe(), self.rates.next_leave()].into_iter().flatten().filter(|_| self.acting());
+        let sending =
+            [self.fair_queue.next_probe(), self.rates.next_leave()].into_iter().flatten().filter(|_| self.acting());
         sending.chain(self.timers.first().map(|(at, _)| *at)).min()
     }
 
@@ -202,7 +203,8 @@ impl Engine {
         // What is heard first after a start is no news to a lane that waits as its object says.
         let first_words = slot.resumed.is_some_and(|at| at.elapsed() < FIRST_WORDS);
         slot.lane.wake(retry && !first_words);
-        let gone = slot.lane.head().is_some_and(|r| matches!(self.parts.directory.find(&r.spec), Answer::Gone { .. }));
+        let gone =
+            slot.lane.head().is_some_and(|r| matches!(self.parts.pipeline_index.find(&r.spec), SendDecision::Gone { .. }));
         if gone {
             slot.lane.hurry();
         }
@@ -211,14 +213,14 @@ impl Engine {
 
     fn take_note(&mut self, source: usize, event: Event) {
         match event {
-            Event::ListBegins => self.arrivals.begins(source),
+            Event::ListBegins => self.initial_sync.begins(source),
             Event::Seen(record) => {
-                self.arrivals.seen(source, &record.id);
+                self.initial_sync.seen(source, &record.id);
                 self.seen(*record);
             }
             Event::Deleted(id, uid) => {
                 self.forget_origin(&id, &uid);
-                self.arrivals.bury(uid, Instant::now());
+                self.initial_sync.bury(uid, Instant::now());
                 self.deleted(&id);
             }
             Event::ListEnds(turn) => self.listed(source, turn),
@@ -227,11 +229,12 @@ impl Engine {
 
     /// A list is complete. What it does not bring is read live, for it may have been recorded after the list was made.
     fn listed(&mut self, source: usize, turn: u64) {
-        let Some(list) = self.arrivals.ends(source) else { return };
+        let Some(list) = self.initial_sync.ends(source) else { return };
         let here = |id: &RecordId| {
             self.started.sources.get(source).is_none_or(|ns| ns.as_ref().is_none_or(|ns| *ns == id.namespace))
         };
-        let absent: Vec<_> = self.parts.ledger.ids().into_iter().filter(|id| here(id) && !list.contains(id)).collect();
+        let absent: Vec<_> =
+            self.parts.delivery_index.ids().into_iter().filter(|id| here(id) && !list.contains(id)).collect();
         if absent.is_empty() {
             return self.complete(source, turn);
         }
@@ -241,18 +244,18 @@ impl Engine {
 
     /// A source has told everything. When all have in this turn, go on where whoever acted before has ended.
     fn complete(&mut self, source: usize, turn: u64) {
-        if !self.arrivals.complete(source, turn) {
+        if !self.initial_sync.complete(source, turn) {
             return;
         }
         let (wall, mono) = (now(), Instant::now());
         for (key, slot) in &mut self.lanes {
             let Some(head) = slot.lane.head() else { continue };
             if slot.lane.at_work().is_none() {
-                self.parts.ledger.resumed(key, trouble(head));
+                self.parts.delivery_index.resumed(key, trouble(head));
             }
             let status = head.status.clone();
             let failures = u32::try_from(status.attempts).unwrap_or(u32::MAX);
-            let notification = self.parts.directory.effective(&head.spec);
+            let notification = self.parts.pipeline_index.effective(&head.spec);
             let retry = notification.map_or_else(Retry::default, |n| n.delivery.retry);
             slot.resumed = Some(mono);
             slot.lane.resume(status.next_attempt_time.map(|next| {
@@ -271,17 +274,17 @@ impl Engine {
     }
 
     pub(in crate::outbox) fn seen(&mut self, record: Record) {
-        if self.arrivals.is_buried(&record.uid) {
+        if self.initial_sync.is_buried(&record.uid) {
             return; // an answer or an event from before it was deleted
         }
         let settled = record.status.outcome.is_some();
-        if !settled && self.parts.ledger.has_settled(&record) {
+        if !settled && self.parts.delivery_index.has_settled(&record) {
             return; // an event from before the outcome
         }
         if !settled && self.is_judged() && !self.admit(&record, Sight::Watched) {
             return;
         }
-        self.parts.ledger.note(&record);
+        self.parts.delivery_index.note(&record);
         self.say_proven(&record);
         let (key, place) = (record.lane(), Place::from(&*record.spec));
         if settled {
@@ -319,7 +322,7 @@ impl Engine {
     }
 
     fn deleted(&mut self, id: &RecordId) {
-        self.parts.ledger.forget(id);
+        self.parts.delivery_index.forget(id);
         self.asks.remove(id);
         let Some((key, place)) = self.index.remove(id) else { return };
         if let Some(slot) = self.lanes.get_mut(&key) {
@@ -332,7 +335,7 @@ impl Engine {
     fn ring(&mut self) {
         let now = Instant::now();
         for ((_, _, origin), lane) in self.rates.ring(now) {
-            self.pool.ready(&origin, lane, now);
+            self.fair_queue.ready(&origin, lane, now);
         }
         while let Some((at, _)) = self.timers.first()
             && *at <= now

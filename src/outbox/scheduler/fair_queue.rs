@@ -1,4 +1,4 @@
-//! Which lane gets the next worker: a bounded pool, shared fairly among the origins of the receivers. Pure.
+//! Which lane gets the next worker: a bounded fair queue, shared fairly among the origins of the receivers. Pure.
 //!
 //! Origins take turns, and none holds more than its share of the workers, which leaves room for one more. Within an origin its
 //! notifications take turns, so that one with a thousand lanes does not stand before one with a single message.
@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use crate::outbox::record::LaneKey;
 
 /// What a notification begins with at an origin: enough not to be slow, little enough that it takes dozens of hung ones to fill
-/// the pool. Also the most that all those of an origin hold together which have answered less than that of late.
+/// the fair queue. Also the most that all those of an origin hold together which have answered less than that of late.
 const FIRST: usize = 8;
 /// So many failed connections in a row, and the origin is only probed.
 const FAILURES: u32 = 3;
@@ -37,7 +37,7 @@ pub fn owner(lane: &LaneKey) -> Owner {
 
 /// What was learnt from an attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Heard {
+pub enum AttemptOutcome {
     /// The receiver spoke.
     Answer,
     /// It did not, though there may be somebody.
@@ -51,7 +51,7 @@ pub enum Heard {
     Nothing,
 }
 
-/// A lane to work on; its worker is held until [`Pool::release`].
+/// A lane to work on; its worker is held until [`FairQueue::release`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Turn {
     /// Where its receiver is.
@@ -66,7 +66,7 @@ pub struct Turn {
 
 /// Lanes that may be sent, by origin and notification.
 #[derive(Debug)]
-pub struct Pool {
+pub struct FairQueue {
     pub(in crate::outbox) workers: usize,
     pub(in crate::outbox) busy: usize,
     /// Origins with a lane that is ready or at work.
@@ -151,8 +151,11 @@ impl Notification {
     }
 }
 
-impl Pool {
-    /// A pool of so many workers, at least two.
+/// Until when an owner is probed no more, and the owners that may go on.
+type Released = (Option<Instant>, Vec<Owner>);
+
+impl FairQueue {
+    /// A fair queue of so many workers, at least two.
     #[must_use]
     pub fn new(workers: usize) -> Self {
         Self {
@@ -260,18 +263,18 @@ impl Pool {
         None
     }
 
-    /// What [`Pool::next`] gave cannot be begun at present: lane and worker as before.
+    /// What [`FairQueue::next`] gave cannot be begun at present: lane and worker as before.
     pub fn put_back(&mut self, turn: Turn, now: Instant) {
-        self.release(&turn.origin, &turn.lane, Heard::Nothing, now);
+        self.release(&turn.origin, &turn.lane, AttemptOutcome::Nothing, now);
         self.enter(&turn.origin, turn.lane, now, true);
     }
 
     /// The worker that a lane held is free. Gives the notifications whose lanes waited because the origin was not there: it is
     /// there again, and they may try.
-    pub fn release(&mut self, origin: &str, lane: &LaneKey, heard: Heard, now: Instant) -> Vec<Owner> {
+    pub fn release(&mut self, origin: &str, lane: &LaneKey, outcome: AttemptOutcome, now: Instant) -> Vec<Owner> {
         let (owner, most) = (owner(lane), self.workers);
         self.busy = self.busy.saturating_sub(1);
-        let (sleeps, freed) = self.change(origin, |o| o.release(&owner, heard, most, now));
+        let (sleeps, freed) = self.change(origin, |o| o.release(&owner, outcome, most, now));
         match sleeps {
             Some(until) => {
                 self.asleep.insert((until, origin.to_owned(), owner));
@@ -347,22 +350,22 @@ impl Origin {
     }
 
     /// Takes note of what was heard. Gives until when the notification sleeps, if it does, and which ones the news sets free.
-    fn release(&mut self, owner: &Owner, heard: Heard, most: usize, now: Instant) -> (Option<Instant>, Vec<Owner>) {
+    fn release(&mut self, owner: &Owner, outcome: AttemptOutcome, most: usize, now: Instant) -> Released {
         let Some(entry) = self.notifications.get_mut(owner) else { return (None, Vec::new()) };
         self.busy = self.busy.saturating_sub(1);
         self.doubtful -= if entry.is_doubtful() { entry.busy } else { 0 };
         entry.busy = entry.busy.saturating_sub(1);
         entry.used = now;
-        match heard {
-            Heard::Answer => {
+        match outcome {
+            AttemptOutcome::Answer => {
                 entry.limit = (entry.limit + 1).min(most);
                 entry.failures = 0;
             }
-            Heard::Silence | Heard::NoConnection { .. } => entry.limit = (entry.limit / 2).max(1),
-            Heard::Nothing => {}
+            AttemptOutcome::Silence | AttemptOutcome::NoConnection { .. } => entry.limit = (entry.limit / 2).max(1),
+            AttemptOutcome::Nothing => {}
         }
-        match heard {
-            Heard::NoConnection { again } => {
+        match outcome {
+            AttemptOutcome::NoConnection { again } => {
                 entry.failures = entry.failures.saturating_add(1);
                 if entry.failures >= FAILURES {
                     let until = again.min(now + LONGEST);
@@ -370,12 +373,13 @@ impl Origin {
                     entry.probing = Some(Probing { until, told });
                 }
             }
-            Heard::Silence => entry.failures = 0,
-            Heard::Answer | Heard::Nothing => {}
+            AttemptOutcome::Silence => entry.failures = 0,
+            AttemptOutcome::Answer | AttemptOutcome::Nothing => {}
         }
         self.doubtful += if entry.is_doubtful() { entry.busy } else { 0 };
         let sleeps = entry.probing.as_ref().map(|p| p.until).filter(|until| *until > now && !entry.ready.is_empty());
-        if matches!(heard, Heard::Answer | Heard::Silence) { (None, self.free(owner, now)) } else { (sleeps, Vec::new()) }
+        let is_there = matches!(outcome, AttemptOutcome::Answer | AttemptOutcome::Silence);
+        if is_there { (None, self.free(owner, now)) } else { (sleeps, Vec::new()) }
     }
 
     /// Somebody has reached the origin: those who were told that nobody is there may try. What one can reach another perhaps

@@ -13,8 +13,8 @@ use crate::telemetry::metrics::{LaneState, Worker};
 impl Engine {
     pub(in crate::outbox) fn measure(&mut self) {
         let now = Instant::now();
-        self.arrivals.tidy(now);
-        self.pool.tidy(now);
+        self.initial_sync.tidy(now);
+        self.fair_queue.tidy(now);
         self.rates.tidy(now);
         self.settle_undecided();
         let metrics = &self.parts.metrics;
@@ -26,9 +26,9 @@ impl Engine {
         }
         let origins: HashSet<_> = self.lanes.values().filter_map(|slot| slot.unreachable.as_deref()).collect();
         metrics.unreachable(if acting { origins.len() } else { 0 });
-        metrics.workers(Worker::Busy, self.pool.busy);
-        metrics.workers(Worker::Idle, self.pool.workers.saturating_sub(self.pool.busy));
-        metrics.by_notification(if acting { self.parts.ledger.shares() } else { Vec::new() });
+        metrics.workers(Worker::Busy, self.fair_queue.busy);
+        metrics.workers(Worker::Idle, self.fair_queue.workers.saturating_sub(self.fair_queue.busy));
+        metrics.by_notification(if acting { self.parts.delivery_index.shares() } else { Vec::new() });
     }
 
     /// How many lanes do what.
@@ -37,7 +37,7 @@ impl Engine {
         for state in self.lanes.values().filter_map(|slot| state(slot, now)) {
             *counts.entry(state).or_default() += 1;
         }
-        let (limited, unreachable) = (self.rates.waiting(), self.pool.unreachable());
+        let (limited, unreachable) = (self.rates.waiting(), self.fair_queue.unreachable());
         // Lanes that are ready and have no turn yet.
         if let Some(ready) = counts.get_mut(&LaneState::Ready) {
             *ready = ready.saturating_sub(limited + unreachable);

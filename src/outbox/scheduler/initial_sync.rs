@@ -10,14 +10,14 @@ const BURIED: Duration = Duration::from_mins(1);
 
 /// What the watches have told so far. Sources are numbered.
 #[derive(Debug)]
-pub struct Arrivals {
+pub struct InitialSync {
     lists: HashMap<usize, HashSet<RecordId>>,
     /// By source: the turn of its last complete list.
     told: Vec<Option<u64>>,
     buried: HashMap<String, Instant>,
 }
 
-impl Arrivals {
+impl InitialSync {
     /// Nothing has been told by any of so many sources.
     #[must_use]
     pub fn new(sources: usize) -> Self {
@@ -86,29 +86,29 @@ mod tests {
 
     #[test]
     fn a_turn_is_complete_when_every_source_has_listed_in_it() {
-        let mut arrivals = Arrivals::new(2);
-        assert_eq!(arrivals.ends(0), None, "no list was begun");
-        arrivals.begins(0);
-        arrivals.seen(0, &id("x"));
-        assert_eq!(arrivals.ends(0), Some(HashSet::from([id("x")])));
-        assert!(!arrivals.complete(0, 1));
-        assert!(!arrivals.complete(0, 1), "a relist of one does not stand for the first list of another");
-        assert_eq!(arrivals.turn(), None);
-        assert!(arrivals.complete(1, 1));
-        assert!(!arrivals.complete(1, 1));
-        assert_eq!(arrivals.turn(), Some(1));
-        assert!(!arrivals.complete(0, 2));
-        assert_eq!(arrivals.turn(), None, "a new turn has begun");
-        assert!(arrivals.complete(1, 2));
+        let mut initial_sync = InitialSync::new(2);
+        assert_eq!(initial_sync.ends(0), None, "no list was begun");
+        initial_sync.begins(0);
+        initial_sync.seen(0, &id("x"));
+        assert_eq!(initial_sync.ends(0), Some(HashSet::from([id("x")])));
+        assert!(!initial_sync.complete(0, 1));
+        assert!(!initial_sync.complete(0, 1), "a relist of one does not stand for the first list of another");
+        assert_eq!(initial_sync.turn(), None);
+        assert!(initial_sync.complete(1, 1));
+        assert!(!initial_sync.complete(1, 1));
+        assert_eq!(initial_sync.turn(), Some(1));
+        assert!(!initial_sync.complete(0, 2));
+        assert_eq!(initial_sync.turn(), None, "a new turn has begun");
+        assert!(initial_sync.complete(1, 2));
     }
 
     #[test]
     fn what_is_deleted_is_remembered_for_a_while() {
-        let (mut arrivals, now) = (Arrivals::new(0), Instant::now());
-        arrivals.bury("u".into(), now);
-        arrivals.tidy(now + BURIED / 2);
-        assert!(arrivals.is_buried("u") && !arrivals.is_buried("v"));
-        arrivals.tidy(now + BURIED);
-        assert!(!arrivals.is_buried("u"));
+        let (mut initial_sync, now) = (InitialSync::new(0), Instant::now());
+        initial_sync.bury("u".into(), now);
+        initial_sync.tidy(now + BURIED / 2);
+        assert!(initial_sync.is_buried("u") && !initial_sync.is_buried("v"));
+        initial_sync.tidy(now + BURIED);
+        assert!(!initial_sync.is_buried("u"));
     }
 }

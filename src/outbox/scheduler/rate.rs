@@ -28,7 +28,7 @@ pub struct Rates {
 struct Bucket {
     rate: Rate,
     limiter: DefaultDirectRateLimiter,
-    /// Has its turn: it is in the pool, or on its way there.
+    /// Has its turn: it is in the fair queue, or on its way there.
     turn: Option<LaneKey>,
     /// Stand behind it.
     waiting: VecDeque<LaneKey>,
@@ -39,7 +39,7 @@ struct Bucket {
 
 /// Whether a lane may be sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Leave {
+pub enum Permit {
     /// It may.
     Go,
     /// Not yet; [`Rates::ring`] gives it back.
@@ -61,14 +61,14 @@ impl Rates {
     }
 
     /// Whether the lane whose turn it is may be sent now, by the rate as it is now.
-    pub fn leave(&mut self, shared: &Shared, rate: Rate, now: Instant) -> Leave {
-        let Some(bucket) = self.buckets.get_mut(shared) else { return Leave::Go };
+    pub fn permit(&mut self, shared: &Shared, rate: Rate, now: Instant) -> Permit {
+        let Some(bucket) = self.buckets.get_mut(shared) else { return Permit::Go };
         bucket.follow(rate);
         match bucket.limiter.check() {
-            Ok(()) => Leave::Go,
+            Ok(()) => Permit::Go,
             Err(not_until) => {
                 bucket.until = Some(now + not_until.wait_time_from(self.clock.now()));
-                Leave::Wait
+                Permit::Wait
             }
         }
     }
@@ -155,11 +155,11 @@ mod tests {
         assert_eq!(rates.ready(shared(), rate(1, 2), lane(1)), None);
         assert_eq!(rates.ready(shared(), rate(1, 2), lane(2)), None);
         let now = Instant::now();
-        assert_eq!(rates.leave(&shared(), rate(1, 2), now), Leave::Go);
+        assert_eq!(rates.permit(&shared(), rate(1, 2), now), Permit::Go);
         assert_eq!(rates.next(&shared()), Some(lane(1)));
-        assert_eq!(rates.leave(&shared(), rate(1, 2), now), Leave::Go);
+        assert_eq!(rates.permit(&shared(), rate(1, 2), now), Permit::Go);
         assert_eq!(rates.next(&shared()), Some(lane(2)));
-        assert_eq!(rates.leave(&shared(), rate(1, 2), now), Leave::Wait, "two at once");
+        assert_eq!(rates.permit(&shared(), rate(1, 2), now), Permit::Wait, "two at once");
         assert_eq!(rates.waiting(), 1);
         let until = rates.next_leave().unwrap();
         assert!(until > now && until <= now + Duration::from_secs(1));
@@ -175,10 +175,10 @@ mod tests {
         let now = Instant::now();
         rates.ready(shared(), rate(1, 1), lane(0));
         assert_eq!(
-            (rates.leave(&shared(), rate(1, 1), now), rates.leave(&shared(), rate(1, 1), now)),
-            (Leave::Go, Leave::Wait)
+            (rates.permit(&shared(), rate(1, 1), now), rates.permit(&shared(), rate(1, 1), now)),
+            (Permit::Go, Permit::Wait)
         );
-        assert_eq!(rates.leave(&shared(), rate(100, 100), now), Leave::Go, "also for one that waits already");
+        assert_eq!(rates.permit(&shared(), rate(100, 100), now), Permit::Go, "also for one that waits already");
         rates.next(&shared());
         rates.tidy(Instant::now());
         assert_eq!(rates.buckets.len(), 1);

@@ -24,7 +24,7 @@ impl Engine {
             return;
         };
         let Some(head) = slot.lane.head() else { return };
-        let found = self.parts.directory.effective(&head.spec);
+        let found = self.parts.pipeline_index.effective(&head.spec);
         // What one of the same name recorded before is canceled, not replaced.
         let Some(notification) = found.filter(|n| n.uid == head.spec.notification_uid) else { return };
         let why = match notification.delivery.supersede {
@@ -36,7 +36,7 @@ impl Engine {
             return;
         }
         let places = victims(&slot.lane, why);
-        let known = |record: &Record, after| self.parts.ledger.replaced(record, after);
+        let known = |record: &Record, after| self.parts.delivery_index.replaced(record, after);
         let statuses = statuses(&slot.lane, &places, why, now(), known);
         slot.marked |= !places.is_empty();
         for (record, status) in slot.lane.supersede(&places).into_iter().zip(statuses) {
@@ -115,7 +115,7 @@ impl Engine {
         }
         let Worked { mut record, gone, instead, news, .. } = worked;
         if gone {
-            self.parts.ledger.forget(&record.id);
+            self.parts.delivery_index.forget(&record.id);
         } else {
             record.again = record.status.outcome.is_none();
             record.age = Age::new(record.since(), now(), since_boot());

@@ -10,7 +10,7 @@ use tokio::sync::Notify;
 
 /// Keys to be looked at again. Any number of writers, one reader.
 #[derive(Debug)]
-pub struct Wakes<K> {
+pub struct WorkQueue<K> {
     waiting: Arc<Mutex<Waiting<K>>>,
     notify: Arc<Notify>,
 }
@@ -41,19 +41,19 @@ impl<K: Eq + Hash + Clone> Waiting<K> {
     }
 }
 
-impl<K> Clone for Wakes<K> {
+impl<K> Clone for WorkQueue<K> {
     fn clone(&self) -> Self {
         Self { waiting: self.waiting.clone(), notify: self.notify.clone() }
     }
 }
 
-impl<K> Default for Wakes<K> {
+impl<K> Default for WorkQueue<K> {
     fn default() -> Self {
         Self { waiting: Arc::default(), notify: Arc::default() }
     }
 }
 
-impl<K: Eq + Hash + Clone + Send + 'static> Wakes<K> {
+impl<K: Eq + Hash + Clone + Send + 'static> WorkQueue<K> {
     /// Asks for a look at `key`.
     pub fn wake(&self, key: K) {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner).push(key);
@@ -62,12 +62,12 @@ impl<K: Eq + Hash + Clone + Send + 'static> Wakes<K> {
 
     /// The keys as they come; ends never.
     pub fn stream(&self) -> impl Stream<Item = K> + Send + 'static {
-        stream::unfold(self.clone(), |wakes| async move {
+        stream::unfold(self.clone(), |work_queue| async move {
             loop {
-                let key = wakes.waiting.lock().unwrap_or_else(PoisonError::into_inner).pop();
+                let key = work_queue.waiting.lock().unwrap_or_else(PoisonError::into_inner).pop();
                 match key {
-                    Some(key) => return Some((key, wakes)),
-                    None => wakes.notify.notified().await,
+                    Some(key) => return Some((key, work_queue)),
+                    None => work_queue.notify.notified().await,
                 }
             }
         })
@@ -82,16 +82,16 @@ mod tests {
 
     #[tokio::test]
     async fn each_key_comes_once() {
-        let wakes = Wakes::default();
+        let work_queue = WorkQueue::default();
         for key in ["a", "b", "a", "a"] {
-            wakes.wake(key);
+            work_queue.wake(key);
         }
-        let mut stream = Box::pin(wakes.stream());
+        let mut stream = Box::pin(work_queue.stream());
         let mut got = vec![stream.next().await.unwrap(), stream.next().await.unwrap()];
         got.sort_unstable();
         assert_eq!(got, ["a", "b"]);
         assert!(futures::poll!(stream.next()).is_pending());
-        wakes.wake("a");
+        work_queue.wake("a");
         assert_eq!(stream.next().await, Some("a"));
     }
 }

@@ -6,9 +6,9 @@
 use std::time::{Duration, Instant};
 
 use super::engine::{Done, Engine, Slot};
-use super::fair_queue::{Heard, Owner, Turn, owner};
+use super::fair_queue::{AttemptOutcome, Owner, Turn, owner};
 use super::gauges::is_blocked;
-use super::rate::Leave;
+use super::rate::Permit;
 use crate::api::{DeliveryStatus, Outcome, now, since_boot};
 use crate::config::Rate;
 use crate::outbox::Note;
@@ -16,14 +16,14 @@ use crate::outbox::attempt::work::{self, Decided, Worked};
 use crate::outbox::audit_log::{audit, label, trouble};
 use crate::outbox::lane::{After, Due, Place};
 use crate::outbox::record::{LaneKey, Record};
-use crate::outbox::send_gate::index::Answer;
+use crate::outbox::send_gate::index::SendDecision;
 use crate::outbox::trace;
 
 impl Engine {
     /// Whether this replica acts: the Lease is its own, and since then everything was listed.
     pub(in crate::outbox) fn acting(&self) -> bool {
-        let listed = |turn| self.arrivals.turn() == Some(turn) && self.parts.directory.turn() == Some(turn);
-        self.parts.lease.tenure().is_some_and(|tenure| listed(tenure.turn))
+        let listed = |turn| self.initial_sync.turn() == Some(turn) && self.parts.pipeline_index.turn() == Some(turn);
+        self.parts.lease.term().is_some_and(|term| listed(term.turn))
     }
 
     /// Whether a lane has something to do now, and if so, what.
@@ -58,27 +58,31 @@ impl Engine {
         if let Some(timer) = self.lanes.remove(key).and_then(|slot| slot.timer) {
             self.timers.remove(&(timer, key.clone()));
         }
-        self.parts.ledger.trouble(key, None);
+        self.parts.delivery_index.trouble(key, None);
     }
 
     /// A head is due: may it be sent?
     fn consider(&mut self, key: &LaneKey) {
         let Some(head) = self.lanes.get(key).and_then(|slot| slot.lane.head()) else { return };
         let behind = self.is_behind(key, head);
-        let answer = if behind { Answer::NotYet } else { self.parts.directory.find(&head.spec) };
+        let answer = if behind { SendDecision::NotYet } else { self.parts.pipeline_index.find(&head.spec) };
         // What is not known to be Pennant's may be canceled, and nothing else.
-        let answer = if self.is_unproven(head) && !matches!(answer, Answer::Gone { .. }) { Answer::NotYet } else { answer };
-        let uncounted = if matches!(answer, Answer::Send(..)) { self.uncounted(head) } else { None };
+        let answer = if self.is_unproven(head) && !matches!(answer, SendDecision::Gone { .. }) {
+            SendDecision::NotYet
+        } else {
+            answer
+        };
+        let uncounted = if matches!(answer, SendDecision::Send(..)) { self.uncounted(head) } else { None };
         let refused = head.refusal().is_some();
         let Some(slot) = self.lanes.get_mut(key) else { return };
         match answer {
-            Answer::Send(..) | Answer::Wait { .. } if refused => {
+            SendDecision::Send(..) | SendDecision::Wait { .. } if refused => {
                 if let Some(record) = slot.lane.take(Instant::now()).cloned() {
                     let task = work::store(self.parts.clone(), work::refuse(record), self.parts.aside.clone());
                     self.spawn(key, task);
                 }
             }
-            Answer::Send(..) if uncounted.is_some() => {
+            SendDecision::Send(..) if uncounted.is_some() => {
                 if let Some(record) = slot.lane.take(Instant::now()).cloned() {
                     let superseded = uncounted.unwrap_or_default();
                     let status = DeliveryStatus { superseded, ..record.status.clone() };
@@ -86,23 +90,23 @@ impl Engine {
                     self.spawn(key, task);
                 }
             }
-            Answer::Send(notification, _) => {
+            SendDecision::Send(notification, _) => {
                 if let Ok(sending) = &notification.sending {
                     let reason = slot.lane.head().and_then(|head| head.status.reason.as_deref());
                     // That is mended; what comes of the attempt is another matter.
                     if matches!(reason, Some("Suspended" | "InvalidSpec" | "Incomplete")) {
-                        self.parts.ledger.trouble(key, None);
+                        self.parts.delivery_index.trouble(key, None);
                     }
                     slot.ready = true;
                     let origin = self.parts.origin(sending);
                     self.queue(key, origin, notification.delivery.rate);
                 }
             }
-            Answer::NotYet => {
+            SendDecision::NotYet => {
                 slot.lane.take(Instant::now());
                 slot.lane.done(After::Hold { until: None });
             }
-            Answer::Wait { reason, message, until } => {
+            SendDecision::Wait { reason, message, until } => {
                 let failures = slot.lane.failures();
                 if let Some(record) = slot.lane.take(Instant::now()).cloned() {
                     let decided = work::wait(record, reason, &message, until.as_ref(), failures);
@@ -110,7 +114,7 @@ impl Engine {
                     self.spawn(key, task);
                 }
             }
-            Answer::Gone { what, sure } => {
+            SendDecision::Gone { what, sure } => {
                 if let Some(record) = slot.lane.take(Instant::now()).cloned() {
                     let task = work::cancel(self.parts.clone(), record, what, sure);
                     self.spawn(key, task);
@@ -122,7 +126,7 @@ impl Engine {
     /// How many it replaces, if that is still to be written: before the first attempt, so that every attempt says the same.
     fn uncounted(&self, head: &Record) -> Option<i64> {
         let counts = head.status.attempts == 0 && !head.again;
-        let replaced = if counts { self.parts.ledger.replaced(head, None) } else { 0 };
+        let replaced = if counts { self.parts.delivery_index.replaced(head, None) } else { 0 };
         Some(replaced).filter(|replaced| *replaced > head.status.superseded)
     }
 
@@ -134,10 +138,10 @@ impl Engine {
     /// A lane may be sent: it waits for its turn, by the notification's rate if it has one, and then for a worker.
     fn queue(&mut self, key: &LaneKey, origin: String, rate: Option<Rate>) {
         let now = Instant::now();
-        let Some(rate) = rate else { return self.pool.ready(&origin, key.clone(), now) };
+        let Some(rate) = rate else { return self.fair_queue.ready(&origin, key.clone(), now) };
         let shared = (key.namespace.clone(), key.notification.clone(), origin);
         if let Some(lane) = self.rates.ready(shared.clone(), rate, key.clone()) {
-            self.pool.ready(&shared.2, lane, now);
+            self.fair_queue.ready(&shared.2, lane, now);
         }
         if let Some(slot) = self.lanes.get_mut(key) {
             slot.shared = Some(shared);
@@ -151,7 +155,7 @@ impl Engine {
         if let Some(shared) = slot.shared.take()
             && let Some(next) = self.rates.next(&shared)
         {
-            self.pool.ready(&shared.2, next, now);
+            self.fair_queue.ready(&shared.2, next, now);
         }
     }
 
@@ -164,13 +168,13 @@ impl Engine {
         self.reopen();
         let now = Instant::now();
         let mut late = Vec::new();
-        while let Some(turn) = self.pool.next(now) {
+        while let Some(turn) = self.fair_queue.next(now) {
             if let Some(turn) = self.begin(turn, now) {
                 late.push(turn);
             }
         }
         for turn in late.into_iter().rev() {
-            self.pool.put_back(turn, now);
+            self.fair_queue.put_back(turn, now);
         }
     }
 
@@ -181,10 +185,10 @@ impl Engine {
         let head = self.lanes.get(&key).filter(|slot| slot.lane.due(now) == Due::Now).and_then(|slot| slot.lane.head());
         // The head may be another by now, and stand for those that were before it.
         let head = head.filter(|head| self.uncounted(head).is_none() && head.refusal().is_none());
-        let answer = head.map(|head| self.parts.directory.find(&head.spec));
-        let Some(Answer::Send(notification, facts)) = answer else {
+        let answer = head.map(|head| self.parts.pipeline_index.find(&head.spec));
+        let Some(SendDecision::Send(notification, facts)) = answer else {
             // Another replica, a person or a newer one may have made it wait meanwhile.
-            self.pool.release(&turn.origin, &key, Heard::Nothing, now);
+            self.fair_queue.release(&turn.origin, &key, AttemptOutcome::Nothing, now);
             self.had_its_turn(&key, now);
             self.look(&key);
             return None;
@@ -195,8 +199,8 @@ impl Engine {
             return Some(turn);
         }
         let shared = self.lanes.get(&key).and_then(|slot| slot.shared.clone()).zip(notification.delivery.rate);
-        if shared.is_some_and(|(shared, rate)| self.rates.leave(&shared, rate, now) == Leave::Wait) {
-            self.pool.release(&turn.origin, &key, Heard::Nothing, now);
+        if shared.is_some_and(|(shared, rate)| self.rates.permit(&shared, rate, now) == Permit::Wait) {
+            self.fair_queue.release(&turn.origin, &key, AttemptOutcome::Nothing, now);
             return None;
         }
         self.had_its_turn(&key, now);
@@ -207,15 +211,15 @@ impl Engine {
         let task = work::attempt(self.parts.clone(), record, notification, facts, failures, until);
         self.work.spawn(async {
             let (decided, answer) = task.await;
-            Done::Attempted { turn, heard: answer, decided: Box::new(decided) }
+            Done::Attempted { turn, attempt_outcome: answer, decided: Box::new(decided) }
         });
         None
     }
 
     /// The request is over, so its worker is free; the lane is not, before the outcome is written.
-    pub(in crate::outbox) fn attempted(&mut self, turn: &Turn, heard: Heard, decided: Decided) {
-        let freed = self.pool.release(&turn.origin, &turn.lane, heard, Instant::now());
-        let lost = matches!(heard, Heard::NoConnection { .. });
+    pub(in crate::outbox) fn attempted(&mut self, turn: &Turn, attempt_outcome: AttemptOutcome, decided: Decided) {
+        let freed = self.fair_queue.release(&turn.origin, &turn.lane, attempt_outcome, Instant::now());
+        let lost = matches!(attempt_outcome, AttemptOutcome::NoConnection { .. });
         if let Some(slot) = self.lanes.get_mut(&turn.lane) {
             slot.unreachable = lost.then(|| turn.origin.clone());
         }
@@ -233,8 +237,8 @@ impl Engine {
         match untold {
             Ok(worked) => self.worked(&turn.lane, *worked),
             Err(decided) => {
-                let gate = if decided.is_retried() { &self.parts.failures } else { &self.parts.outcomes };
-                let task = work::store(self.parts.clone(), *decided, gate.clone());
+                let limiter = if decided.is_retried() { &self.parts.failures } else { &self.parts.outcomes };
+                let task = work::store(self.parts.clone(), *decided, limiter.clone());
                 self.spawn(&turn.lane, task);
             }
         }
@@ -267,7 +271,7 @@ impl Engine {
             slot.lane.remove(Place::from(&*record.spec));
         }
         let trouble = if settled || deleted { None } else { trouble(record) };
-        self.parts.ledger.trouble(key, trouble);
+        self.parts.delivery_index.trouble(key, trouble);
         if settled || worked.gone {
             self.index.remove(&record.id);
             self.settled(worked);
@@ -288,9 +292,9 @@ impl Engine {
     pub(in crate::outbox) fn settled(&mut self, worked: Worked) {
         let Worked { record, gone, instead, news, .. } = worked;
         if gone {
-            self.parts.ledger.forget(&record.id);
+            self.parts.delivery_index.forget(&record.id);
         } else {
-            self.parts.ledger.note(&record);
+            self.parts.delivery_index.note(&record);
             // What another replica has settled, it has told.
             if let Some(outcome) = record.status.outcome.filter(|_| news) {
                 self.parts.metrics.delivery(label(outcome));

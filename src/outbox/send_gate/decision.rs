@@ -1,6 +1,6 @@
 //! Whether a delivery may be sent. Values only.
 //!
-//! In: what holds for it. Out: an [`Answer`], for whoever is about to send.
+//! In: what holds for it. Out: a [`SendDecision`], for whoever is about to send.
 
 use std::sync::Arc;
 
@@ -32,7 +32,7 @@ impl Gone {
 
 /// Whether a delivery may be sent now.
 #[derive(Clone, Debug)]
-pub enum Answer {
+pub enum SendDecision {
     /// The watches have not brought everything yet.
     NotYet,
     /// Yes, so.
@@ -56,16 +56,18 @@ pub enum Answer {
 }
 
 /// What is to be done with one whose pipeline, target and notification are there.
-pub(in crate::outbox) fn judge(notification: Arc<EffectiveNotification>, facts: Arc<PipelineFacts>) -> Answer {
+pub(in crate::outbox) fn judge(notification: Arc<EffectiveNotification>, facts: Arc<PipelineFacts>) -> SendDecision {
     if notification.suspend {
         let message = "spec.suspend is true: deliveries are recorded and held".to_owned();
-        return Answer::Wait { reason: "Suspended", message, until: None };
+        return SendDecision::Wait { reason: "Suspended", message, until: None };
     }
     match &notification.sending {
-        Ok(_) => Answer::Send(notification, facts),
-        Err(problem) if problem.is_unknown() => Answer::NotYet,
-        Err(problem) => {
-            Answer::Wait { reason: problem.reason(), message: problem.to_string(), until: Some(notification.delivery.retry) }
-        }
+        Ok(_) => SendDecision::Send(notification, facts),
+        Err(problem) if problem.is_unknown() => SendDecision::NotYet,
+        Err(problem) => SendDecision::Wait {
+            reason: problem.reason(),
+            message: problem.to_string(),
+            until: Some(notification.delivery.retry),
+        },
     }
 }

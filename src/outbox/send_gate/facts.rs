@@ -1,6 +1,6 @@
 //! What deliveries must know of a pipeline, and how far its log was taken. Values only.
 //!
-//! In: put together by the dispatcher, of what its watch brings. Out: to the [`directory`](super::index), and to whoever takes old
+//! In: put together by the dispatcher, of what its watch brings. Out: to the [`pipeline index`](super::index), and to whoever takes old
 //! deliveries away.
 
 use std::collections::{BTreeSet, HashMap, HashSet};

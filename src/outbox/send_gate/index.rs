@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, PoisonError, RwLock};
 
 use super::decision::judge;
-pub use super::decision::{Answer, Gone};
+pub use super::decision::{Gone, SendDecision};
 use super::facts::subject;
 pub use super::facts::{Cursors, PipelineFacts, Source, Taken};
 use super::genuine::{self, History};
@@ -45,11 +45,11 @@ impl Known {
     }
 }
 
-/// The directory; cheap to clone.
+/// The pipeline index; cheap to clone.
 #[derive(Clone, Debug, Default)]
-pub struct Directory(Arc<RwLock<Known>>);
+pub struct PipelineIndex(Arc<RwLock<Known>>);
 
-impl Directory {
+impl PipelineIndex {
     fn read<T>(&self, f: impl FnOnce(&Known) -> T) -> T {
         f(&self.0.read().unwrap_or_else(PoisonError::into_inner))
     }
@@ -260,7 +260,7 @@ impl Directory {
 
     /// Whether this delivery may be sent now.
     #[must_use]
-    pub fn find(&self, spec: &DeliverySpec) -> Answer {
+    pub fn find(&self, spec: &DeliverySpec) -> SendDecision {
         let (of, subject) = (&spec.pipeline_ref, subject(spec));
         let (complete, facts, notification, has_base, source) = self.read(|k| {
             let facts = k.pipelines.get(&of.uid).cloned();
@@ -270,33 +270,33 @@ impl Directory {
             (k.turn.is_some(), facts, notification, has_base, k.source.clone())
         });
         if !complete || !self.is_watched(&of.namespace) {
-            return Answer::NotYet;
+            return SendDecision::NotYet;
         }
-        let absent = |what| Answer::Gone { what, sure: false };
+        let absent = |what| SendDecision::Gone { what, sure: false };
         let Some(facts) = facts else { return absent(Gone::Pipeline) };
         // What lies beneath it is not known, and without that it could go to the wrong place.
         if let Some(message) = source.unknown.filter(|_| spec.notification_uid == GLOBAL) {
-            return Answer::Wait { reason: "GlobalConfigInvalid", message, until: Some(Retry::default()) };
+            return SendDecision::Wait { reason: "GlobalConfigInvalid", message, until: Some(Retry::default()) };
         }
         let Some(notification) = notification else {
             // The pipeline itself says that it has no such notification of its own any more.
-            return Answer::Gone { what: Gone::Notification, sure: spec.notification_uid == of.uid };
+            return SendDecision::Gone { what: Gone::Notification, sure: spec.notification_uid == of.uid };
         };
         let Some(since) = facts.subjects.get(&subject) else { return absent(Gone::Target) };
         // A target that was made again is not told apart from the one before until it has been seen.
-        let Some(since) = since else { return Answer::NotYet };
+        let Some(since) = since else { return SendDecision::NotYet };
         if spec.serial <= *since {
-            return Answer::Gone { what: Gone::Target, sure: true };
+            return SendDecision::Gone { what: Gone::Target, sure: true };
         }
         if !is_same_notification(&spec.notification_uid, &notification.uid) {
             // Where the Notification is not there, only a pipeline's own is, and that it is gone has to be confirmed.
-            return Answer::Gone { what: Gone::Notification, sure: has_base };
+            return SendDecision::Gone { what: Gone::Notification, sure: has_base };
         }
         // It was recorded over the global configuration, which is no longer for this pipeline; and what goes by its name is not,
         // either.
         let was_global = spec.notification_uid == GLOBAL && notification.uid != GLOBAL;
         if was_global && source.is_in_force && !notification.selects(&facts.labels) {
-            return Answer::Gone { what: Gone::Notification, sure: true };
+            return SendDecision::Gone { what: Gone::Notification, sure: true };
         }
         judge(notification, facts)
     }
@@ -312,8 +312,8 @@ mod tests {
     use crate::outbox::Overridden;
     use crate::outbox::testing::{notification, spec};
 
-    fn directory(suspend: bool) -> Directory {
-        let directory = Directory::default();
+    fn pipeline_index(suspend: bool) -> PipelineIndex {
+        let pipeline_index = PipelineIndex::default();
         let facts = PipelineFacts {
             namespace: "team-a".into(),
             subjects: HashMap::from([
@@ -322,35 +322,35 @@ mod tests {
             ]),
             ..PipelineFacts::default()
         };
-        directory.put_pipeline("p1", facts);
+        pipeline_index.put_pipeline("p1", facts);
         let mut n = notification("n1");
         n.suspend = suspend;
-        directory.put_notification("team-a", "deploys", n);
-        directory.complete(1);
-        directory
+        pipeline_index.put_notification("team-a", "deploys", n);
+        pipeline_index.complete(1);
+        pipeline_index
     }
 
     #[test]
     fn finds_what_may_be_sent() {
-        assert!(matches!(Directory::default().find(&spec(9)), Answer::NotYet));
-        let d = directory(false);
-        assert!(matches!(d.find(&spec(9)), Answer::Send(..)));
-        assert!(matches!(d.find(&spec(5)), Answer::Gone { what: Gone::Target, sure: true }));
+        assert!(matches!(PipelineIndex::default().find(&spec(9)), SendDecision::NotYet));
+        let d = pipeline_index(false);
+        assert!(matches!(d.find(&spec(9)), SendDecision::Send(..)));
+        assert!(matches!(d.find(&spec(5)), SendDecision::Gone { what: Gone::Target, sure: true }));
         let mut unseen = spec(9);
         unseen.subject.name = "new/in-cluster/podinfo".into();
-        assert!(matches!(d.find(&unseen), Answer::NotYet));
+        assert!(matches!(d.find(&unseen), SendDecision::NotYet));
         let mut elsewhere = spec(9);
         elsewhere.subject.name = "dev/in-cluster/podinfo".into();
-        assert!(matches!(d.find(&elsewhere), Answer::Gone { what: Gone::Target, sure: false }));
+        assert!(matches!(d.find(&elsewhere), SendDecision::Gone { what: Gone::Target, sure: false }));
         let mut other = spec(9);
         other.pipeline_ref.uid = "p2".into();
-        assert!(matches!(d.find(&other), Answer::Gone { what: Gone::Pipeline, sure: false }));
-        assert!(matches!(directory(true).find(&spec(9)), Answer::Wait { reason: "Suspended", until: None, .. }));
+        assert!(matches!(d.find(&other), SendDecision::Gone { what: Gone::Pipeline, sure: false }));
+        assert!(matches!(pipeline_index(true).find(&spec(9)), SendDecision::Wait { reason: "Suspended", until: None, .. }));
     }
 
     #[test]
     fn subjects_that_are_no_targets_are_found_too() {
-        let d = directory(false);
+        let d = pipeline_index(false);
         let subjects = [("environment/prod", Some(5)), ("cluster/fleet.eu", Some(5)), ("pipeline", None)];
         let facts = PipelineFacts {
             namespace: "team-a".into(),
@@ -363,25 +363,25 @@ mod tests {
             spec.subject = Subject { kind, name: name.to_owned(), ..Subject::default() };
             d.find(&spec)
         };
-        assert!(matches!(about(SubjectKind::Environment, "prod"), Answer::Send(..)));
-        assert!(matches!(about(SubjectKind::Cluster, "fleet.eu"), Answer::Send(..)));
-        assert!(matches!(about(SubjectKind::Pipeline, "podinfo"), Answer::NotYet));
-        assert!(matches!(about(SubjectKind::Environment, "dev"), Answer::Gone { what: Gone::Target, sure: false }));
+        assert!(matches!(about(SubjectKind::Environment, "prod"), SendDecision::Send(..)));
+        assert!(matches!(about(SubjectKind::Cluster, "fleet.eu"), SendDecision::Send(..)));
+        assert!(matches!(about(SubjectKind::Pipeline, "podinfo"), SendDecision::NotYet));
+        assert!(matches!(about(SubjectKind::Environment, "dev"), SendDecision::Gone { what: Gone::Target, sure: false }));
     }
 
     #[test]
     fn a_notification_made_again_does_not_send_what_the_one_before_recorded() {
-        let d = directory(false);
+        let d = pipeline_index(false);
         d.put_notification("team-a", "deploys", notification("n2"));
-        assert!(matches!(d.find(&spec(9)), Answer::Gone { what: Gone::Notification, sure: true }));
+        assert!(matches!(d.find(&spec(9)), SendDecision::Gone { what: Gone::Notification, sure: true }));
         d.remove_notification("team-a", "deploys");
-        assert!(matches!(d.find(&spec(9)), Answer::Gone { what: Gone::Notification, sure: false }));
+        assert!(matches!(d.find(&spec(9)), SendDecision::Gone { what: Gone::Notification, sure: false }));
     }
 
     /// What is looked up while a target is taken out, with the layers that lead it elsewhere, is never found without one of the two.
     #[test]
     fn a_target_goes_together_with_its_layers() {
-        let d = directory(false);
+        let d = pipeline_index(false);
         let there = d.pipeline("p1").map(|facts| (*facts).clone()).unwrap_or_default();
         let layers = || {
             let elsewhere = Arc::new(EffectiveNotification { home: "elsewhere".into(), ..notification("n1") });
@@ -395,8 +395,8 @@ mod tests {
                 while !stop.load(Ordering::Relaxed) {
                     let answer = d.find(&spec(9));
                     let is_right = match &answer {
-                        Answer::Send(notification, _) => notification.home == "elsewhere",
-                        answer => matches!(answer, Answer::Gone { what: Gone::Target, .. }),
+                        SendDecision::Send(notification, _) => notification.home == "elsewhere",
+                        answer => matches!(answer, SendDecision::Gone { what: Gone::Target, .. }),
                     };
                     if !is_right {
                         return Some(format!("{answer:?}"));
@@ -417,7 +417,7 @@ mod tests {
 
     #[test]
     fn facts_that_are_the_same_are_no_news() {
-        let d = Directory::default();
+        let d = PipelineIndex::default();
         assert!(d.put_pipeline("p", PipelineFacts::default()));
         assert!(!d.put_pipeline("p", PipelineFacts::default()));
         assert!(d.remove_pipeline("p"));

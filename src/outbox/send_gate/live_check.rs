@@ -4,7 +4,7 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use kube::{Api, Client};
 
 use super::facts::subject;
-use super::index::{Directory, Gone, Source};
+use super::index::{Gone, PipelineIndex, Source};
 use crate::api::delivery::GLOBAL;
 use crate::api::pipeline::target::subjects;
 use crate::api::{DeliverySpec, Notification, Pipeline};
@@ -13,7 +13,7 @@ use crate::k8s::call::{CallError, call};
 /// Reads the object that a delivery is about.
 pub async fn is_gone(
     client: &Client,
-    directory: &Directory,
+    pipeline_index: &PipelineIndex,
     cluster: &str,
     spec: &DeliverySpec,
     what: Gone,
@@ -21,7 +21,7 @@ pub async fn is_gone(
     let of = &spec.pipeline_ref;
     match what {
         Gone::Notification => {
-            is_notification_gone(client, directory, &of.namespace, &spec.notification, &spec.notification_uid).await
+            is_notification_gone(client, pipeline_index, &of.namespace, &spec.notification, &spec.notification_uid).await
         }
         Gone::Pipeline | Gone::Target => {
             let api: Api<Pipeline> = Api::namespaced(client.clone(), &of.namespace);
@@ -39,12 +39,12 @@ pub async fn is_gone(
 /// that is known. `uid`: under which it was known.
 pub async fn is_notification_gone(
     client: &Client,
-    directory: &Directory,
+    pipeline_index: &PipelineIndex,
     namespace: &str,
     name: &str,
     uid: &str,
 ) -> Result<bool, CallError> {
-    if uid == GLOBAL && !is_current(client, directory).await? {
+    if uid == GLOBAL && !is_current(client, pipeline_index).await? {
         return Ok(false);
     }
     let api: Api<Notification> = Api::namespaced(client.clone(), namespace);
@@ -52,8 +52,8 @@ pub async fn is_notification_gone(
 }
 
 /// Whether the global configuration can be read, and no edit of it is still on its way here.
-async fn is_current(client: &Client, directory: &Directory) -> Result<bool, CallError> {
-    let Source { config_map, version, is_in_force, .. } = directory.source();
+async fn is_current(client: &Client, pipeline_index: &PipelineIndex) -> Result<bool, CallError> {
+    let Source { config_map, version, is_in_force, .. } = pipeline_index.source();
     let Some(of) = config_map.filter(|_| is_in_force) else { return Ok(false) };
     let api: Api<ConfigMap> = Api::namespaced(client.clone(), &of.namespace);
     let live = call(api.get_metadata_opt(&of.name)).await?;

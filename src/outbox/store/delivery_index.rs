@@ -7,13 +7,13 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::retention_index::{Kept, Overdue, Rules};
+use super::retention_index::{Overdue, RetentionIndex, Rules};
 use crate::api::delivery::PipelineRef;
 use crate::api::{Outcome, Time, version};
 use crate::outbox::lane::Place;
 use crate::outbox::lane::parked::Parked;
 use crate::outbox::record::{LaneKey, Record, RecordId};
-use crate::outbox::scheduler::work_queue::Wakes;
+use crate::outbox::scheduler::work_queue::WorkQueue;
 use crate::telemetry::metrics::Share;
 
 /// (namespace of the pipeline, name of the notification).
@@ -84,7 +84,7 @@ struct Entry {
 #[derive(Debug, Default)]
 struct Book {
     entries: HashMap<RecordId, Entry>,
-    kept: Kept,
+    kept: RetentionIndex,
     figures: HashMap<Owner, Figures>,
     /// Those that had nothing to say when this was last tidied.
     idle: HashSet<Owner>,
@@ -95,17 +95,17 @@ struct Book {
     newest: HashMap<String, Time>,
 }
 
-/// The ledger; cheap to clone.
+/// The delivery index; cheap to clone.
 #[derive(Clone, Debug, Default)]
-pub struct Ledger {
+pub struct DeliveryIndex {
     book: Arc<Mutex<Book>>,
     /// Notifications whose figures have changed.
-    pub changed: Wakes<Owner>,
+    pub changed: WorkQueue<Owner>,
     /// Pipelines of which something was sent.
-    pub sent: Wakes<PipelineRef>,
+    pub sent: WorkQueue<PipelineRef>,
 }
 
-impl Ledger {
+impl DeliveryIndex {
     fn book(&self) -> MutexGuard<'_, Book> {
         self.book.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -404,36 +404,36 @@ mod tests {
 
     #[test]
     fn counts_follow_the_records() {
-        let ledger = Ledger::default();
+        let delivery_index = DeliveryIndex::default();
         let owner = ("team-a".to_owned(), "deploys".to_owned());
         let mut r = record(9);
-        ledger.note(&r);
-        ledger.note(&r);
-        assert!(!ledger.is_recorded("p1", &r.id), "nobody has proven it");
-        ledger.prove(&r, true);
-        assert!(ledger.is_recorded("p1", &r.id));
-        assert_eq!(ledger.newest("p1"), Some(r.recorded), "it was recorded then");
-        assert_eq!(ledger.figures(&owner).pending, 1);
+        delivery_index.note(&r);
+        delivery_index.note(&r);
+        assert!(!delivery_index.is_recorded("p1", &r.id), "nobody has proven it");
+        delivery_index.prove(&r, true);
+        assert!(delivery_index.is_recorded("p1", &r.id));
+        assert_eq!(delivery_index.newest("p1"), Some(r.recorded), "it was recorded then");
+        assert_eq!(delivery_index.figures(&owner).pending, 1);
         let shares: Vec<_> =
-            ledger.shares().into_iter().map(|s| (s.namespace, s.notification, s.pending, s.parked)).collect();
+            delivery_index.shares().into_iter().map(|s| (s.namespace, s.notification, s.pending, s.parked)).collect();
         assert_eq!(shares, [(owner.0.clone(), owner.1.clone(), 1, 0)]);
-        ledger.attempted(&r, crate::api::Time::UNIX_EPOCH, None);
+        delivery_index.attempted(&r, crate::api::Time::UNIX_EPOCH, None);
         r.status.outcome = Some(Outcome::Delivered);
-        ledger.note(&r);
-        let figures = ledger.figures(&owner);
+        delivery_index.note(&r);
+        let figures = delivery_index.figures(&owner);
         assert_eq!((figures.pending, figures.delivered, figures.parked), (0, 1, 0));
-        assert_eq!(ledger.shares(), [], "it has nothing that waits");
-        let restarted = Ledger::default();
+        assert_eq!(delivery_index.shares(), [], "it has nothing that waits");
+        let restarted = DeliveryIndex::default();
         r.status.last_attempt_time = Some(crate::api::Time::UNIX_EPOCH);
         restarted.note(&r);
-        assert!(ledger.has_settled(&record(9)) && !ledger.has_settled(&record(8)));
-        assert_eq!(ledger.kept(), 1);
-        assert_eq!(ledger.take_sent("p1").len(), 1);
-        assert!(ledger.take_sent("p1").is_empty());
+        assert!(delivery_index.has_settled(&record(9)) && !delivery_index.has_settled(&record(8)));
+        assert_eq!(delivery_index.kept(), 1);
+        assert_eq!(delivery_index.take_sent("p1").len(), 1);
+        assert!(delivery_index.take_sent("p1").is_empty());
         let topics: Vec<_> = restarted.take_sent("p1").into_keys().map(|topic| topic.notification).collect();
         assert_eq!(topics, ["deploys"], "what is kept says when it was sent");
-        assert!(ledger.forget(&r.id) && !ledger.forget(&r.id));
-        assert_eq!(ledger.figures(&owner).delivered, 0);
+        assert!(delivery_index.forget(&r.id) && !delivery_index.forget(&r.id));
+        assert_eq!(delivery_index.figures(&owner).delivered, 0);
     }
 
     /// One of many pipelines and notifications.
@@ -447,49 +447,49 @@ mod tests {
 
     #[test]
     fn what_comes_and_goes_leaves_nothing_behind() {
-        let ledger = Ledger::default();
+        let delivery_index = DeliveryIndex::default();
         for n in 0..10_000 {
             let mut r = one_of_many(n);
-            ledger.trouble(&r.lane(), None);
-            ledger.note(&r);
-            ledger.trouble(&r.lane(), Some(Trouble { reason: "ReceiverError".into(), message: "503".into() }));
-            ledger.attempted(&r, Time::UNIX_EPOCH, None);
-            ledger.trouble(&r.lane(), None);
+            delivery_index.trouble(&r.lane(), None);
+            delivery_index.note(&r);
+            delivery_index.trouble(&r.lane(), Some(Trouble { reason: "ReceiverError".into(), message: "503".into() }));
+            delivery_index.attempted(&r, Time::UNIX_EPOCH, None);
+            delivery_index.trouble(&r.lane(), None);
             r.status.outcome = Some(if n % 2 == 0 { Outcome::Delivered } else { Outcome::Parked });
-            ledger.note(&r);
-            assert!(ledger.forget(&r.id));
-            ledger.attempted(&r, Time::UNIX_EPOCH, None);
-            ledger.trouble(&r.lane(), None);
+            delivery_index.note(&r);
+            assert!(delivery_index.forget(&r.id));
+            delivery_index.attempted(&r, Time::UNIX_EPOCH, None);
+            delivery_index.trouble(&r.lane(), None);
         }
         let mut stays = one_of_many(10_000);
         stays.status.outcome = Some(Outcome::Delivered);
-        ledger.note(&stays);
-        ledger.attempted(&stays, Time::UNIX_EPOCH, None);
-        ledger.tidy(|_| true);
-        assert_eq!(ledger.entries(), [10_001, 10_001], "its times may not be in a status yet");
-        ledger.tidy(|uid| uid == "p10000");
-        assert_eq!(ledger.entries(), [1, 1]);
-        assert_eq!(ledger.figures(&("team-a".to_owned(), "n10000".to_owned())).delivered, 1);
-        ledger.trouble(&one_of_many(1).lane(), None);
-        assert_eq!(ledger.entries(), [1, 1], "that nothing is wrong is nothing to keep");
+        delivery_index.note(&stays);
+        delivery_index.attempted(&stays, Time::UNIX_EPOCH, None);
+        delivery_index.tidy(|_| true);
+        assert_eq!(delivery_index.entries(), [10_001, 10_001], "its times may not be in a status yet");
+        delivery_index.tidy(|uid| uid == "p10000");
+        assert_eq!(delivery_index.entries(), [1, 1]);
+        assert_eq!(delivery_index.figures(&("team-a".to_owned(), "n10000".to_owned())).delivered, 1);
+        delivery_index.trouble(&one_of_many(1).lane(), None);
+        assert_eq!(delivery_index.entries(), [1, 1], "that nothing is wrong is nothing to keep");
     }
 
     #[test]
     fn a_lane_that_waits_since_the_beginning_of_a_turn_is_known_by_its_object_or_not_at_all() {
-        let ledger = Ledger::default();
+        let delivery_index = DeliveryIndex::default();
         let owner = ("team-a".to_owned(), "deploys".to_owned());
         let lane = record(1).lane();
         let trouble = Trouble { reason: "CredentialsRejected".into(), message: "401".into() };
-        ledger.resumed(&lane, Some(trouble.clone()));
-        assert_eq!(ledger.figures(&owner).troubles[&lane], trouble);
-        ledger.resumed(&lane, None);
-        let figures = ledger.figures(&owner);
+        delivery_index.resumed(&lane, Some(trouble.clone()));
+        assert_eq!(delivery_index.figures(&owner).troubles[&lane], trouble);
+        delivery_index.resumed(&lane, None);
+        let figures = delivery_index.figures(&owner);
         assert_eq!((figures.troubles.len(), figures.untried.len()), (0, 1));
-        ledger.trouble(&lane, Some(trouble.clone()));
-        let figures = ledger.figures(&owner);
+        delivery_index.trouble(&lane, Some(trouble.clone()));
+        let figures = delivery_index.figures(&owner);
         assert_eq!((figures.troubles.len(), figures.untried.len()), (1, 0));
-        ledger.resumed(&lane, None);
-        ledger.trouble(&lane, None);
-        assert_eq!(ledger.figures(&owner), Figures::default());
+        delivery_index.resumed(&lane, None);
+        delivery_index.trouble(&lane, None);
+        assert_eq!(delivery_index.figures(&owner), Figures::default());
     }
 }

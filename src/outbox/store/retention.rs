@@ -1,6 +1,6 @@
 //! Takes away settled deliveries that have been kept long enough, at leisure.
 //!
-//! In: what the ledger says is kept, the notifications' `retain`, the persisted cursors. While the global configuration is not known,
+//! In: what the delivery index says is kept, the notifications' `retain`, the persisted cursors. While the global configuration is not known,
 //! nothing goes, for nobody knows for how long it is to be kept. Out: deletes, each only of the very
 //! version on which it was decided, so that one that a person has just asked to be sent again stays.
 
@@ -42,7 +42,7 @@ async fn sweeps(parts: &Parts, cap: usize) {
     let mut failing = HashMap::new();
     loop {
         sleep(SWEEP).await;
-        parts.metrics.kept(parts.ledger.kept());
+        parts.metrics.kept(parts.delivery_index.kept());
         if !acts(parts) {
             parts.metrics.overdue(0);
             continue;
@@ -57,23 +57,23 @@ async fn sweeps(parts: &Parts, cap: usize) {
 
 /// Whether this replica acts, and everything was listed since.
 fn acts(parts: &Parts) -> bool {
-    let turn = parts.lease.tenure().map(|tenure| tenure.turn);
-    turn.is_some() && parts.directory.turn() == turn && parts.lease.may(CALL)
+    let turn = parts.lease.term().map(|term| term.turn);
+    turn.is_some() && parts.pipeline_index.turn() == turn && parts.lease.may(CALL)
 }
 
 fn overdue(parts: &Parts, cap: usize, most: usize, failing: &Failing) -> Overdue {
-    let (directory, cursors) = (&parts.directory, parts.directory.cursors());
-    let is_known = directory.source().unknown.is_none();
+    let (pipeline_index, cursors) = (&parts.pipeline_index, parts.pipeline_index.cursors());
+    let is_known = pipeline_index.source().unknown.is_none();
     let rules = |lane: &LaneKey| {
-        let notification = directory.of_lane(lane);
+        let notification = pipeline_index.of_lane(lane);
         let home = notification.as_ref().map_or(&lane.namespace, |notification| &notification.home);
-        let is_known = is_known && directory.is_watched(&lane.namespace);
+        let is_known = is_known && pipeline_index.is_watched(&lane.namespace);
         let resting = failing.contains_key(home);
         // Of a notification that is gone, what is built in holds.
         let retain = notification.as_ref().map(|notification| notification.delivery.retain).unwrap_or_default();
         Rules { retain, cursor: if is_known { persisted(&cursors, lane) } else { Persisted::Unknown }, resting }
     };
-    parts.ledger.overdue((rules, directory.meanings()), cap, most, now())
+    parts.delivery_index.overdue((rules, pipeline_index.meanings()), cap, most, now())
 }
 
 fn persisted<'a>(cursors: &'a HashMap<String, Arc<Cursors>>, lane: &LaneKey) -> Persisted<'a> {

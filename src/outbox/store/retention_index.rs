@@ -16,7 +16,7 @@ use crate::api::{Outcome, Time, version};
 use crate::config::Retain;
 use crate::outbox::lane::Place;
 use crate::outbox::lane::redeliver::wanted;
-use crate::outbox::record::{LaneKey, Record, RecordId, Theme};
+use crate::outbox::record::{LaneKey, Record, RecordId, SupersedeKey};
 use crate::outbox::send_gate::facts::Taken;
 use crate::telemetry::metrics::Removal;
 
@@ -27,7 +27,7 @@ const AGAIN: Duration = Duration::from_mins(10);
 
 /// All that are kept.
 #[derive(Debug, Default)]
-pub struct Kept {
+pub struct RetentionIndex {
     lanes: HashMap<Arc<LaneKey>, Rows>,
     count: usize,
     /// When each lane is to be looked at next.
@@ -56,7 +56,7 @@ struct Row {
     settled: Time,
     superseded: i64,
     /// Of what it is about, a hash: good enough for counting.
-    theme: u64,
+    supersede_key: u64,
     /// Somebody wants it sent again.
     asked: bool,
 }
@@ -105,13 +105,13 @@ pub struct Overdue {
     pub looked_at: usize,
 }
 
-fn theme(theme: Theme<'_>) -> u64 {
+fn supersede_key(supersede_key: SupersedeKey<'_>) -> u64 {
     let mut hasher = DefaultHasher::new();
-    theme.hash(&mut hasher);
+    supersede_key.hash(&mut hasher);
     hasher.finish()
 }
 
-impl Kept {
+impl RetentionIndex {
     /// The key of a lane, shared by all of its entries.
     pub fn lane(&mut self, key: LaneKey) -> Arc<LaneKey> {
         let known = self.lanes.get_key_value(&key).map(|(known, _)| Arc::clone(known));
@@ -137,7 +137,7 @@ impl Kept {
             outcome,
             settled: status.settled_time.unwrap_or(record.recorded),
             superseded: status.superseded,
-            theme: theme(record.theme()),
+            supersede_key: supersede_key(record.supersede_key()),
             asked: wanted(record).is_some(),
         };
         let place = Place::from(&*record.spec);
@@ -203,11 +203,12 @@ impl Kept {
     /// though it stands before it (it was in flight meanwhile), comes on top.
     #[must_use]
     pub fn replaced(&self, record: &Record, after: Option<Place>) -> i64 {
-        let theme = theme(record.theme());
+        let supersede_key = supersede_key(record.supersede_key());
         let from = after.map_or(Bound::Unbounded, Bound::Excluded);
         let to = Bound::Excluded(Place::from(&*record.spec));
         let Some(rows) = self.lanes.get(&record.home()) else { return 0 };
-        let before = rows.settled.range((from, to)).rev().map(|(_, row)| row).filter(|row| row.theme == theme);
+        let before =
+            rows.settled.range((from, to)).rev().map(|(_, row)| row).filter(|row| row.supersede_key == supersede_key);
         let superseded = before.take_while(|row| row.outcome == Outcome::Superseded);
         let mut told = None;
         superseded.fold(0i64, |count, row| {
@@ -302,7 +303,7 @@ impl Rows {
         let mut themes = HashSet::new();
         let mut next = after(now, AGAIN);
         for (place, row) in self.settled.iter().rev() {
-            let last = themes.insert(row.theme);
+            let last = themes.insert(row.supersede_key);
             let parked = row.outcome == Outcome::Parked;
             newer += usize::from(!parked);
             // One that is still to be sent stands for it.
@@ -371,8 +372,8 @@ mod tests {
         record
     }
 
-    fn kept(records: &[Record]) -> Kept {
-        let mut kept = Kept::default();
+    fn kept(records: &[Record]) -> RetentionIndex {
+        let mut kept = RetentionIndex::default();
         for record in records {
             let lane = kept.lane(record.home());
             kept.put(&lane, record);
@@ -380,7 +381,7 @@ mod tests {
         kept
     }
 
-    fn goes(kept: &mut Kept, cursor: Persisted<'_>, cap: usize, now: i64) -> Vec<(i64, Removal)> {
+    fn goes(kept: &mut RetentionIndex, cursor: Persisted<'_>, cap: usize, now: i64) -> Vec<(i64, Removal)> {
         let rules = |_: &LaneKey| Rules { retain: RETAIN, cursor, resting: false };
         // Here time goes back, too.
         let version = kept.rules + 1;
@@ -497,7 +498,7 @@ mod tests {
         let mut kept = kept(&all.collect::<Vec<_>>());
         let retain = Retain { per_lane: 100, max_age: Duration::from_hours(24) };
         let rules = |_: &LaneKey| Rules { retain, cursor: Persisted::Gone, resting: false };
-        let cost = |kept: &mut Kept, version, cap, now| {
+        let cost = |kept: &mut RetentionIndex, version, cap, now| {
             let overdue = kept.overdue((rules, version), cap, 100, at(now));
             (overdue.looked_at, overdue.count)
         };
@@ -517,7 +518,7 @@ mod tests {
 
     /// The whole walk, as it would be without an index.
     fn walk<'a>(
-        kept: &Kept,
+        kept: &RetentionIndex,
         rules: impl Fn(&LaneKey) -> Rules<'a>,
         cap: usize,
         now: Time,
@@ -528,7 +529,7 @@ mod tests {
         for (key, rows) in &kept.lanes {
             let (rules, mut newer, mut themes) = (rules(key), 0, HashSet::new());
             for (place, row) in rows.settled.iter().rev() {
-                let last = themes.insert(row.theme);
+                let last = themes.insert(row.supersede_key);
                 let parked = row.outcome == Outcome::Parked;
                 newer += usize::from(!parked);
                 let counts = last && row.outcome == Outcome::Superseded && rows.pending > 0;
@@ -569,7 +570,7 @@ mod tests {
             caps in vec(0usize..30, 4),
             cursor in 0i64..14,
         ) {
-            let (mut kept, mut there, mut now) = (Kept::default(), HashMap::new(), 1000);
+            let (mut kept, mut there, mut now) = (RetentionIndex::default(), HashMap::new(), 1000);
             let mut retain = RETAIN;
             let mut version = 0;
             for (lane, serial, what, wait) in steps {

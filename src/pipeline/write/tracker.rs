@@ -69,7 +69,7 @@ impl Attempt {
 
 /// One pipeline's memory; begins anew with another uid.
 #[derive(Debug, Default)]
-pub(in crate::pipeline) struct Memory {
+pub(in crate::pipeline) struct WriteTracker {
     /// Uid of the pipeline that this is about.
     pub uid: Option<String>,
     /// The turn of ours that it belongs to; 0 while another replica acts.
@@ -106,7 +106,7 @@ impl Default for EventLimit {
     }
 }
 
-impl Memory {
+impl WriteTracker {
     pub fn new(uid: Option<String>, turn: u64) -> Self {
         Self { uid, turn, ..Self::default() }
     }
@@ -293,8 +293,8 @@ mod tests {
         TargetInfo { subject: "t".into(), app, ..TargetInfo::default() }
     }
 
-    fn after(memory: &Memory, app: &str) -> u64 {
-        memory.after("t", &source(&target(app)))
+    fn after(writes: &WriteTracker, app: &str) -> u64 {
+        writes.after("t", &source(&target(app)))
     }
 
     fn up_to(app: &str, seq: u64) -> Taken {
@@ -303,13 +303,13 @@ mod tests {
 
     #[test]
     fn what_was_answered_is_newer_than_a_watch_that_lags() {
-        let mut memory = Memory::default();
-        memory.learn(object("10", Some(5)));
-        let mut newest = |version, serial| (*memory.newest(&Arc::new(object(version, serial)))).clone();
+        let mut writes = WriteTracker::default();
+        writes.learn(object("10", Some(5)));
+        let mut newest = |version, serial| (*writes.newest(&Arc::new(object(version, serial)))).clone();
         assert_eq!(newest("9", Some(4)), object("10", Some(5)));
         assert_eq!(newest("11", Some(3)), object("11", Some(3)));
         assert_eq!(newest("10", Some(3)), object("10", Some(3)), "it was forgotten when the watch caught up");
-        assert_eq!(memory.highest, Some(5));
+        assert_eq!(writes.highest, Some(5));
     }
 
     /// An object whose log ends with this change.
@@ -331,114 +331,114 @@ mod tests {
 
     #[test]
     fn what_was_taken_counts_once_it_is_written() {
-        let mut memory = Memory::default();
-        memory.declare(Some(1), &[target("a")], 3);
-        assert_eq!(after(&memory, "a"), 3);
-        memory.sending(attempt(6, "v1", 7));
-        memory.answered(ends("1", 6, "v1"));
+        let mut writes = WriteTracker::default();
+        writes.declare(Some(1), &[target("a")], 3);
+        assert_eq!(after(&writes, "a"), 3);
+        writes.sending(attempt(6, "v1", 7));
+        writes.answered(ends("1", 6, "v1"));
         assert_eq!(
-            (memory.is_uncertain(), memory.untold(), after(&memory, "a")),
+            (writes.is_uncertain(), writes.untold(), after(&writes, "a")),
             (false, None, 7),
             "told by whoever was answered"
         );
 
-        memory.sending(attempt(7, "v2", 9));
-        assert!(memory.is_uncertain());
-        memory.learn(ends("2", 7, "v2"));
-        assert_eq!((memory.is_uncertain(), after(&memory, "a")), (false, 9));
-        assert_eq!((memory.untold(), memory.untold()), (Some(6), None), "told once");
+        writes.sending(attempt(7, "v2", 9));
+        assert!(writes.is_uncertain());
+        writes.learn(ends("2", 7, "v2"));
+        assert_eq!((writes.is_uncertain(), after(&writes, "a")), (false, 9));
+        assert_eq!((writes.untold(), writes.untold()), (Some(6), None), "told once");
 
-        memory.sending(attempt(8, "v3", 12));
-        memory.refused();
-        assert_eq!((memory.is_uncertain(), after(&memory, "a")), (false, 9));
+        writes.sending(attempt(8, "v3", 12));
+        writes.refused();
+        assert_eq!((writes.is_uncertain(), after(&writes, "a")), (false, 9));
         // Another of the same serial was there first.
-        memory.sending(attempt(8, "v3", 12));
-        assert!(memory.is_uncertain());
-        memory.learn(ends("3", 8, "v9"));
-        assert_eq!((memory.is_uncertain(), memory.untold(), after(&memory, "a")), (false, None, 9));
-        memory.settle(up_to("a", 0));
-        assert_eq!(after(&memory, "a"), 9, "an object that is gone says nothing; it does not start anew");
+        writes.sending(attempt(8, "v3", 12));
+        assert!(writes.is_uncertain());
+        writes.learn(ends("3", 8, "v9"));
+        assert_eq!((writes.is_uncertain(), writes.untold(), after(&writes, "a")), (false, None, 9));
+        writes.settle(up_to("a", 0));
+        assert_eq!(after(&writes, "a"), 9, "an object that is gone says nothing; it does not start anew");
     }
 
     #[test]
     fn what_is_applied_after_it_was_looked_for_is_not_taken_again() {
         for read in [false, true] {
-            let mut memory = Memory::default();
-            memory.declare(Some(1), &[target("a")], 3);
-            memory.sending(attempt(7, "v2", 9));
-            memory.learn(ends("1", 6, "v1"));
-            assert_eq!((memory.is_uncertain(), memory.untold(), after(&memory, "a")), (false, None, 3));
+            let mut writes = WriteTracker::default();
+            writes.declare(Some(1), &[target("a")], 3);
+            writes.sending(attempt(7, "v2", 9));
+            writes.learn(ends("1", 6, "v1"));
+            assert_eq!((writes.is_uncertain(), writes.untold(), after(&writes, "a")), (false, None, 3));
             // Another goes on from where the read stood, and is refused or lost.
-            memory.sending(attempt(7, "v2", 10));
-            memory.learn(ends("1", 6, "v1"));
+            writes.sending(attempt(7, "v2", 10));
+            writes.learn(ends("1", 6, "v1"));
             if read {
-                memory.learn(ends("2", 7, "v2"));
+                writes.learn(ends("2", 7, "v2"));
             } else {
-                memory.newest(&Arc::new(ends("2", 7, "v2")));
+                writes.newest(&Arc::new(ends("2", 7, "v2")));
             }
-            assert_eq!((memory.untold(), after(&memory, "a")), (Some(6), 10), "read: {read}");
-            assert!(memory.lost.is_empty(), "the other can no longer be applied");
-            memory.sending(attempt(8, "v3", 12));
-            memory.learn(ends("2", 7, "v2"));
-            memory.newest(&Arc::new(ends("3", 8, "v8")));
-            assert_eq!((memory.untold(), after(&memory, "a")), (None, 10), "it is another's");
+            assert_eq!((writes.untold(), after(&writes, "a")), (Some(6), 10), "read: {read}");
+            assert!(writes.lost.is_empty(), "the other can no longer be applied");
+            writes.sending(attempt(8, "v3", 12));
+            writes.learn(ends("2", 7, "v2"));
+            writes.newest(&Arc::new(ends("3", 8, "v8")));
+            assert_eq!((writes.untold(), after(&writes, "a")), (None, 10), "it is another's");
         }
         // Sent again by the client after a 503, and refused then for what it had done itself.
-        let mut memory = Memory::default();
-        memory.declare(Some(1), &[target("a")], 3);
-        memory.sending(attempt(7, "v2", 9));
-        memory.refused();
-        memory.newest(&Arc::new(ends("2", 7, "v2")));
-        assert_eq!((memory.untold(), after(&memory, "a")), (Some(6), 9));
-        let mut memory = Memory::default();
+        let mut writes = WriteTracker::default();
+        writes.declare(Some(1), &[target("a")], 3);
+        writes.sending(attempt(7, "v2", 9));
+        writes.refused();
+        writes.newest(&Arc::new(ends("2", 7, "v2")));
+        assert_eq!((writes.untold(), after(&writes, "a")), (Some(6), 9));
+        let mut writes = WriteTracker::default();
         for _ in 0..20 {
-            memory.sending(attempt(7, "v2", 9));
-            memory.learn(object("1", Some(6)));
+            writes.sending(attempt(7, "v2", 9));
+            writes.learn(object("1", Some(6)));
         }
-        assert_eq!(memory.lost.len(), 1, "the same again");
-        let mut memory = Memory::default();
+        assert_eq!(writes.lost.len(), 1, "the same again");
+        let mut writes = WriteTracker::default();
         for serial in 1..=20 {
-            memory.sending(attempt(serial, "v", 1));
-            memory.learn(object("1", None));
+            writes.sending(attempt(serial, "v", 1));
+            writes.learn(object("1", None));
         }
-        assert_eq!(memory.lost.len(), MOST_LOST);
+        assert_eq!(writes.lost.len(), MOST_LOST);
     }
 
     #[test]
     fn what_was_said_before_somebody_asked_is_not_taken() {
-        let mut memory = Memory::default();
-        memory.declare(Some(1), &[target("a")], 3);
-        memory.settle(up_to("a", 5));
-        memory.declare(Some(2), &[target("a")], 8);
-        assert_eq!(after(&memory, "a"), 5, "it was asked for all along");
-        memory.declare(Some(3), &[target("b")], 9);
-        memory.settle(up_to("a", 20));
-        assert_eq!(after(&memory, "b"), 9);
-        memory.declare(Some(4), &[], 30);
-        memory.declare(Some(5), &[target("b")], 40);
-        assert_eq!(after(&memory, "b"), 40);
-        assert!(memory.has_declared(Some(5)) && !memory.has_declared(Some(4)) && !memory.has_declared(None));
+        let mut writes = WriteTracker::default();
+        writes.declare(Some(1), &[target("a")], 3);
+        writes.settle(up_to("a", 5));
+        writes.declare(Some(2), &[target("a")], 8);
+        assert_eq!(after(&writes, "a"), 5, "it was asked for all along");
+        writes.declare(Some(3), &[target("b")], 9);
+        writes.settle(up_to("a", 20));
+        assert_eq!(after(&writes, "b"), 9);
+        writes.declare(Some(4), &[], 30);
+        writes.declare(Some(5), &[target("b")], 40);
+        assert_eq!(after(&writes, "b"), 40);
+        assert!(writes.has_declared(Some(5)) && !writes.has_declared(Some(4)) && !writes.has_declared(None));
     }
 
     #[test]
     fn large_writes_wait_and_failures_wait_longer() {
-        let mut memory = Memory::default();
+        let mut writes = WriteTracker::default();
         let now = Instant::now();
-        assert_eq!(memory.wait(now), None);
-        memory.spent(512 * 1024, now);
-        assert_eq!(memory.wait(now), Some(Duration::from_secs(8)));
-        assert_eq!(memory.wait(now + Duration::from_secs(8)), None);
-        memory.spent(1024, now);
-        assert!(memory.wait(now).is_some_and(|d| d < Duration::from_millis(20)));
+        assert_eq!(writes.wait(now), None);
+        writes.spent(512 * 1024, now);
+        assert_eq!(writes.wait(now), Some(Duration::from_secs(8)));
+        assert_eq!(writes.wait(now + Duration::from_secs(8)), None);
+        writes.spent(1024, now);
+        assert!(writes.wait(now).is_some_and(|d| d < Duration::from_millis(20)));
 
         let mut waits = Vec::new();
         for _ in 0..9 {
-            memory.ended(false);
-            waits.push(memory.retry().as_millis());
+            writes.ended(false);
+            waits.push(writes.retry().as_millis());
         }
         assert_eq!(waits, [500, 1000, 2000, 4000, 8000, 16_000, 32_000, 60_000, 60_000]);
-        memory.ended(true);
-        memory.ended(false);
-        assert_eq!(memory.retry(), FIRST_RETRY);
+        writes.ended(true);
+        writes.ended(false);
+        assert_eq!(writes.retry(), FIRST_RETRY);
     }
 }

@@ -8,7 +8,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::render::error::RenderError;
-use crate::render::escape::context::Place;
+use crate::render::escape::context::EscapeContext;
 use crate::render::lang::compile;
 use crate::render::lang::eval::Program;
 
@@ -64,7 +64,7 @@ impl Parameters {
                 unset.insert(name.to_owned());
                 continue;
             };
-            match compile::compile(source, Place::Plain, &Self::default()) {
+            match compile::compile(source, EscapeContext::Plain, &Self::default()) {
                 Ok(program) => drop(set.insert(name.to_owned(), program)),
                 Err(error) => wrong.push((name.to_owned(), error)),
             }

@@ -2,19 +2,19 @@
 
 /// What stands at a path.
 #[derive(Debug)]
-pub(in crate::render) enum Shape {
+pub(in crate::render) enum DataSchema {
     /// A text, number or boolean.
     Leaf,
     /// Labels or annotations: any name may be asked for, and none need be there.
     Map,
     /// An object whose fields are always there.
-    Object(&'static [(&'static str, Shape)]),
+    Object(&'static [(&'static str, DataSchema)]),
 }
 
-use Shape::{Leaf, Map, Object};
+use DataSchema::{Leaf, Map, Object};
 
 /// The whole data.
-pub(in crate::render) static ROOT: Shape = Object(&[
+pub(in crate::render) static ROOT: DataSchema = Object(&[
     ("id", Leaf),
     ("serial", Leaf),
     ("type", Leaf),
@@ -46,7 +46,7 @@ pub(in crate::render) static ROOT: Shape = Object(&[
     ("notification", Object(&[("name", Leaf), ("namespace", Leaf)])),
 ]);
 
-impl Shape {
+impl DataSchema {
     /// The field of this name, if this is an object that has it.
     pub(in crate::render) fn field(&self, name: &str) -> Option<&'static Self> {
         match self {
@@ -72,7 +72,7 @@ mod tests {
     use crate::render::data::parameters::Sight;
     use crate::render::{Data, Parameters, Values};
 
-    fn same(shape: &Shape, value: &Value, path: &str) {
+    fn same(shape: &DataSchema, value: &Value, path: &str) {
         match (shape, value) {
             (Object(fields), Value::Object(map)) => {
                 let mut names: Vec<_> = fields.iter().map(|(name, _)| *name).collect();

@@ -1,7 +1,7 @@
 //! Where in the output a value stands, and how it is escaped there.
 //!
 //! The place is known from the literal text before it, so it is computed once, while a template is compiled: literal text
-//! moves a [`Place`] on, and each value asks it for an [`Escape`]. Branches must end in the same place, and a loop where it
+//! moves an [`EscapeContext`] on, and each value asks it for an [`Escape`]. Branches must end in the same place, and a loop where it
 //! began; then the place of what follows does not depend on the data.
 
 use std::borrow::Cow;
@@ -14,7 +14,7 @@ const RESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b
 
 /// A place in the output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::render) enum Place {
+pub(in crate::render) enum EscapeContext {
     /// Text in which no character means anything.
     Plain,
     /// HTML or XML.
@@ -79,7 +79,7 @@ pub(in crate::render) enum Escape {
     Header,
 }
 
-impl Place {
+impl EscapeContext {
     /// Where a body of this content type begins; none if no escaping is known for it.
     pub(in crate::render) fn of_content_type(content_type: &str) -> Option<Self> {
         let media_type = content_type.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
@@ -280,24 +280,24 @@ mod tests {
 
     #[test]
     fn the_content_type_decides() {
-        let json = Some(Place::Json(Json::Outside));
+        let json = Some(EscapeContext::Json(Json::Outside));
         for (content_type, place) in [
             ("application/json", json),
             ("Application/JSON; charset=utf-8", json),
             ("application/cloudevents+json", json),
-            ("text/html;charset=utf-8", Some(Place::Markup)),
-            ("application/soap+xml", Some(Place::Markup)),
-            ("application/x-www-form-urlencoded", Some(Place::Form)),
-            ("text/plain", Some(Place::Plain)),
+            ("text/html;charset=utf-8", Some(EscapeContext::Markup)),
+            ("application/soap+xml", Some(EscapeContext::Markup)),
+            ("application/x-www-form-urlencoded", Some(EscapeContext::Form)),
+            ("text/plain", Some(EscapeContext::Plain)),
             ("application/yaml", None),
             ("application/x-ndjson", None),
             ("", None),
         ] {
-            assert_eq!(Place::of_content_type(content_type), place, "{content_type}");
+            assert_eq!(EscapeContext::of_content_type(content_type), place, "{content_type}");
         }
     }
 
-    fn after(mut place: Place, text: &str) -> Place {
+    fn after(mut place: EscapeContext, text: &str) -> EscapeContext {
         place.text(text).unwrap();
         place
     }
@@ -314,10 +314,10 @@ mod tests {
             (r#"{"a": "\u00e"#, None),
             (r#"{"a": "\"#, None),
         ] {
-            assert_eq!(after(Place::Json(Json::Outside), text).value(false).ok(), escape, "{text}");
+            assert_eq!(after(EscapeContext::Json(Json::Outside), text).value(false).ok(), escape, "{text}");
         }
-        assert_eq!(after(Place::Json(Json::Outside), r#"{"a": "#).value(true), Ok(Escape::None));
-        assert_eq!(after(Place::Json(Json::Outside), r#"{"a": ""#).value(true), Ok(Escape::JsonString));
+        assert_eq!(after(EscapeContext::Json(Json::Outside), r#"{"a": "#).value(true), Ok(Escape::None));
+        assert_eq!(after(EscapeContext::Json(Json::Outside), r#"{"a": ""#).value(true), Ok(Escape::JsonString));
     }
 
     #[test]
@@ -332,10 +332,10 @@ mod tests {
             ("https://example.com/a#", false),
             ("https:/x/", false),
         ] {
-            assert_eq!(after(Place::URL, text).value(false).is_ok(), fits, "{text}");
+            assert_eq!(after(EscapeContext::URL, text).value(false).is_ok(), fits, "{text}");
         }
         for text in ["https://a/ b", "https://a\\b", "https://a/\n", "https://a/%zz"] {
-            let mut place = Place::URL;
+            let mut place = EscapeContext::URL;
             assert!(place.text(text).is_err(), "{text:?}");
         }
     }

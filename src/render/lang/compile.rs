@@ -18,14 +18,18 @@ use super::scope::{Kind, Scopes, Unresolved};
 use crate::api::values::nearest::instead;
 use crate::render::data::parameters::Parameters;
 use crate::render::error::{Position, RenderError, shown};
-use crate::render::escape::context::Place;
+use crate::render::escape::context::EscapeContext;
 use crate::render::helpers::Function;
 
 /// So many problems of one template are reported.
 const MOST_PROBLEMS: usize = 50;
 
 /// Compiles a source whose output begins at `place`.
-pub(in crate::render) fn compile(source: &str, place: Place, parameters: &Parameters) -> Result<Program, RenderError> {
+pub(in crate::render) fn compile(
+    source: &str,
+    place: EscapeContext,
+    parameters: &Parameters,
+) -> Result<Program, RenderError> {
     let outline = scan(source)?;
     let condensed = Condensed::new(source, &outline.texts);
     let template = Template::compile(&condensed.source).map_err(|e| {
@@ -60,7 +64,7 @@ struct Lowering<'a> {
     /// Blocks that were begun; the number of the next one in the outline.
     blocks: usize,
     scopes: Scopes<'a>,
-    place: Place,
+    place: EscapeContext,
     /// The place is not known since a problem with it: what follows may be right.
     is_lost: bool,
     /// What is wrong, in the order of the source.
@@ -85,7 +89,7 @@ impl Lowering<'_> {
     /// Records that something stands where it may not. `loses`: where what follows stands is not known.
     fn misplaced(&mut self, at: Position, problem: &str, loses: bool) {
         if !self.is_lost {
-            self.refuse(RenderError::Place { at, problem: problem.to_owned() });
+            self.refuse(RenderError::EscapeContext { at, problem: problem.to_owned() });
         }
         self.is_lost |= loses;
     }
@@ -189,7 +193,7 @@ impl Lowering<'_> {
     }
 
     /// Ends a branch: all of a block must end at the same place. The next one begins where the block began.
-    fn join(&mut self, start: Place, end: &mut Option<Place>, at: Position) {
+    fn join(&mut self, start: EscapeContext, end: &mut Option<EscapeContext>, at: Position) {
         let here = std::mem::replace(&mut self.place, start);
         if let Some(other) = end.replace(here).filter(|other| *other != here) {
             let problem = format!(
@@ -373,7 +377,7 @@ mod tests {
     fn plain(source: &str) -> Result<String, RenderError> {
         let parameters = Parameters::compile([("channel", Some("#{{upper environment}}"))]).unwrap();
         let values = Values::new(&data(), &parameters).unwrap();
-        compile(source, Place::Plain, &parameters)?.run(&values, Sight::All, MAX_BODY).map(|output| output.text)
+        compile(source, EscapeContext::Plain, &parameters)?.run(&values, Sight::All, MAX_BODY).map(|output| output.text)
     }
 
     #[test]
@@ -499,7 +503,7 @@ mod tests {
 
     /// Each problem of a body of JSON.
     fn problems(source: &str) -> Vec<String> {
-        let place = Place::of_content_type("application/json").unwrap();
+        let place = EscapeContext::of_content_type("application/json").unwrap();
         let error = compile(source, place, &Parameters::default()).unwrap_err();
         error.each().map(ToString::to_string).collect()
     }
@@ -581,7 +585,11 @@ mod tests {
                 "{{json (unix VALUE)}}",
             ] {
                 let source = tag.replace("VALUE", value);
-                let places = [Place::Plain, Place::Header, Place::of_content_type("application/json").unwrap()];
+                let places = [
+                    EscapeContext::Plain,
+                    EscapeContext::Header,
+                    EscapeContext::of_content_type("application/json").unwrap(),
+                ];
                 for place in places {
                     let error = compile(&source, place, &parameters).and_then(|p| p.run(&values, Sight::All, 1024)).err();
                     let Some(error) = error else { continue };
@@ -626,11 +634,13 @@ mod tests {
             ("{{parameters.sha}}", true),
             ("{{parameters.label}}", false),
         ] {
-            let error = compile(source, Place::Plain, &parameters).unwrap().run(&values(), Sight::All, 99).unwrap_err();
+            let error =
+                compile(source, EscapeContext::Plain, &parameters).unwrap().run(&values(), Sight::All, 99).unwrap_err();
             assert_eq!(error.is_final(), is_final, "{source}: {error}");
         }
-        let long =
-            |source: &str| compile(source, Place::Plain, &parameters).unwrap().run(&values(), Sight::All, 3).unwrap_err();
+        let long = |source: &str| {
+            compile(source, EscapeContext::Plain, &parameters).unwrap().run(&values(), Sight::All, 3).unwrap_err()
+        };
         assert!(long("{{environment}}").is_final());
         assert!(long("{{environment}}{{default pipeline.labels.team \"\"}}").is_final());
         assert!(!long("{{default pipeline.labels.team \"\"}}{{environment}}").is_final());
@@ -638,8 +648,9 @@ mod tests {
 
     #[test]
     fn branches_end_where_they_began_or_all_elsewhere() {
-        let json =
-            |source: &str| compile(source, Place::of_content_type("application/json").unwrap(), &Parameters::default());
+        let json = |source: &str| {
+            compile(source, EscapeContext::of_content_type("application/json").unwrap(), &Parameters::default())
+        };
         for source in [
             r#"{"a":{{#if drifted}}"b{{else}}"c{{/if}}{{id}}"}"#,
             r#"{"a":"{{#if drifted}}b{{/if}}"}"#,

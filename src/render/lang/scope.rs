@@ -3,7 +3,7 @@
 use super::eval::{EntryPart, Expr};
 use crate::api::values::nearest::{instead, nearest};
 use crate::render::data::parameters::{Parameter, Parameters};
-use crate::render::data::schema::{ROOT, Shape};
+use crate::render::data::schema::{DataSchema, ROOT};
 
 /// What an expression yields.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -208,21 +208,21 @@ fn kind(path: &[String], above: usize) -> Result<Kind, String> {
     for (index, name) in path.iter().enumerate() {
         shape = match shape {
             // Labels and annotations may have any name; below one there is nothing.
-            Some(Shape::Map) => None,
+            Some(DataSchema::Map) => None,
             Some(object) => Some(object.field(name).ok_or_else(|| unknown(object, path, above, index))?),
             None => return Err("there are none below a label or annotation; write a name with dots in brackets".to_owned()),
         };
     }
     Ok(match shape {
         None => Kind::MayBeMissing,
-        Some(Shape::Leaf) => Kind::Text,
-        Some(Shape::Map) => Kind::Map,
-        Some(Shape::Object(_)) => Kind::Object,
+        Some(DataSchema::Leaf) => Kind::Text,
+        Some(DataSchema::Map) => Kind::Map,
+        Some(DataSchema::Object(_)) => Kind::Object,
     })
 }
 
 /// What to write instead of the name at `index`, which the object does not have: the whole path, if what follows is there.
-fn unknown(object: &Shape, path: &[String], above: usize, index: usize) -> String {
+fn unknown(object: &DataSchema, path: &[String], above: usize, index: usize) -> String {
     let Some(names) = object.names() else { return "there are none, for this is a text".to_owned() };
     let before = path[above.min(index)..index].iter().fold(String::new(), |before, name| before + name + ".");
     let names: Vec<_> = names.collect();

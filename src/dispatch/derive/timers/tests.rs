@@ -1,4 +1,4 @@
-//! Clocks against what they promise: whenever the log is looked at, in whatever pieces, and however often it begins anew.
+//! Timers against what they promise: whenever the log is looked at, in whatever pieces, and however often it begins anew.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -282,21 +282,21 @@ fn a_change_waits_for_a_clock_that_may_be_due_before_it() {
     assert_eq!((derived.reached, derived.lanes.len()), (103, 1), "no more can come from before it was due");
     assert_eq!(derived.lanes[0][0].order, 101);
     // Due at 2,000; one of another subject from 2,100 is seen at 2,200.
-    let mut clocks = Clocks::new(&whole, at(1_002_200));
-    let clock = Clock {
+    let mut timers = Timers::new(&whole, at(1_002_200));
+    let timer = Timer {
         change: &whole.changes[0],
         type_: TransitionType::Failed,
         due: at(1_002_000),
-        rings: at(1_002_000),
+        fires: at(1_002_000),
         error: None,
         ordering: Ordering::Target,
     };
-    clocks.arm(clock.clone());
-    assert_eq!(clocks.before(&whole.changes[1]), (Vec::new(), true));
+    timers.arm(timer.clone());
+    assert_eq!(timers.before(&whole.changes[1]), (Vec::new(), true));
     // A clock that was set back since does not make it wait.
-    let mut clocks = Clocks::new(&whole, at(1_001_000));
-    clocks.arm(clock.clone());
-    assert_eq!(clocks.before(&whole.changes[1]), (vec![clock], false));
+    let mut timers = Timers::new(&whole, at(1_001_000));
+    timers.arm(timer.clone());
+    assert_eq!(timers.before(&whole.changes[1]), (vec![timer], false));
 }
 
 /// What a notification that waits for failures comes to with so much room.
@@ -324,7 +324,7 @@ fn what_is_due_makes_room_when_it_is_recorded() {
     let (first, both) = (log(&[(0, 0, true, false)]), log(&[(0, 0, true, false), (3000, 1, true, false)]));
     let armed = with_room(&first, (1_000_000, 100), &[], 1, &triggers("2s")).armed;
     let derived = with_room(&both, (1_010_000, 101), &armed, 1, &triggers("2s"));
-    assert_eq!((derived.full, derived.fired, derived.reached, derived.clocks()), (true, 1, 101, 1));
+    assert_eq!((derived.full, derived.fired, derived.reached, derived.timers()), (true, 1, 101, 1));
 }
 
 #[test]
@@ -338,7 +338,7 @@ fn what_has_ended_takes_no_place() {
 }
 
 proptest! {
-    /// However many notifications ask, all of their clocks together are bounded, and what one leaves the next may take.
+    /// However many notifications ask, all of their timers together are bounded, and what one leaves the next may take.
     #[test]
     fn the_bound_holds_within_a_pass(wanted in prop::collection::vec((0usize..700, 0usize..700), 1..6)) {
         let before: Vec<_> = wanted.iter().scan(MOST, |left, (running, _)| {
@@ -368,7 +368,7 @@ fn a_change_from_the_future_is_counted_from_now() {
         // The dispatcher sees what was written in its future.
         let seen = |life: &mut Life<'_>, now| life.pass_at(now, now + 2 * hour, None);
         let armed = seen(&mut life, 1_000_000).armed;
-        let failed = armed.iter().find(|clock| clock.type_ == TransitionType::Failed).map(|clock| clock.due);
+        let failed = armed.iter().find(|timer| timer.type_ == TransitionType::Failed).map(|timer| timer.due);
         assert_eq!(failed, (!ended).then(|| at(1_002_000)));
         life.persist(false);
         life.crash();
@@ -383,8 +383,8 @@ fn a_change_from_the_future_is_counted_from_now() {
     }
     // A minute is no matter.
     let (begun, hold) = (at(1_060_000), Some(Duration::from_secs(5)));
-    assert_eq!(rings(begun, hold, at(1_000_000), None), at(1_065_000));
-    assert_eq!(rings(begun, hold, at(999_999), None), at(1_004_999));
+    assert_eq!(fires(begun, hold, at(1_000_000), None), at(1_065_000));
+    assert_eq!(fires(begun, hold, at(999_999), None), at(1_004_999));
 }
 
 #[test]
@@ -393,7 +393,7 @@ fn a_state_that_was_replaced_without_a_word_is_not_reported() {
     let mut life = Life::new(&whole, Ordering::Target);
     assert_eq!(life.pass(1_000_400, None).armed.len(), 2);
     life.based = [("target/dev/c/a".to_owned(), 101), ("target/prod/c/a".to_owned(), 101)].into();
-    assert_eq!(life.pass(1_000_500, None).armed.iter().map(|clock| clock.serial).collect::<Vec<_>>(), [102]);
+    assert_eq!(life.pass(1_000_500, None).armed.iter().map(|timer| timer.serial).collect::<Vec<_>>(), [102]);
     // Nor is it armed at all.
     let mut late = Life { based: life.based.clone(), ..Life::new(&whole, Ordering::Target) };
     assert_eq!(late.pass(1_000_500, None).armed.len(), 1);

@@ -5,172 +5,172 @@ fn lane(notification: &str, n: usize) -> LaneKey {
 }
 
 /// Takes all that there are workers for.
-fn take(pool: &mut Pool, now: Instant) -> Vec<Turn> {
-    std::iter::from_fn(|| pool.next(now)).collect()
+fn take(fair_queue: &mut FairQueue, now: Instant) -> Vec<Turn> {
+    std::iter::from_fn(|| fair_queue.next(now)).collect()
 }
 
-fn refused(pool: &mut Pool, turn: &Turn, now: Instant, seconds: u64) -> Vec<Owner> {
+fn refused(fair_queue: &mut FairQueue, turn: &Turn, now: Instant, seconds: u64) -> Vec<Owner> {
     let again = now + Duration::from_secs(seconds);
-    pool.release(&turn.origin, &turn.lane, Heard::NoConnection { again }, now)
+    fair_queue.release(&turn.origin, &turn.lane, AttemptOutcome::NoConnection { again }, now)
 }
 
 #[test]
 fn hung_origins_leave_room() {
-    let (mut pool, now) = (Pool::new(64), Instant::now());
+    let (mut fair_queue, now) = (FairQueue::new(64), Instant::now());
     for hung in ["x", "y", "z"] {
-        (0..100).for_each(|n| pool.ready(hung, lane("a", n), now));
+        (0..100).for_each(|n| fair_queue.ready(hung, lane("a", n), now));
     }
-    let held = take(&mut pool, now);
+    let held = take(&mut fair_queue, now);
     assert_eq!(held.len(), 3 * FIRST);
     for turn in held.iter().filter(|turn| turn.origin == "x") {
-        pool.release("x", &turn.lane, Heard::Silence, now);
+        fair_queue.release("x", &turn.lane, AttemptOutcome::Silence, now);
     }
-    assert_eq!(take(&mut pool, now).len(), 1, "after its timeouts it holds one");
-    (0..200).for_each(|n| pool.ready("fine", lane("a", n), now));
+    assert_eq!(take(&mut fair_queue, now).len(), 1, "after its timeouts it holds one");
+    (0..200).for_each(|n| fair_queue.ready("fine", lane("a", n), now));
     for _ in 0..200 {
-        let turn = pool.next(now).unwrap();
+        let turn = fair_queue.next(now).unwrap();
         assert_eq!(turn.origin, "fine");
-        pool.release("fine", &turn.lane, Heard::Answer, now);
+        fair_queue.release("fine", &turn.lane, AttemptOutcome::Answer, now);
     }
-    assert!(pool.next(now).is_none());
+    assert!(fair_queue.next(now).is_none());
 }
 
 #[test]
 fn an_origin_that_answers_earns_its_share_and_no_more() {
-    let (mut pool, now) = (Pool::new(40), Instant::now());
-    (0..400).for_each(|n| pool.ready("fine", lane("a", n), now));
+    let (mut fair_queue, now) = (FairQueue::new(40), Instant::now());
+    (0..400).for_each(|n| fair_queue.ready("fine", lane("a", n), now));
     for _ in 0..100 {
-        let turn = pool.next(now).unwrap();
-        pool.release(&turn.origin, &turn.lane, Heard::Answer, now);
+        let turn = fair_queue.next(now).unwrap();
+        fair_queue.release(&turn.origin, &turn.lane, AttemptOutcome::Answer, now);
     }
-    assert_eq!(take(&mut pool, now).len(), 20);
+    assert_eq!(take(&mut fair_queue, now).len(), 20);
 }
 
 #[test]
 fn origins_take_turns_and_lanes_keep_theirs() {
-    let (mut pool, now) = (Pool::new(24), Instant::now());
+    let (mut fair_queue, now) = (FairQueue::new(24), Instant::now());
     for n in 0..3 {
-        pool.ready("a", lane("n", n), now);
-        pool.ready("b", lane("n", 10 + n), now);
+        fair_queue.ready("a", lane("n", n), now);
+        fair_queue.ready("b", lane("n", 10 + n), now);
     }
-    let turns = take(&mut pool, now);
+    let turns = take(&mut fair_queue, now);
     let order: Vec<_> = turns.iter().map(|t| format!("{}{}", t.origin, t.lane.lane)).collect();
     assert_eq!(order, ["a0", "b10", "a1", "b11", "a2", "b12"]);
     for turn in turns {
-        pool.release(&turn.origin, &turn.lane, Heard::Answer, now);
+        fair_queue.release(&turn.origin, &turn.lane, AttemptOutcome::Answer, now);
     }
-    pool.tidy(now);
-    assert!(pool.origins.is_empty() && pool.turns.is_empty(), "nothing is kept of a good origin that rests");
-    assert_eq!((pool.busy, pool.active), (0, 0));
+    fair_queue.tidy(now);
+    assert!(fair_queue.origins.is_empty() && fair_queue.turns.is_empty(), "nothing is kept of a good origin that rests");
+    assert_eq!((fair_queue.busy, fair_queue.active), (0, 0));
 }
 
 #[test]
 fn a_notification_with_many_lanes_does_not_stand_before_another() {
-    let (mut pool, now) = (Pool::new(4), Instant::now());
-    (0..1000).for_each(|n| pool.ready("forge", lane("many", n), now));
-    pool.ready("forge", lane("one", 0), now);
-    let first: Vec<_> = take(&mut pool, now).into_iter().map(|t| t.lane.notification).collect();
+    let (mut fair_queue, now) = (FairQueue::new(4), Instant::now());
+    (0..1000).for_each(|n| fair_queue.ready("forge", lane("many", n), now));
+    fair_queue.ready("forge", lane("one", 0), now);
+    let first: Vec<_> = take(&mut fair_queue, now).into_iter().map(|t| t.lane.notification).collect();
     assert_eq!(first, ["many", "one"]);
 }
 
 #[test]
 fn one_that_is_set_up_badly_leaves_others_at_its_origin_alone() {
-    let (mut pool, now) = (Pool::new(64), Instant::now());
-    (0..100).for_each(|n| pool.ready("forge", lane("bad", n), now));
+    let (mut fair_queue, now) = (FairQueue::new(64), Instant::now());
+    (0..100).for_each(|n| fair_queue.ready("forge", lane("bad", n), now));
     for _ in 0..20 {
-        let turn = pool.next(now).unwrap();
-        pool.release("forge", &turn.lane, Heard::Silence, now);
+        let turn = fair_queue.next(now).unwrap();
+        fair_queue.release("forge", &turn.lane, AttemptOutcome::Silence, now);
     }
-    (0..100).for_each(|n| pool.ready("forge", lane("good", n), now));
-    let held = take(&mut pool, now);
+    (0..100).for_each(|n| fair_queue.ready("forge", lane("good", n), now));
+    let held = take(&mut fair_queue, now);
     let good = held.iter().filter(|t| t.lane.notification == "good").count();
     assert_eq!((good, held.len()), (FIRST, FIRST + 1));
 }
 
 #[test]
 fn an_origin_that_is_not_there_is_probed_by_one_lane_at_a_time() {
-    let (mut pool, now) = (Pool::new(64), Instant::now());
-    (0..20).for_each(|n| pool.ready("x", lane("a", n), now));
-    let begun = take(&mut pool, now);
+    let (mut fair_queue, now) = (FairQueue::new(64), Instant::now());
+    (0..20).for_each(|n| fair_queue.ready("x", lane("a", n), now));
+    let begun = take(&mut fair_queue, now);
     for turn in &begun {
         assert!(!turn.probe);
-        assert!(refused(&mut pool, turn, now, 5).is_empty());
+        assert!(refused(&mut fair_queue, turn, now, 5).is_empty());
     }
-    assert!(pool.next(now).is_none(), "the others wait");
-    assert_eq!((pool.unreachable(), pool.active), (20 - FIRST, 0), "it has no use for workers");
+    assert!(fair_queue.next(now).is_none(), "the others wait");
+    assert_eq!((fair_queue.unreachable(), fair_queue.active), (20 - FIRST, 0), "it has no use for workers");
     let due = now + Duration::from_secs(5);
-    assert_eq!(pool.next_probe(), Some(due));
-    let probes = take(&mut pool, due);
+    assert_eq!(fair_queue.next_probe(), Some(due));
+    let probes = take(&mut fair_queue, due);
     assert_eq!(probes.len(), 1);
     assert!(probes[0].probe && !probes[0].tell);
-    refused(&mut pool, &probes[0], due, 3600);
+    refused(&mut fair_queue, &probes[0], due, 3600);
     let due = due + LONGEST;
-    assert_eq!(pool.next_probe(), Some(due), "however long the lane waits");
-    let probe = pool.next(due).unwrap();
+    assert_eq!(fair_queue.next_probe(), Some(due), "however long the lane waits");
+    let probe = fair_queue.next(due).unwrap();
     assert!(probe.tell, "from time to time one is written");
     // A lane that becomes ready while it is asked waits, too.
-    pool.ready("x", lane("a", 99), due);
-    assert!(pool.next(due).is_none());
-    assert_eq!(pool.release("x", &probe.lane, Heard::Answer, due), [owner(&probe.lane)]);
-    assert_eq!(take(&mut pool, due).len(), 2, "it begins with little and earns more");
-    assert_eq!(pool.next_probe(), None);
+    fair_queue.ready("x", lane("a", 99), due);
+    assert!(fair_queue.next(due).is_none());
+    assert_eq!(fair_queue.release("x", &probe.lane, AttemptOutcome::Answer, due), [owner(&probe.lane)]);
+    assert_eq!(take(&mut fair_queue, due).len(), 2, "it begins with little and earns more");
+    assert_eq!(fair_queue.next_probe(), None);
 }
 
 #[test]
 fn whoever_reaches_an_origin_frees_all_that_wait_for_it() {
-    let (mut pool, now) = (Pool::new(64), Instant::now());
+    let (mut fair_queue, now) = (FairQueue::new(64), Instant::now());
     for name in ["a", "b"] {
-        (0..30).for_each(|n| pool.ready("x", lane(name, n), now));
+        (0..30).for_each(|n| fair_queue.ready("x", lane(name, n), now));
     }
-    for turn in take(&mut pool, now) {
-        refused(&mut pool, &turn, now, 60);
+    for turn in take(&mut fair_queue, now) {
+        refused(&mut fair_queue, &turn, now, 60);
     }
-    assert!(pool.next(now).is_none());
-    pool.ready("x", lane("new", 0), now);
-    let turn = pool.next(now).unwrap();
+    assert!(fair_queue.next(now).is_none());
+    fair_queue.ready("x", lane("new", 0), now);
+    let turn = fair_queue.next(now).unwrap();
     assert!(!turn.probe, "what others met with is nothing to one that has not tried");
-    let mut freed = pool.release("x", &turn.lane, Heard::Silence, now);
+    let mut freed = fair_queue.release("x", &turn.lane, AttemptOutcome::Silence, now);
     freed.sort();
     assert_eq!(freed, [owner(&lane("a", 0)), owner(&lane("b", 0))]);
-    assert_eq!(pool.unreachable(), 0);
+    assert_eq!(fair_queue.unreachable(), 0);
     // One that still cannot reach it is not told so again and again.
     for _ in 0..FAILURES {
-        for turn in take(&mut pool, now) {
-            refused(&mut pool, &turn, now, 60);
+        for turn in take(&mut fair_queue, now) {
+            refused(&mut fair_queue, &turn, now, 60);
         }
     }
-    let still = pool.unreachable();
+    let still = fair_queue.unreachable();
     assert!(still > 0);
-    pool.ready("x", lane("new", 1), now);
-    let turn = pool.next(now).unwrap();
-    assert!(pool.release("x", &turn.lane, Heard::Answer, now).is_empty());
-    assert_eq!(pool.unreachable(), still);
+    fair_queue.ready("x", lane("new", 1), now);
+    let turn = fair_queue.next(now).unwrap();
+    assert!(fair_queue.release("x", &turn.lane, AttemptOutcome::Answer, now).is_empty());
+    assert_eq!(fair_queue.unreachable(), still);
 }
 
 #[test]
 fn failures_that_an_answer_comes_between_are_not_in_a_row() {
-    let (mut pool, now) = (Pool::new(64), Instant::now());
-    (0..9).for_each(|n| pool.ready("x", lane("a", n), now));
+    let (mut fair_queue, now) = (FairQueue::new(64), Instant::now());
+    (0..9).for_each(|n| fair_queue.ready("x", lane("a", n), now));
     for n in 0..9 {
-        let turn = pool.next(now).unwrap();
+        let turn = fair_queue.next(now).unwrap();
         if n % 3 == 2 {
-            pool.release("x", &turn.lane, Heard::Answer, now);
+            fair_queue.release("x", &turn.lane, AttemptOutcome::Answer, now);
         } else {
-            refused(&mut pool, &turn, now, 60);
+            refused(&mut fair_queue, &turn, now, 60);
         }
     }
-    assert_eq!(pool.unreachable(), 0);
+    assert_eq!(fair_queue.unreachable(), 0);
 }
 
 #[test]
 fn what_cannot_be_begun_is_first_again() {
-    let (mut pool, now) = (Pool::new(64), Instant::now());
-    pool.ready("x", lane("a", 1), now);
-    pool.ready("x", lane("a", 2), now);
-    let turn = pool.next(now).unwrap();
-    pool.put_back(turn.clone(), now);
-    assert_eq!(pool.next(now).unwrap(), turn);
-    assert_eq!(pool.busy, 1);
+    let (mut fair_queue, now) = (FairQueue::new(64), Instant::now());
+    fair_queue.ready("x", lane("a", 1), now);
+    fair_queue.ready("x", lane("a", 2), now);
+    let turn = fair_queue.next(now).unwrap();
+    fair_queue.put_back(turn.clone(), now);
+    assert_eq!(fair_queue.next(now).unwrap(), turn);
+    assert_eq!(fair_queue.busy, 1);
 }
 
 mod many {
@@ -182,18 +182,18 @@ mod many {
         /// Whatever happens, no lane is lost, none is given out twice, and the books are right.
         #[test]
         fn every_lane_has_its_turn(steps in prop::collection::vec((0u8..6, 0usize..3, 0usize..3, 0u64..40), 1..300)) {
-            let mut pool = Pool::new(8);
+            let mut fair_queue = FairQueue::new(8);
             let mut now = Instant::now();
             let (mut waiting, mut held): (usize, Vec<Turn>) = (0, Vec::new());
             for (n, (what, origin, owner, seconds)) in steps.into_iter().enumerate() {
                 let (origin, owner) = (["x", "y", "z"][origin], ["a", "b", "c"][owner]);
                 match what {
                     0 | 1 => {
-                        pool.ready(origin, lane(owner, n), now);
+                        fair_queue.ready(origin, lane(owner, n), now);
                         waiting += 1;
                     }
                     2 => {
-                        if let Some(turn) = pool.next(now) {
+                        if let Some(turn) = fair_queue.next(now) {
                             waiting -= 1;
                             prop_assert!(!held.iter().any(|h| h.lane == turn.lane && h.origin == turn.origin));
                             held.push(turn);
@@ -203,30 +203,30 @@ mod many {
                     _ => {
                         if let Some(turn) = held.pop() {
                             let again = now + Duration::from_secs(seconds);
-                            let heard = [Heard::Answer, Heard::Silence, Heard::NoConnection { again }, Heard::Nothing];
-                            pool.release(&turn.origin, &turn.lane, heard[usize::try_from(seconds % 4).unwrap()], now);
+                            let outcome = [AttemptOutcome::Answer, AttemptOutcome::Silence, AttemptOutcome::NoConnection { again }, AttemptOutcome::Nothing];
+                            fair_queue.release(&turn.origin, &turn.lane, outcome[usize::try_from(seconds % 4).unwrap()], now);
                         }
                     }
                 }
                 if seconds == 7 {
-                    pool.tidy(now);
+                    fair_queue.tidy(now);
                 }
-                prop_assert_eq!(pool.busy, held.len());
-                prop_assert!(pool.busy <= 8);
+                prop_assert_eq!(fair_queue.busy, held.len());
+                prop_assert!(fair_queue.busy <= 8);
             }
             // With time and answers all have their turn.
             for turn in held.drain(..) {
-                pool.release(&turn.origin, &turn.lane, Heard::Answer, now);
+                fair_queue.release(&turn.origin, &turn.lane, AttemptOutcome::Answer, now);
             }
             for _ in 0..1000 {
                 now += Duration::from_mins(1);
-                while let Some(turn) = pool.next(now) {
+                while let Some(turn) = fair_queue.next(now) {
                     waiting -= 1;
-                    pool.release(&turn.origin, &turn.lane, Heard::Answer, now);
+                    fair_queue.release(&turn.origin, &turn.lane, AttemptOutcome::Answer, now);
                 }
             }
             prop_assert_eq!(waiting, 0);
-            prop_assert_eq!((pool.busy, pool.active), (0, 0));
+            prop_assert_eq!((fair_queue.busy, fair_queue.active), (0, 0));
         }
     }
 }
