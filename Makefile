@@ -1,4 +1,4 @@
-# What people and CI do with this repository. It takes Rust, Go, Node, bash and make; `make` alone lists the targets.
+# The tasks of contributors and CI. Requires Rust, Go, Node, bash and make. `make` alone lists the targets.
 
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
@@ -6,17 +6,17 @@ MAKEFLAGS += --no-builtin-rules --no-print-directory
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 
-# Without Cargo.lock in force, what was tested is not what is built.
+# Cargo.lock applies to every build, so that the tested versions are the built ones.
 CARGO := cargo
 LOCKED := --locked
 
-# A snapshot that differs is a failure; `make snapshots` writes them anew.
+# A snapshot that differs is a failure; `make snapshots` writes them again.
 export INSTA_UPDATE ?= no
 
-# Tests of behaviour wait for most of their time: three of them share a core.
+# Behaviour tests mostly wait: three of them share a core.
 export RUST_TEST_THREADS ?= $(shell echo $$((3 * $$(getconf _NPROCESSORS_ONLN))))
 
-# Tools that are built once are kept out of the repository, by version.
+# Tools are built once, and kept outside of the repository, by version.
 CACHE := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/pennant
 DENY_VERSION := 0.20.2
 DENY := $(CACHE)/tools/cargo-deny-$(DENY_VERSION)/bin/cargo-deny
@@ -28,7 +28,7 @@ CYCLONEDX := $(CACHE)/tools/cargo-cyclonedx-$(CYCLONEDX_VERSION)/bin/cargo-cyclo
 PROMTOOL_VERSION := $(shell awk '$$1 == "github.com/prometheus/prometheus" { print $$2 }' hack/promtool/go.mod)
 PROMTOOL := $(CACHE)/tools/promtool-$(PROMTOOL_VERSION)/bin/promtool
 
-# What runs for seconds is not worth minutes of optimisation.
+# Tools that run for seconds are not optimised.
 INSTALL := CARGO_PROFILE_DEV_DEBUG=false $(CARGO) install --debug --locked
 
 # The launcher of the local control plane.
@@ -42,32 +42,32 @@ help: ## List the targets
 	@printf 'and keeps it. KUBEBUILDER_ASSETS names a folder with etcd, kube-apiserver and kubectl to use instead.\n'
 
 .PHONY: demo
-demo: ## See it work: real rollouts, a receiver that is down, a killed controller; DEMO=keep leaves it running
+demo: ## Run the demo: real rollouts, an unavailable receiver, a killed controller; DEMO=keep leaves it running
 	@bash hack/demo.sh
 
 .PHONY: test
 test: assets schemas helm ## Run all tests, on a real API server
-	@printf 'test: compiling; with nothing cached that takes about 5 minutes on two cores\n'
+	@printf 'test: compiling; without a cache this needs about 5 minutes on two cores\n'
 	$(CARGO) test $(LOCKED) --no-fail-fast
 
 .PHONY: rights
-rights: assets helm ## Run the behaviour tests once more, under the rights of the chart and no others; ONLY=cluster TESTS='order:: quiet::'
+rights: assets helm ## Run the behaviour tests with only the permissions of the chart; ONLY=cluster TESTS='order:: quiet::'
 	@for rights in $(or $(ONLY),cluster namespaced); do \
 		printf 'rights: %s\n' "$$rights"; \
 		PENNANT_TEST_RIGHTS=$$rights $(CARGO) test $(LOCKED) --no-fail-fast --test it -- --skip install:: $(TESTS) || exit; \
 	done
 
 .PHONY: snapshots
-snapshots: schemas ## Write down anew what the built-in templates send; look at the difference before you commit it
+snapshots: schemas ## Record what the built-in templates send; read the difference before you commit it
 	INSTA_UPDATE=always $(CARGO) test $(LOCKED) --test contract -- snapshots
 
 .PHONY: chaos
-chaos: assets helm ## Abuse two replicas of the chart under load, for two minutes; KILLS=100 for long, SEED=n to try a run again, RIGHTS=namespaced
+chaos: assets helm ## Test two replicas under load and faults for two minutes; KILLS=100 for long, SEED=n repeats a run, RIGHTS=namespaced
 	PENNANT_TEST_RIGHTS=$(or $(RIGHTS),cluster) $(CARGO) test $(LOCKED) --test chaos -- $(if $(SEED),--seed $(SEED)) $(if $(KILLS),--kills $(KILLS)) \
 		$(if $(SECONDS),--seconds $(SECONDS))
 
 .PHONY: chaos-proof
-chaos-proof: assets ## Prove that chaos notices: it must fail three builds that are broken on purpose
+chaos-proof: assets ## Check that chaos finds defects: it must fail three builds that each break a promise
 	@CARGO='$(CARGO) --color never' bash hack/chaos-proof.sh
 
 .PHONY: upgrade
@@ -75,35 +75,35 @@ upgrade: assets ## Upgrade from the last tag, or the commit before, under load, 
 	@CARGO='$(CARGO) --color never' bash hack/upgrade.sh $(FROM)
 
 .PHONY: fuzz
-fuzz: $(FUZZ) ## Try any template with any values, and any URL, for a minute; SECONDS=600 for long, INPUT=FILE to try one again
+fuzz: $(FUZZ) ## Fuzz templates and URLs for a minute; SECONDS=600 for long, INPUT=FILE repeats one input
 	@CARGO_FUZZ=$(FUZZ) bash fuzz/run.sh $(or $(INPUT),$(SECONDS),60)
 
-# Arguments of the benchmark, out of the variables that people set.
+# Arguments of the benchmark, from the variables of the command line.
 BENCH := $(if $(ONLY),--only $(ONLY)) $(if $(ROUNDS),--rounds $(ROUNDS)) $(if $(QUICK),--quick) $(if $(JSON),--json $(abspath $(JSON)))
 
 .PHONY: bench
 bench: $(if $(filter render,$(ONLY)),,assets) ## Measure the figures of docs/benchmarks.md, for about an hour; ONLY=throughput ROUNDS=1 QUICK=1 JSON=FILE
-	@printf 'bench: compiling for release; with nothing cached that takes about 8 minutes on two cores\n'
+	@printf 'bench: compiling for release; without a cache this needs about 8 minutes on two cores\n'
 	$(CARGO) bench $(LOCKED) --bench figures -- $(BENCH)
 
 .PHONY: image
-image: ## Build the image, by docker, podman or buildah, whichever is there
+image: ## Build the image with docker, podman or buildah
 	@bash hack/image.sh build
 
 .PHONY: image-archive
-image-archive: ## Make target/image/pennant.tar, an OCI archive, by buildah and without fetching an image
+image-archive: ## Build target/image/pennant.tar, an OCI archive, with buildah and without a base image
 	@bash hack/image.sh archive
 
 .PHONY: image-check
-image-check: assets ## Run the static program in an empty root, on a real API server; FILE=PROGRAM for one that is built. Linux only
+image-check: assets ## Run the static program in an empty root directory, on a real API server; FILE=PROGRAM uses an existing one. Linux only
 	@LAUNCHER=$(CURDIR)/$(LAUNCHER) bash hack/image-check.sh $(FILE)
 
 .PHONY: sbom
-sbom: $(CYCLONEDX) ## Write target/sbom/pennant.cdx.json, what the program is made of; FILE=PROGRAM asks it, too
+sbom: $(CYCLONEDX) ## Write target/sbom/pennant.cdx.json, the software bill of materials; FILE=PROGRAM also checks a program
 	@CARGO_CYCLONEDX=$(CYCLONEDX) bash hack/sbom.sh $(FILE)
 
 .PHONY: lint
-lint: $(DENY) ## Check format, lints, documentation, licences, bans, sources and the chart
+lint: $(DENY) ## Check format, lints, documentation, prose, licences, bans, sources and the chart
 	$(CARGO) fmt --check
 	$(CARGO) fmt --check --manifest-path fuzz/Cargo.toml
 	$(CARGO) clippy $(LOCKED) --all-targets -- -D warnings
@@ -118,16 +118,21 @@ lint: $(DENY) ## Check format, lints, documentation, licences, bans, sources and
 	[[ -z $$unformatted ]] || { printf 'lint: run gofmt on %s\n' $$unformatted >&2; exit 1; }
 	@for script in hack/*.sh fuzz/*.sh .ci/run; do bash -n "$$script"; done
 	@for script in hack/*.mjs hack/*/*.mjs; do node --check "$$script"; done
+	$(MAKE) prose
 	@helm=$$(bash hack/tool.sh helm); for values in charts/pennant/ci/*-values.yaml; do \
 		"$$helm" lint --strict --quiet charts/pennant --values "$$values" && \
 		"$$helm" template pennant charts/pennant --values "$$values" >/dev/null || \
 		{ printf 'lint: the chart is wrong with %s\n' "$$values" >&2; exit 1; }; \
 	done
 
+.PHONY: prose
+prose: ## Check the prose of documents, comments and messages: words per sentence, terms, spelling; FIGURES=1 prints how long sentences are
+	@node hack/prose/check.mjs $(if $(FIGURES),--figures)
+
 RULES := charts/pennant/files/rules.yaml
 
 .PHONY: rules
-rules: $(PROMTOOL) ## Check the alerts and the dashboard: when the ones fire, and that the queries of the other give something
+rules: $(PROMTOOL) ## Check when each alert fires, and that each query of the dashboard returns data
 	$(PROMTOOL) check rules --lint-fatal $(RULES)
 	$(PROMTOOL) test rules hack/rules/*.yaml
 	@work=$$(mktemp -d); \
@@ -135,12 +140,12 @@ rules: $(PROMTOOL) ## Check the alerts and the dashboard: when the ones fire, an
 	node hack/rules/dashboard.mjs charts/pennant/files/dashboard.json hack/rules/recorded.txt >"$$work/dashboard.yaml" && \
 	$(PROMTOOL) test rules "$$work/dashboard.yaml"
 
-# Those that between them make every kind of call; all of them take 35 minutes.
+# Tests that together make every kind of call. All tests would need 35 minutes.
 CALLS := order:: recover:: redeliver:: retention:: global:: layers::lives replicas::one clusters::references remote::kinds
 
-# What CI does, one after the other. What takes hours is in `nightly`.
+# The stages of CI, one after the other. `nightly` has the stages that need hours.
 .PHONY: ci
-ci: ## Everything that must hold before a merge: lint, generated files, tests, a short fuzz, an upgrade, chaos, the image
+ci: ## Run everything that must pass before a merge: lint, generated files, tests, a short fuzz, an upgrade, chaos, the image
 	@before=$$(git status --porcelain 2>/dev/null || true); \
 	stage() { \
 		printf 'ci: make %s\n' "$$*"; \
@@ -157,7 +162,7 @@ ci: ## Everything that must hold before a merge: lint, generated files, tests, a
 	printf 'ci: all is well\n'
 
 .PHONY: nightly
-nightly: ## What takes hours: all tests under the rights of the chart, a long fuzz, a hundred kills, the optimised program
+nightly: ## Run what needs hours: all tests with the permissions of the chart, a long fuzz, a hundred kills, the optimised program
 	$(MAKE) rights
 	$(MAKE) fuzz SECONDS=1800
 	$(MAKE) chaos KILLS=100
@@ -173,20 +178,20 @@ receivers: ## Generate docs/receivers/ from the built-in templates
 	@bash hack/receivers.sh docs/receivers
 
 .PHONY: reference
-reference: ## Write the tables of docs/configuration.md and docs/api.md, from the types; a test says whether they are right
+reference: ## Generate the tables of docs/api.md and docs/reference from the types; a test compares them
 	PENNANT_REFERENCE=write $(CARGO) test $(LOCKED) --lib -- manifests::docs::fields::the_tables manifests::docs::api::the_tables
 
 .PHONY: recorded
-recorded: assets ## Record what `make rules` evaluates the queries of the dashboard with
+recorded: assets ## Record the metrics with which `make rules` evaluates the dashboard
 	PENNANT_RECORD=write $(CARGO) test $(LOCKED) --test it -- watched::what
 
 .PHONY: chart
-chart: ## Generate what is generated of charts/pennant, and deploy/kustomize out of it
+chart: ## Generate the generated parts of charts/pennant, and deploy/kustomize
 	PENNANT_REFERENCE=write $(CARGO) test $(LOCKED) --quiet --lib -- manifests::docs::chart::helm
 	@bash hack/chart.sh .
 
 .PHONY: generated
-generated: ## Check that crds/, docs/receivers/, charts/ and deploy/ are what the sources say
+generated: ## Check that crds/, docs/receivers/, charts/ and deploy/ are up to date
 	@work=$$(mktemp -d); \
 	trap 'rm -rf "$$work"' EXIT; \
 	bash hack/crds.sh "$$work/crds" && bash hack/receivers.sh "$$work/receivers" && bash hack/chart.sh "$$work" || exit; \
@@ -200,27 +205,27 @@ generated: ## Check that crds/, docs/receivers/, charts/ and deploy/ are what th
 	done
 
 .PHONY: cluster
-cluster: $(LAUNCHER) ## Run a control plane to play with until Ctrl-C; prints its KUBECONFIG. ROLLOUTS=1: Deployments roll out
+cluster: $(LAUNCHER) ## Run a local control plane until Ctrl-C; prints its KUBECONFIG. With ROLLOUTS=1, Deployments roll out
 	@exec $(LAUNCHER) run --human $(if $(ROLLOUTS),--rollouts)
 
 .PHONY: clean
-clean: ## Remove what was built here; what is kept for all clones is in ~/.cache/pennant
+clean: ## Remove build results; the cache of all clones is ~/.cache/pennant
 	$(CARGO) clean
 	rm -rf .demo
 
 # --- what the targets need ---------------------------------------------------------------------------------------------
 
-# The programs of the control plane; nothing to do once they are there.
+# The programs of the control plane; built once.
 .PHONY: assets
 assets: $(LAUNCHER)
 	@$(LAUNCHER) build >/dev/null
 
-# What receivers publish of their APIs, for the contract tests; nothing to do once it is there.
+# The API schemas that receivers publish, for the contract tests; downloaded once.
 .PHONY: schemas
 schemas:
 	@node hack/schemas/fetch.mjs >/dev/null
 
-# What renders the chart; nothing to do once it is there.
+# Helm, which renders the chart; built once.
 .PHONY: helm
 helm:
 	@bash hack/tool.sh helm >/dev/null
@@ -236,7 +241,7 @@ $(DENY):
 $(PROMTOOL):
 	@printf 'rules: building promtool %s into %s, once; about 2 minutes on two cores\n' $(PROMTOOL_VERSION) $(@D)
 	@mkdir -p $(@D)
-	# Without service discovery, for which it would compile the clients of every cloud.
+	# Without service discovery, which would compile the clients of every cloud.
 	cd hack/promtool && CGO_ENABLED=0 go build -trimpath -tags remove_all_sd -o $@ github.com/prometheus/prometheus/cmd/promtool
 
 $(FUZZ):

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Makes the first inputs of a target, fuzz/seeds.sh TARGET FOLDER. For templates: the built-in ones, and the examples of
-# docs/templates.md; for addresses: those of tests/data/addresses.txt, and times. The form of an input is in targets/TARGET.rs.
+# docs/templates.md and docs/template-gallery.md; for addresses: those of tests/data/addresses.txt, and times. The form of an input
+# is in targets/TARGET.rs.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -51,7 +52,7 @@ awk -v folder="$folder" '
   /^ *```/ { if (inside && block ~ /{{/) { n++; printf "%s", block > (folder "/.block-" n) } inside = !inside; block = ""; next }
   inside { block = block $0 "\n"; next }
   { while (match($0, /`[^`]*{{[^`]*`/)) { n++; printf "%s", substr($0, RSTART + 1, RLENGTH - 2) > (folder "/.block-" n); $0 = substr($0, RSTART + RLENGTH) } }
-' docs/templates.md
+' docs/templates.md docs/template-gallery.md
 for block in "$folder"/.block-*; do
   case $(head -c 1 "$block") in
     '{') seed "docs${block##*/.block}-json" application/json <"$block" ;;

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Proves that chaos notices a broken promise: the program is built with the feature `broken`, three times one promise is broken
-# in it, and chaos must find it each time, as the right kind. The plan of the seed
-# loses creates and outcomes early, each with a kill at the end.
+# Proves that chaos detects a broken promise. The program is built with the feature `broken`, three times, with one promise broken each
+# time. Chaos must find each of them, with the right kind of violation. The plan of the seed loses creates and outcomes early, each with a
+# kill at the end.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Writes what is generated of the installation into a folder, as it lies in the repository: of the chart the definitions and the
-# table of values in its README, and the kustomize bases, which are what the chart renders.
+# Generates parts of the installation into a folder, with the paths of the repository. These are the CRDs of the chart, the table of values in
+# its README, and the kustomize bases, which the chart renders.
 #
 #   hack/chart.sh FOLDER        FOLDER is `.` or an empty one, to compare with
 set -euo pipefail

@@ -1,7 +1,6 @@
 #!/usr/bin/env bash
-# Pennant at work, in a minute: a real API server, real rollouts of a Deployment in two environments, and two receivers, one
-# of which is down for most of the time. Every wait is for a condition and has a deadline; what is claimed at the end is
-# counted from what the receivers wrote down.
+# Demonstrates Pennant in a minute: a real API server, real rollouts of a Deployment in two environments, and two receivers, one of which is
+# unavailable most of the time. Every wait is for a condition and has a deadline. The figures at the end come from the receivers' logs.
 #
 #   hack/demo.sh              runs and cleans up
 #   DEMO=keep hack/demo.sh    leaves it running until Ctrl-C, to play with
@@ -206,7 +205,7 @@ sed -e "s/127.0.0.1:8081/127.0.0.1:$chat_port/" -e "s/127.0.0.1:8082/127.0.0.1:$
 kubectl wait --for=condition=Ready -n team-a --timeout=60s \
   pipelines.pennant.dev/web notifications.pennant.dev/chat notifications.pennant.dev/audit >/dev/null
 at_install=$(requests chat)
-say "  all Ready; $at_install requests, for what runs already is no news"
+say "  all Ready; $at_install requests, because running applications are not a change"
 
 image=web
 step '3. Version 2.0.0, in dev and then in prod'
@@ -235,7 +234,7 @@ roll_out 3.0.0 no-such-node
 await 60 'word of the failure' received chat dev 'Failed 3.0.0'
 show_chat
 
-step '6. Version 4.0.0 mends it'
+step '6. Version 4.0.0 fixes it'
 roll_out 4.0.0 node-0
 await 60 'word of 4.0.0' received chat dev 'Deployed 4.0.0'
 show_chat
@@ -283,8 +282,8 @@ promise 'Recorded first' "$objects Delivery objects, $messages_received messages
 promise 'In order' "$lanes lanes, each with exactly the messages that belong to it, none before its turn."
 promise 'At least once' "The message that was answered 503 came $attempts_of_first times with one webhook-id; $twice accepted messages came twice."
 promise 'Isolated' "The chat had all of its $(distinct chat) messages before the audit receiver, with $waited waiting, was up again."
-promise 'Quiet' "$at_install requests at installation, none after the restart but for what happened."
-promise 'Visible' "The table above; the longest wait took $most attempts, and each object says why."
+promise 'Quiet' "$at_install requests at installation, none after the restart except for new changes."
+promise 'Visible' "The table above; the longest wait took $most attempts, and each object has the reason."
 say
 say "Done in $((SECONDS - began)) s."
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Shows that the program needs no more than the image's files. It runs in a root that holds nothing else, read-only, without
-# /proc and /dev, as the user that the Dockerfile names: first its commands that need no cluster, then `pennant run` as in a pod,
-# against a real API server, with receivers over TLS that it finds by name.
+# Shows that the program needs no more than the image's files. It runs in a read-only root directory with only these files, without /proc and
+# /dev, as the Dockerfile's user. First its commands without a cluster run, then `pennant run` as in a Pod. It uses a real API server, and
+# receivers with TLS that it resolves by name.
 #
 #   hack/image-check.sh [FILE]    of this static program; without one it is built, without optimisation
 #
@@ -52,7 +52,7 @@ if [[ ${1:-} != in-namespace ]]; then
   # It is copied twice, and nobody debugs it.
   strip "$work/pennant"
   (cd hack/image && go build -buildvcs=false -o "$work/world" .)
-  # Whoever is not root becomes it in a namespace: to change the root takes that, and so does the port of a name server.
+  # Another user becomes root in a namespace, because the change of the root and the port of a name server require it.
   ((EUID == 0)) || IMAGE_CHECK=$work exec unshare --user --map-root-user --net --mount bash "$self" in-namespace
 fi
 

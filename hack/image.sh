@@ -47,8 +47,8 @@ binary() {
   if [[ $profile == dev ]]; then folder=debug; else folder=$profile; fi
   # The folders of the registry are there once it has been fetched.
   cargo fetch --locked --quiet --target "$host"
-  # Naming the target keeps the flags away from build scripts and macros, which cannot be static. mimalloc writes down when it was
-  # compiled; by the commit's time, it would have to be compiled anew for each.
+  # Naming the target keeps the flags away from build scripts and macros, which cannot be static. mimalloc records when it was
+  # compiled. With the commit's time, it would have to be compiled again for each.
   env CARGO_INCREMENTAL=0 SOURCE_DATE_EPOCH=0 \
     CARGO_ENCODED_RUSTFLAGS="$({ printf '%s\n' "${static[@]}"; paths --remap-path-prefix "$target"; } | paste -sd $'\x1f' -)" \
     "CFLAGS_${host//-/_}=${CFLAGS:-} $(paths -ffile-prefix-map "$target" | paste -sd ' ' -)" \
@@ -64,7 +64,7 @@ root() {
   local out=$1 authorities=${CERTIFICATES:-/etc/ssl/certs/ca-certificates.crt}
   [[ ! -e $out || -z $(ls -A "$out") ]] || fail "$out is not empty"
   [[ -s $authorities ]] || fail "no certificate authorities in $authorities; CERTIFICATES names another file"
-  # An empty folder, for authorities of your own to be mounted at.
+  # An empty folder, where users can mount their own CA certificates.
   mkdir -p "$out/etc/ssl/certs" "$out/etc/pennant/ca"
   if [[ -n ${BINARY:-} ]]; then
     cp "$BINARY" "$out/pennant"
@@ -107,7 +107,7 @@ build() {
   local with arguments
   with=$(engine)
   mapfile -t arguments < <(labels)
-  # Docker takes the time out of the build argument; the others want to be told.
+  # Docker reads the time from the build argument; the others need an option.
   [[ $with == docker ]] || arguments+=(--timestamp "$SOURCE_DATE_EPOCH" --format oci)
   "$with" build "${arguments[@]}" --tag "pennant:$VERSION" .
 }

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Builds the program without optimisation, and prints where it is. Together with a test, because what the dependencies of tests ask
-# of those of the program would otherwise have both compiled twice: the same crates with other features are other crates.
+# Builds the program without optimisation, and prints its path. It builds it together with a test. Otherwise Cargo would compile common
+# dependencies twice, because tests enable other features.
 #
 #   hack/program.sh
 set -euo pipefail

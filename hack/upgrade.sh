@@ -25,7 +25,7 @@ if [[ ! -x $program ]]; then
   git worktree add --quiet --detach --force "$tree" "$commit"
   (cd "$tree" && CARGO_TARGET_DIR=$OLDPWD/target $cargo build --locked --quiet --bin pennant --test architecture)
   cp target/debug/pennant "$program"
-  # What was built last stands in the place of this version's program; it is built anew.
+  # The last build has replaced this version's program, so it is built again.
   touch src/main.rs
 fi
 printf 'upgrade: from %s, under load; about 2 minutes\n' "$commit"

@@ -1,4 +1,4 @@
-//! The composition root: makes the parts, joins them, and ends the process when one that must not end does.
+//! The composition root: creates the parts, joins them, and exits the process when a part ends that must keep running.
 
 mod connect;
 mod exporting;
@@ -39,32 +39,32 @@ use exporting::Exporting;
 pub use exporting::Tracing;
 use signals::Signals;
 
-/// Notes of the delivery engine that may wait for the dispatcher.
+/// Maximum number of notes from the delivery engine that wait for the dispatcher.
 const NOTES: usize = 256;
-/// Outcomes that are written at once.
+/// Maximum number of concurrent writes of outcomes.
 const OUTCOMES: usize = 256;
-/// Outcomes that are written at once of attempts that failed and come again; of one namespace a quarter of it.
+/// Maximum number of concurrent writes for failed attempts that are retried. One namespace gets a quarter of it.
 const FAILURES: usize = 8;
-/// Deliveries that wait or are canceled at once: as many writes as the API server takes gladly.
+/// Maximum number of concurrent writes for Deliveries that wait or are canceled: a load that the API server handles well.
 const ASIDE: usize = 32;
-/// Pipelines looked at at once.
+/// Maximum number of concurrent reconciles of pipelines.
 const PIPELINES: usize = 64;
-/// After the order to stop: 20 s for requests under way, and some for the last writes.
+/// Time to stop after the signal: 20 s for requests in flight, and 5 s for the last writes.
 const STOP: Duration = Duration::from_secs(25);
-/// And some more to give up the Leases.
+/// Additional time to release the Leases.
 const RELEASE: Duration = Duration::from_secs(4);
 
-/// A controller that can run by itself.
+/// A controller that can run alone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Controller {
     /// Observes application objects and writes the change log.
     Pipeline,
-    /// Takes the change log, records deliveries and sends them.
+    /// Reads the change log, records Deliveries and sends them.
     Dispatch,
 }
 
 impl Controller {
-    /// The Lease under which it acts.
+    /// The Lease of this controller.
     const fn lease(self) -> metrics::Lease {
         match self {
             Self::Pipeline => metrics::Lease::Pipeline,
@@ -73,94 +73,94 @@ impl Controller {
     }
 }
 
-/// What `pennant run` was told.
+/// The options of `pennant run`.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// Which controllers to run.
     pub controllers: Vec<Controller>,
-    /// The process's own namespace, in which its Leases are.
+    /// The namespace of the process, which contains its Leases.
     pub namespace: String,
-    /// Name of the ConfigMap in it with the global configuration.
+    /// Name of the ConfigMap with the global configuration, in this namespace.
     pub config_map: String,
-    /// The name under which it holds the Leases.
+    /// The holder identity in the Leases.
     pub identity: String,
-    /// Namespaces to watch; none: all.
+    /// Namespaces to watch; empty: all.
     pub watch_namespaces: Vec<String>,
     /// Name of the local cluster.
     pub cluster_name: String,
-    /// Requests under way at once.
+    /// Maximum number of concurrent requests.
     pub workers: usize,
-    /// Settled deliveries kept in all.
+    /// Total number of settled Deliveries to keep.
     pub keep_deliveries: usize,
-    /// `http` everywhere.
+    /// Allow `http` for all receivers.
     pub allow_http: bool,
-    /// Addresses allowed although they are refused by default.
+    /// Addresses to allow although they are refused by default.
     pub allow_destinations: Vec<IpNet>,
-    /// Addresses refused.
+    /// Addresses to refuse.
     pub deny_destinations: Vec<IpNet>,
-    /// Through which all requests to receivers go.
+    /// The proxy for all requests to receivers.
     pub proxy: Option<Proxy>,
     /// What is traced, if anything.
     pub tracing: Option<Tracing>,
-    /// Targets only in the pipeline's own namespace.
+    /// Allow targets only in the namespace of the pipeline.
     pub no_cross_namespace_refs: bool,
-    /// A remote cluster that has not answered for so long is offline.
+    /// A remote cluster that has not answered for this time is offline.
     pub cluster_grace: Duration,
-    /// Remote clusters without TLS, or without a look at their certificates.
+    /// Allow remote clusters without TLS, or without verification of their certificates.
     pub allow_insecure_clusters: bool,
-    /// Where to serve health and metrics.
+    /// The address for health and metrics.
     pub http_addr: SocketAddr,
-    /// Context of the kubeconfig.
+    /// The context of the kubeconfig.
     pub context: Option<String>,
-    /// The runtime on which requests to receivers are made.
+    /// The runtime for requests to receivers.
     pub sending: Handle,
-    /// The runtime on which remote clusters are asked and watched.
+    /// The runtime for calls and watches on remote clusters.
     pub remote: Handle,
 }
 
-/// Why the process cannot start, or had to end.
+/// Why the process cannot start, or had to exit.
 #[derive(Debug, Error)]
 pub enum AppError {
-    /// No usable kubeconfig, and not in a pod.
-    #[error("no cluster: neither a kubeconfig (KUBECONFIG, ~/.kube/config) nor a pod's service account can be used")]
+    /// There is no usable kubeconfig, and the process does not run in a pod.
+    #[error("no cluster: neither a kubeconfig (KUBECONFIG, ~/.kube/config) nor the service account of a pod can be used")]
     NoCluster(#[source] Box<dyn std::error::Error + Send + Sync>),
-    /// The kubeconfig that was asked for cannot be used.
+    /// The given kubeconfig cannot be used.
     #[error("the kubeconfig cannot be used")]
     Kubeconfig(#[source] Box<dyn std::error::Error + Send + Sync>),
-    /// The client cannot be made.
-    #[error("the client of the API server cannot be made")]
+    /// The client cannot be created.
+    #[error("the client for the API server cannot be created")]
     Client(#[source] Box<kube::Error>),
-    /// The sender cannot be made.
-    #[error("the sender cannot be made")]
+    /// The sender cannot be created.
+    #[error("the sender of requests cannot be created")]
     Send(#[from] crate::webhook::SendError),
-    /// The address cannot be served.
-    #[error("{addr} cannot be served")]
+    /// The process cannot listen on the address.
+    #[error("cannot listen on {addr}")]
     Listen {
         /// The address.
         addr: SocketAddr,
-        /// Why.
+        /// The cause.
         #[source]
         source: std::io::Error,
     },
-    /// Signals cannot be received.
-    #[error("signals cannot be received")]
+    /// The process cannot receive signals.
+    #[error("cannot receive signals")]
     Signal(#[source] std::io::Error),
-    /// A part that must run has ended.
-    #[error("{0} has ended, so the process ends: it starts anew from what is recorded")]
+    /// A part that must keep running has ended.
+    #[error("unexpected end of a task: {0}; the process exits, and continues from the recorded state after a restart")]
     Ended(String),
-    /// Older definitions were put beneath it.
-    #[error("the process ends, and waits at its next start: {0}")]
+    /// Older CRDs were installed while the process was running.
+    #[error("the process exits, and waits at its next start until the CRDs fit: {0}")]
     Misfit(String),
 }
 
-/// Runs until SIGTERM or SIGINT, or until a part that must run has ended.
+/// Runs until SIGTERM or SIGINT, or until a part ends that must keep running.
 pub async fn run(options: Options) -> Result<(), AppError> {
     let stop = CancellationToken::new();
     let mut signals = Signals::new()?;
     let access = Access { context: options.context.clone(), ..Access::default() };
     let client = access.client().await?;
     let (metrics, gates) = (Metrics::new(), Gates::default());
-    // Opened after all others are there, so that it is never called ready before.
+    // This gate is opened after all other gates are added. So the process is never ready before they exist.
     let definitions = gates.add("definitions");
     let (tracer, exporting) = Exporting::start(&options, &metrics)?;
     let listener = http::listen(options.http_addr).map_err(|source| AppError::Listen { addr: options.http_addr, source })?;
@@ -175,13 +175,13 @@ pub async fn run(options: Options) -> Result<(), AppError> {
         "serving health and metrics"
     });
     for &controller in &options.controllers {
-        // Said from the start on: a process that waits for its definitions holds no Lease, and an alert must see that.
+        // Exported from the start: a process that waits for its CRDs holds no Lease, and an alert must detect that.
         metrics.lease_held(controller.lease(), false);
     }
     let looks = match signals.or(installed::fits(&client)).await {
         Ok(looks) => looks,
         Err(name) => {
-            tracing::info!(signal = name, "stopping before anything was begun");
+            tracing::info!(signal = name, "stopping before the controllers were started");
             stop.cancel();
             future::join_all(parts.into_iter().map(Part::end)).await;
             return Ok(());
@@ -201,7 +201,7 @@ pub async fn run(options: Options) -> Result<(), AppError> {
     definitions.open();
     let ended = tokio::select! {
         name = signals.next() => {
-            tracing::info!(signal = name, "stopping: nothing new is begun, requests under way finish");
+            tracing::info!(signal = name, "stopping: no new work is started, requests in flight finish");
             Ok(())
         }
         name = first_ended(&mut parts) => Err(AppError::Ended(name)),
@@ -214,7 +214,7 @@ pub async fn run(options: Options) -> Result<(), AppError> {
     ended
 }
 
-/// Tasks that act under one Lease, or under none.
+/// Tasks that run under one Lease, or without a Lease.
 #[derive(Default)]
 struct Part {
     tasks: JoinSet<&'static str>,
@@ -223,7 +223,7 @@ struct Part {
 }
 
 impl Part {
-    /// With a Lease that is kept until all tasks have ended.
+    /// A part with a Lease, which is kept until all tasks have ended.
     fn with_lease(
         options: &Options,
         client: &Client,
@@ -243,10 +243,12 @@ impl Part {
         (part, lease)
     }
 
-    /// The order to stop has been given: waits for the tasks, and gives up the Lease, so that another replica goes on.
+    /// Called after the order to stop: waits for the tasks, then releases the Lease, so that another replica can continue.
     async fn end(mut self) {
         if timeout(STOP, async { while self.tasks.join_next().await.is_some() {} }).await.is_err() {
-            tracing::warn!("some tasks did not end in time; what they were doing is taken up at the next start");
+            tracing::warn!(
+                "some tasks did not end in time; their work continues at the next start, and their Lease is not released"
+            );
             return;
         }
         self.release.cancel();
@@ -254,18 +256,18 @@ impl Part {
     }
 }
 
-/// Waits until a task has ended, though it should not have; says which.
+/// Waits until a task ends that must keep running. Returns its name.
 async fn first_ended(parts: &mut [Part]) -> String {
     let all = parts.iter_mut().flat_map(|part| [&mut part.tasks, &mut part.keeper]).filter(|tasks| !tasks.is_empty());
     let mut ended: FuturesUnordered<_> = all.map(JoinSet::join_next).collect();
     match ended.next().await.flatten() {
         Some(Ok(name)) => name.to_owned(),
         Some(Err(error)) => error.to_string(),
-        None => "everything".to_owned(),
+        None => "all tasks".to_owned(),
     }
 }
 
-/// One watch over all namespaces, or one for each.
+/// The scopes of watches: one over all namespaces, or one for each namespace.
 fn scopes(options: &Options) -> Vec<Option<String>> {
     if options.watch_namespaces.is_empty() {
         return vec![None];
@@ -274,7 +276,7 @@ fn scopes(options: &Options) -> Vec<Option<String>> {
     names.into_iter().map(Some).collect()
 }
 
-#[expect(clippy::too_many_arguments, reason = "the composition root hands out what it has made")]
+#[expect(clippy::too_many_arguments, reason = "the composition root passes on the parts that it created")]
 fn start_pipeline(
     options: &Options,
     (client, apart): (&Client, Client),
@@ -311,13 +313,13 @@ fn start_pipeline(
     let running = pipeline::run(context, woken, move || observing.open());
     tasks.spawn(async {
         if let Err(error) = running.await {
-            tracing::error!(error = %crate::telemetry::chain(&error), "the pipeline controller has ended");
+            tracing::error!(error = %crate::telemetry::chain(&error), "the pipeline controller has ended unexpectedly");
         }
         "the pipeline controller"
     });
 }
 
-#[expect(clippy::too_many_arguments, reason = "the composition root hands out what it has made")]
+#[expect(clippy::too_many_arguments, reason = "the composition root passes on the parts that it created")]
 fn start_dispatch(
     options: &Options,
     client: &Client,
@@ -352,7 +354,7 @@ fn start_dispatch(
         aside: NamespaceLimiter::new(ASIDE),
     };
     let (notes, news) = mpsc::channel(NOTES);
-    // Deliveries of cluster-wide notifications are kept beside the global configuration.
+    // Deliveries of cluster-wide notifications are stored in the namespace of the global configuration.
     let mut kept = scopes(options);
     if !kept.contains(&None) && !options.watch_namespaces.contains(&options.namespace) {
         kept.push(Some(options.namespace.clone()));

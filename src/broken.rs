@@ -1,20 +1,20 @@
-//! Promises broken on purpose, to prove that `make chaos` notices. Compiled only with the feature `broken`, which no release
-//! has; `PENNANT_BROKEN` then says which one is broken, and without it none is.
+//! Breaks guarantees on purpose, to prove that `make chaos` detects it. This is compiled only with the feature `broken`, which no
+//! release has. `PENNANT_BROKEN` then selects the guarantee to break. If it is not set, no guarantee is broken.
 //!
-//! In: the environment. Out: whether a place in the code does the wrong thing.
+//! In: the environment. Out: whether a place in the code breaks its guarantee.
 
 use std::sync::LazyLock;
 
 use crate::api::{DeliveryStatus, Outcome, now};
 
-/// What is done wrong.
+/// The guarantee that is broken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wrong {
-    /// A delivery is written down as delivered before its request is made.
+    /// A Delivery is recorded as Delivered before its request is made.
     OutcomeBeforeRequest,
-    /// A lane goes on before the outcome of its head is written.
+    /// A lane continues before the outcome of its head is written.
     NextBeforeOutcome,
-    /// A cursor is persisted before the deliveries of what it has passed are created.
+    /// A cursor is persisted before the Deliveries of the changes that it has passed are created.
     CursorBeforeCreate,
 }
 
@@ -25,12 +25,12 @@ static CHOSEN: LazyLock<Option<Wrong>> = LazyLock::new(|| match std::env::var("P
     _ => None,
 });
 
-/// Whether this is done wrong.
+/// Whether this guarantee is broken.
 pub fn is(wrong: Wrong) -> bool {
     *CHOSEN == Some(wrong)
 }
 
-/// What a delivery says that has been taken at the first attempt.
+/// The status of a Delivery after one more attempt, which the receiver accepted.
 #[must_use]
 pub fn delivered(before: &DeliveryStatus) -> DeliveryStatus {
     let (attempts, time) = (before.attempts.saturating_add(1), Some(now()));

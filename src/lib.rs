@@ -1,8 +1,8 @@
-//! Pennant tells the outside world what deployment pipelines do: every change of state becomes one recorded, ordered HTTP
+//! Pennant notifies other systems of what deployment pipelines do: every change of state becomes one recorded, ordered HTTP
 //! request.
 //!
-//! Two controllers share no memory and meet in the Kubernetes API, so that either can run alone. The pipeline controller
-//! writes what happened into a change log; the dispatcher takes it from there, records deliveries, and sends them.
+//! Two controllers share no memory. They communicate only through the Kubernetes API, so each of them can run alone. The pipeline
+//! controller writes each change to a change log. The dispatcher reads the change log, records Deliveries and sends them.
 //!
 //! ```text
 //!  application objects            Pipeline.status.log                     Delivery                       receiver
@@ -14,39 +14,38 @@
 //!   └──────────┘  └─────────┘  └────────────┘  └──────────┘  └─────────┘  └──────────┘  └────────┘  └──────────┘
 //! ```
 //!
-//! # Rooms
+//! # Modules
 //!
-//! | room | what it does |
+//! | module | what it does |
 //! |---|---|
-//! | [`api`] | the custom resources, and the values that all rooms share; uses nothing of ours |
-//! | [`app`] | composition root: makes the parts, joins their tasks, ends the process when one of them must not have ended |
-//! | [`audit`] | what was sent, when, and what the receiver said, for whoever asks afterwards |
-//! | [`broken`](crate) | promises broken on purpose, for proving that the tests notice; only with the feature of that name |
+//! | [`api`] | the custom resources, and the values that all modules share; uses no other module |
+//! | [`app`] | composition root: creates the parts, joins their tasks, exits the process when a part ends that must keep running |
+//! | [`audit`] | queries what was sent, when, and what the receiver answered |
+//! | [`broken`](crate) | breaks guarantees on purpose, to prove that the tests detect it; only with the feature `broken` |
 //! | [`changelog`] | pure: what counts as a change of a target, and the log in which changes wait for their consumers |
 //! | [`check`] | whether an installation can work: CRDs, permissions, readiness |
 //! | [`cli`] | the command line; each command calls one function of the library |
-//! | [`cluster`] | the only room that watches application objects |
-//! | [`config`] | pure: from a Notification as it was written to one that cannot be wrong, with the defaults filled in |
-//! | [`dispatch`] | the dispatcher: cursors, and from changes to recorded deliveries |
+//! | [`cluster`] | the only module that watches application objects |
+//! | [`config`] | pure: validates a Notification and fills in its defaults |
+//! | [`dispatch`] | the dispatcher: keeps cursors and turns changes into recorded Deliveries |
 //! | [`http`] | health, readiness and metrics |
-//! | [`installed`] | whether the custom resource definitions in the cluster are those of this version |
-//! | [`k8s`] | how the API server is used: watches that go on whatever happens, and a limit on calls for each namespace |
-//! | [`leader`] | who may act: of any number of replicas one |
-//! | [`lint`] | pure: manifests held against all that the API server and the controllers ask of them |
-//! | [`manifests`] | pure: objects as they stand in files, with the lines of their fields |
+//! | [`installed`] | whether the CRDs in the cluster are those of this version |
+//! | [`k8s`] | access to the API server: watches that recover from every error, and a limit on calls for each namespace |
+//! | [`leader`] | leader election: one of any number of replicas is the leader |
+//! | [`lint`] | pure: checks manifests against everything that the API server and the controllers require |
+//! | [`manifests`] | pure: objects as written in files, with the line numbers of their fields |
 //! | [`observe`] | pure: what an application object's status says |
-//! | [`outbox`] | lanes, retries, the journal of recorded deliveries; nothing else decides what may be sent |
-//! | [`pipeline`] | the pipeline controller: from observations to a status and a change log |
-//! | [`preview`] | what would be sent, without a delivery: for people who write notifications |
+//! | [`outbox`] | lanes, retries, the journal of recorded Deliveries; the only module that decides what is sent |
+//! | [`pipeline`] | the pipeline controller: turns observations into a status and a change log |
+//! | [`preview`] | shows what would be sent, without a Delivery, for people who write notifications |
 //! | [`published`] | the configuration of the running controllers, in a ConfigMap for the command line |
-//! | [`render`] | pure: URL, headers and body out of templates and the data of one transition |
-//! | [`report`] | what people see: Kubernetes Events and the status of notifications |
-//! | [`telemetry`] | log lines, metrics and spans; uses nothing of ours |
-//! | [`trigger`] | pure: what a change means, and who wants to know |
-//! | [`webhook`] | one request to a receiver, and spans to a collector; the only room that knows HTTP clients and credentials |
+//! | [`render`] | pure: renders URL, headers and body from templates and the data of one transition |
+//! | [`report`] | Kubernetes Events and the status of Notifications |
+//! | [`telemetry`] | log lines, metrics and spans; uses no other module |
+//! | [`trigger`] | pure: what a change means, and which notifications it matches |
+//! | [`webhook`] | one request to a receiver, and spans to a collector; the only module with HTTP clients and credentials for them |
 //!
-//! Which room may use which is in `tests/architecture/rules.rs`, and a test holds the sources to it. Why things are so is in
-//! `docs/design.md`.
+//! `tests/architecture/rules.rs` defines which module can use which, and a test enforces it. `docs/design.md` explains the reasons.
 #![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout))]
 

@@ -193,7 +193,7 @@ fn read(folder: &Path, files: &mut Files) {
 }
 
 #[test]
-fn the_house_is_as_drawn() {
+fn rooms_use_only_the_rooms_that_the_rules_allow() {
     // cargo runs tests in the package's folder.
     let mut files = Files::new();
     read(Path::new("src"), &mut files);
@@ -231,12 +231,12 @@ mod the_checker {
     }
 
     #[test]
-    fn finds_nothing_in_a_good_house() {
+    fn a_correct_layout_has_no_findings() {
         assert_eq!(house(&[]), Vec::<String>::new());
     }
 
     #[test]
-    fn finds_what_a_file_names() {
+    fn the_checker_finds_the_modules_that_a_file_uses() {
         let table = [
             ("an import", "use crate::webhook::Sender;", "no arrow observe → webhook"),
             ("one of a group", "use crate::{api::State, webhook::{self, Sender}};", "no arrow observe → webhook"),
@@ -272,7 +272,7 @@ mod the_checker {
     }
 
     #[test]
-    fn leaves_alone_what_decides_nothing() {
+    fn the_checker_ignores_comments_and_tests() {
         for text in [
             "// use crate::webhook;\n/// [`crate::webhook::Sender`]\nfn f() {}",
             "const A: &str = \"crate::webhook::X\"; const B: &str = r\"crate::webhook::X\";",
@@ -289,7 +289,7 @@ mod the_checker {
     }
 
     #[test]
-    fn holds_parts_of_a_room_to_their_own_rules() {
+    fn parts_of_a_room_have_their_own_rules() {
         let of = |file: &str, text: &str| house(&[(file, text)]).join("\n");
         assert!(
             of("src/outbox/store/journal.rs", "use crate::webhook;").contains("outbox::store::journal must not use webhook")
@@ -300,7 +300,7 @@ mod the_checker {
     }
 
     #[test]
-    fn wants_a_map_headers_and_short_files() {
+    fn the_checker_requires_a_map_headers_and_short_files() {
         let of = |file: &str, text: &str| house(&[(file, text)]).join("\n");
         let hidden = LIB.replace("//! | [`webhook`] | sends |\n", "");
         assert_eq!(of("src/lib.rs", &hidden), "src/lib.rs: room webhook is not on the map");
@@ -326,7 +326,7 @@ fn links(page: &str) -> Vec<&str> {
 }
 
 #[test]
-fn what_documents_link_to_is_there() {
+fn links_of_documents_are_not_broken() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut missing = Vec::new();
     for folder in [".", "docs", "docs/contributing"] {
@@ -343,9 +343,9 @@ fn what_documents_link_to_is_there() {
     assert_eq!(links("[a](b.md#c) [d](https://e/f) [g](#h) ![i](../j.png)"), ["b.md", "../j.png"]);
 }
 
-/// The names in the first cells of the README's table, without what stands in brackets; those of `fuzz/` apart.
-fn crates_of_the_readme(page: &str) -> BTreeSet<String> {
-    let (_, section) = page.split_once("\n## Dependencies\n").unwrap();
+/// The names in the first cells of the table, without the text in brackets and without the crates of `fuzz/`.
+fn crates_of_the_page(page: &str) -> BTreeSet<String> {
+    let (_, section) = page.split_once("\n## Crates\n\n").unwrap();
     let rows = section.lines().take_while(|line| line.starts_with('|')).skip(2);
     let cells = rows.filter_map(|row| row.split('|').nth(1)).filter(|cell| !cell.contains("`fuzz/` only"));
     let names = cells.flat_map(|cell| cell.split('(').next().unwrap_or_default().split(','));
@@ -360,7 +360,7 @@ fn crates_of_the_manifest(manifest: &str) -> BTreeSet<String> {
 }
 
 #[test]
-fn the_readme_lists_the_dependencies_that_there_are() {
+fn the_page_of_dependencies_lists_all_dependencies() {
     let text = |file: &str| std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(file)).unwrap();
-    assert_eq!(crates_of_the_readme(&text("README.md")), crates_of_the_manifest(&text("Cargo.toml")));
+    assert_eq!(crates_of_the_page(&text("docs/contributing/dependencies.md")), crates_of_the_manifest(&text("Cargo.toml")));
 }

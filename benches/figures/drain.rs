@@ -19,21 +19,21 @@ const TARGETS: usize = 10;
 pub async fn measure(bed: &Bed, round: u32) -> Vec<Reading> {
     let before = floor::outcomes(bed, "outcomes-before", round).await;
     let world = bed.world("drain", round).await;
-    let pipelines = pipelines(&world, PIPELINES, TARGETS).await;
+    let mut sources = pipelines(&world, PIPELINES, TARGETS).await;
     let mut receiver = Receiver::refusing();
     // The end of the outage is noticed within a second, or nearly so.
     let over = json!({"delivery": {"retry": {"initial": "1s", "max": "1s"}}});
-    let hook = notify(&world, "hook", &receiver.url("/"), over).await;
+    notify(&world, "hook", &receiver.url("/"), over).await;
     let mut pennant = Pennant::start(&world).await;
     world.settled().await;
 
     let in_lane = if bed.quick { 20 } else { 100 };
-    record(&world, &pipelines, &[hook], 1..=in_lane).await;
+    record(&world, &pennant, &mut sources, 1, in_lane).await;
     sleep(bed.seconds(10, 5)).await;
     let refused = pennant.attempts().await;
     let (began, start) = (Instant::now(), bed.now().await);
     receiver.listen();
-    let count = PIPELINES * TARGETS * usize::try_from(in_lane).expect("a small number");
+    let count = PIPELINES * TARGETS * in_lane;
     until("all are settled", async || delivered(&pennant).await >= count).await;
     let (took, end) = (began.elapsed().as_secs_f64(), bed.now().await);
     assert_eq!(receiver.total(), count, "each is sent once");

@@ -8,7 +8,7 @@
 use std::time::{Duration, Instant};
 
 use kube::api::{Api, ListParams};
-use pennant::api::{Delivery, Notification};
+use pennant::api::Delivery;
 use serde_json::json;
 use tokio::time::sleep;
 
@@ -28,7 +28,7 @@ const SICK: usize = 10;
 /// Lanes of each, which are the targets of one pipeline.
 const LANES: usize = 100;
 /// Deliveries in each lane.
-const IN_LANE: i64 = 2;
+const IN_LANE: usize = 2;
 /// What a target rests between two changes, when the machine is to have some rest too.
 const REST: Duration = Duration::from_millis(800);
 
@@ -74,21 +74,20 @@ impl Ward {
             receiver.set_open(false);
         }
         let refusing: Vec<_> = (0..SICK).map(|_| Receiver::refusing()).collect();
-        let pipelines = backlog::pipelines(ill, 1, LANES).await;
+        let mut sources = backlog::pipelines(ill, 1, LANES).await;
         let timeout = bed.seconds(15, 3);
         // As it is by default: the tests have shorter ones.
         let over = json!({"endpoint": {"timeout": format!("{}s", timeout.as_secs())},
             "delivery": {"retry": {"initial": "5s", "max": "10m"}}});
-        let mut notifications: Vec<Notification> = Vec::new();
         for (receiver, n) in hung.iter().chain(&refusing).zip(0..) {
-            notifications.push(notify(ill, &format!("sick-{n}"), &receiver.url("/"), over.clone()).await);
+            notify(ill, &format!("sick-{n}"), &receiver.url("/"), over.clone()).await;
         }
         let watch = vec![fine.ns.clone(), ill.ns.clone()];
         let mut pennant = Pennant::with(fine, Options { watch, ..Options::of(fine) }).await;
         fine.settled().await;
         ill.settled().await;
+        backlog::record(ill, &pennant, &mut sources, 2 * SICK, IN_LANE).await;
         pennant.stop().await;
-        backlog::record(ill, &pipelines, &notifications, 1..=IN_LANE).await;
         Self { hung, _refusing: refusing, timeout }
     }
 
@@ -97,7 +96,7 @@ impl Ward {
         let api: Api<Delivery> = ill.api();
         let all = api.list(&ListParams::default()).await.expect("listed").items;
         let statuses: Vec<_> = all.into_iter().map(|d| d.status.unwrap_or_default()).collect();
-        assert_eq!(statuses.len(), 2 * SICK * LANES * usize::try_from(IN_LANE).expect("a small number"));
+        assert_eq!(statuses.len(), 2 * SICK * LANES * IN_LANE);
         assert!(statuses.iter().all(|status| status.outcome.is_none()), "nobody takes what they are sent");
         let asked: Vec<_> = self.hung.iter().map(Receiver::connections).collect();
         assert!(asked.iter().all(|n| *n > 0), "each was tried: {asked:?}");

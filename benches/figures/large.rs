@@ -49,18 +49,18 @@ impl std::fmt::Display for Memory {
 
 async fn load(bed: &Bed, name: &str, round: u32, size: usize) -> Memory {
     let world = bed.world(name, round).await;
-    let pipelines = pipelines(&world, PIPELINES, TARGETS).await;
-    let hook = bed.notification(&world, "hook", json!({"endpoint": {"timeout": "60s"}})).await;
+    let mut sources = pipelines(&world, PIPELINES, TARGETS).await;
+    bed.notification(&world, "hook", json!({"endpoint": {"timeout": "60s"}})).await;
     let mut pennant = Pennant::start(&world).await;
     world.settled().await;
     bed.receiver.set_open(false);
     let in_lane = if bed.quick { 10 } else { 50 };
-    record(&world, &pipelines, &[hook], 1..=in_lane).await;
+    record(&world, &pennant, &mut sources, 1, in_lane).await;
 
     let connections = bed.receiver.connections();
     bed.receiver.set_manner(Manner::Body(size));
     bed.receiver.set_open(true);
-    let all = PIPELINES * TARGETS * usize::try_from(in_lane).expect("a small number");
+    let all = PIPELINES * TARGETS * in_lane;
     let mut seen = Vec::new();
     while delivered(&pennant).await < all {
         seen.push(process::memory(pennant.pid()));

@@ -15,8 +15,9 @@ use kube::runtime::{WatchStreamExt as _, watcher};
 use pennant::api::{Pipeline, Status};
 use serde_json::Value;
 use tokio::sync::watch;
-use tokio::task::{JoinHandle, JoinSet};
+use tokio::task::JoinSet;
 use tokio::time::sleep;
+use tokio_util::task::AbortOnDropHandle;
 
 use crate::bed::{Bed, pipeline};
 use crate::receiver::Arrived;
@@ -47,12 +48,37 @@ pub struct Seen {
     pub changes: usize,
 }
 
-/// The load: one task for each target, and one that watches the pipeline.
+/// What the logs of the pipelines of a namespace hold.
+#[derive(Clone)]
+pub struct Log {
+    shown: watch::Receiver<BTreeMap<String, Shown>>,
+    seen: watch::Receiver<Seen>,
+    /// It ends with the last clone.
+    _watching: Arc<AbortOnDropHandle<()>>,
+}
+
+impl Log {
+    pub fn follow(world: &World) -> Self {
+        let (show, shown) = watch::channel(BTreeMap::new());
+        let (count, seen) = watch::channel(Seen::default());
+        let watching = AbortOnDropHandle::new(tokio::spawn(follow(world.api(), show, count)));
+        Self { shown, seen, _watching: Arc::new(watching) }
+    }
+
+    /// Waits until the log shows the last change of an application, and has room for the next one.
+    pub async fn has_room_for(&mut self, source: &Source) {
+        let free = |shown: &BTreeMap<String, Shown>| {
+            shown.get(&source.app).is_some_and(|s| s.failed == source.failed && s.in_log <= IN_LOG)
+        };
+        self.shown.wait_for(free).await.expect("the pipelines are watched");
+    }
+}
+
+/// The load: one task for each target.
 pub struct Load {
     stop: Arc<AtomicBool>,
     movers: JoinSet<Source>,
-    watching: JoinHandle<()>,
-    seen: watch::Receiver<Seen>,
+    log: Log,
 }
 
 /// A pipeline of [`TARGETS`] targets and [`NOTIFICATIONS`] notifications of it; `over` is merged into each of these.
@@ -72,22 +98,19 @@ pub async fn shop(bed: &Bed, world: &World, over: &Value) -> Vec<Source> {
 impl Load {
     /// As fast as it is taken; with `rest`, not before a target has rested for a time around this.
     pub fn start(bed: &Bed, world: &World, sources: Vec<Source>, rest: Option<Duration>) -> Self {
-        let (show, shown) = watch::channel(BTreeMap::new());
-        let (count, seen) = watch::channel(Seen::default());
-        let watching = tokio::spawn(follow(world.api(), show, count));
-        let stop = Arc::new(AtomicBool::new(false));
+        let (log, stop) = (Log::follow(world), Arc::new(AtomicBool::new(false)));
         let mut movers = JoinSet::new();
         for source in sources {
             let path = format!("/{}/{}", world.ns, source.app);
-            let pace = Pace { shown: shown.clone(), arrived: bed.receiver.arrivals(), path, rest };
+            let pace = Pace { log: log.clone(), arrived: bed.receiver.arrivals(), path, rest };
             movers.spawn(drive(source, pace, stop.clone()));
         }
-        Self { stop, movers, watching, seen }
+        Self { stop, movers, log }
     }
 
     /// What the pipeline's status looked like until now.
     pub fn seen(&self) -> Seen {
-        *self.seen.borrow()
+        *self.log.seen.borrow()
     }
 
     /// Lets every target end what it has begun. Gives the sources in the order of their names, for they end in any.
@@ -95,14 +118,13 @@ impl Load {
         self.stop.store(true, Ordering::Relaxed);
         let mut sources = self.movers.join_all().await;
         sources.sort_by(|one, other| one.app.cmp(&other.app));
-        self.watching.abort();
         sources
     }
 }
 
 /// When one target may change again.
 struct Pace {
-    shown: watch::Receiver<BTreeMap<String, Shown>>,
+    log: Log,
     arrived: watch::Receiver<Arrived>,
     path: String,
     rest: Option<Duration>,
@@ -114,10 +136,7 @@ async fn drive(mut source: Source, mut pace: Pace, stop: Arc<AtomicBool>) -> Sou
             // Not in step with other targets.
             sleep(rest.mul_f64(0.5 + fastrand::f64())).await;
         }
-        let free = |shown: &BTreeMap<String, Shown>| {
-            shown.get(&source.app).is_some_and(|s| s.failed == source.failed && s.in_log <= IN_LOG)
-        };
-        pace.shown.wait_for(free).await.expect("the pipeline is watched");
+        pace.log.has_room_for(&source).await;
         let made = source.flips.len() * NOTIFICATIONS;
         let near = |arrived: &Arrived| made < arrived.by_path.get(&pace.path).unwrap_or(&0) + AHEAD * NOTIFICATIONS;
         pace.arrived.wait_for(near).await.expect("the receiver runs");
@@ -147,6 +166,6 @@ async fn follow(api: Api<Pipeline>, show: watch::Sender<BTreeMap<String, Shown>>
             let in_log = changes.iter().filter(|c| c.subject.ends_with(&format!("/{app}"))).count();
             (app, Shown { failed: t.status == Status::Failed, in_log })
         });
-        show.send_replace(shown.collect());
+        show.send_modify(|all| all.extend(shown));
     }
 }

@@ -7,26 +7,30 @@ use tokio::time::sleep;
 
 use crate::backlog::{delivered, pipelines, record};
 use crate::bed::{Bed, until};
-use crate::floor::AT_ONCE;
 use crate::process;
 use crate::support::Pennant;
 use crate::table::{CONNECTIONS, MEMORY_PENDING, MEMORY_SETTLED, READY, Reading};
 
 const PIPELINES: usize = 10;
 const TARGETS: usize = 10;
-const IN_LANE: i64 = 100;
+const IN_LANE: usize = 100;
 const ALL: usize = 10_000;
 
 pub async fn measure(bed: &Bed, round: u32) -> Vec<Reading> {
     let world = bed.world("pending", round).await;
-    let pipelines = pipelines(&world, PIPELINES, TARGETS).await;
-    let hook = bed.notification(&world, "hook", json!({})).await;
+    let mut sources = pipelines(&world, PIPELINES, TARGETS).await;
+    bed.notification(
+        &world,
+        "hook",
+        json!({"endpoint": {"timeout": "60s"}, "delivery": {"retry": {"initial": "1s", "max": "1s"}}}),
+    )
+    .await;
     let mut pennant = Pennant::start(&world).await;
     world.settled().await;
-    pennant.stop().await;
 
     bed.receiver.set_open(false);
-    let recorded = record(&world, &pipelines, &[hook], 1..=IN_LANE).await;
+    let recorded = record(&world, &pennant, &mut sources, 1, IN_LANE).await;
+    pennant.stop().await;
     let began = Instant::now();
     pennant.start_again().await;
     let ready = began.elapsed().as_secs_f64();
@@ -48,7 +52,7 @@ pub async fn measure(bed: &Bed, round: u32) -> Vec<Reading> {
         Reading::of(&MEMORY_PENDING, waiting),
         Reading::of(&MEMORY_SETTLED, settled),
         Reading::of(&CONNECTIONS, connections as f64 / requests as f64),
-        Reading::Note(format!("recorded at {recorded:.0}/s by {AT_ONCE} clients; settled at {:.0}/s", ALL as f64 / took)),
+        Reading::Note(format!("recorded at {recorded:.0}/s; settled at {:.0}/s", ALL as f64 / took)),
         Reading::Note(format!("{connections} connections for {requests} requests; writes: {}", writes.each(ALL as f64))),
     ]
 }

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use kube::api::Api;
-use pennant::api::{Delivery, Pipeline};
+use pennant::api::Delivery;
 use serde_json::json;
 
 use crate::backlog::{pipelines, record};
@@ -16,24 +16,23 @@ use crate::table::{Reading, SLOW, quantile};
 /// What the receiver takes for a request.
 const TAKES: Duration = Duration::from_millis(10);
 /// Deliveries of the lane at a time.
-const BATCH: i64 = 100;
+const BATCH: u16 = 100;
 
 pub async fn measure(bed: &Bed, round: u32) -> Vec<Reading> {
     let (world, single) = (bed.world("slow", round).await, bed.world("slow-single", round).await);
-    let pipelines: Vec<Pipeline> = pipelines(&world, 1, 1).await;
-    let hook = bed.notification(&world, "hook", json!({"endpoint": {"timeout": "60s"}})).await;
+    let mut sources = pipelines(&world, 1, 1).await;
+    bed.notification(&world, "hook", json!({"endpoint": {"timeout": "60s"}})).await;
     let mut pennant = Pennant::start(&world).await;
     world.settled().await;
     let target = format!("/{}/web-0-0", world.ns);
     let (mut gaps, mut patches) = (Vec::new(), Vec::new());
     for batch in 0..if bed.quick { 2 } else { 10 } {
         bed.receiver.set_open(false);
-        let first = batch * BATCH + 1;
-        record(&world, &pipelines, std::slice::from_ref(&hook), first..=first + BATCH - 1).await;
         let before = bed.receiver.times(&target).len();
+        record(&world, &pennant, &mut sources, 1, usize::from(BATCH)).await;
         bed.receiver.set_manner(Manner::Slow(TAKES));
         bed.receiver.set_open(true);
-        let all = before + usize::try_from(BATCH).expect("a small number");
+        let all = before + usize::from(BATCH);
         until("the lane is empty", async || bed.receiver.times(&target).len() >= all).await;
         // The first had come before the others were there.
         let times = &bed.receiver.times(&target)[before + 1..];
@@ -58,7 +57,7 @@ pub async fn measure(bed: &Bed, round: u32) -> Vec<Reading> {
 async fn plain(world: &World, batch: i64) -> Vec<f64> {
     let api: Api<Delivery> = world.api();
     let mut times = Vec::new();
-    for stored in floor::recorded(world, batch * BATCH, BATCH).await {
+    for stored in floor::recorded(world, batch * i64::from(BATCH), i64::from(BATCH)).await {
         let waited = tokio::task::spawn_blocking(|| std::thread::sleep(TAKES)).await;
         waited.expect("it sleeps");
         let began = Instant::now();

@@ -6,21 +6,21 @@ use serde::{Deserialize, Serialize};
 
 use super::Time;
 
-/// The condition type that says whether an object is understood and acted on.
+/// The condition type that says whether an object is valid and acted on.
 pub const READY: &str = "Ready";
 /// The condition type that says whether a notification's deliveries reach the receiver.
 pub const DELIVERING: &str = "Delivering";
-/// The condition type that is there, with `False`, while the global configuration beneath a notification cannot be taken as it stands.
+/// The condition type that is present with status `False` while the global configuration below a notification is invalid.
 pub const GLOBAL_CONFIG_VALID: &str = "GlobalConfigValid";
 
 /// `True`, `False` or `Unknown`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum ConditionStatus {
-    /// It is so.
+    /// The condition is true.
     True,
-    /// It is not so; `reason` and `message` say why.
+    /// The condition is false; `reason` and `message` say why.
     False,
-    /// It is not known yet.
+    /// The condition is not known yet.
     Unknown,
 }
 
@@ -31,22 +31,22 @@ pub struct Condition {
     /// Type, such as `Ready`.
     #[serde(rename = "type")]
     pub type_: String,
-    /// Whether it holds.
+    /// Status of the condition.
     pub status: ConditionStatus,
-    /// The generation of the spec that it speaks of.
+    /// The generation of the spec that the condition describes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
     /// When `status` last changed.
     #[schemars(with = "String")]
     pub last_transition_time: Time,
-    /// One word in CamelCase, for machines.
+    /// Machine-readable reason: one word in CamelCase.
     pub reason: String,
-    /// A sentence for people.
+    /// Human-readable message.
     #[serde(default)]
     pub message: String,
 }
 
-/// Puts a condition into a list. `lastTransitionTime` moves only when the status does; the order of the list stays.
+/// Sets a condition in a list. `lastTransitionTime` changes only if the status changes. The order of the list stays the same.
 pub fn set(
     conditions: &mut Vec<Condition>,
     type_: &str,
@@ -75,7 +75,7 @@ pub fn set(
     }
 }
 
-/// The condition of this type, if it is there.
+/// The condition of this type, if the list has it.
 #[must_use]
 pub fn get<'a>(conditions: &'a [Condition], type_: &str) -> Option<&'a Condition> {
     conditions.iter().find(|c| c.type_ == type_)
@@ -86,7 +86,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn time_moves_only_with_the_status() {
+    fn the_transition_time_changes_only_with_the_status() {
         let at = |s| Time::from_second(s).unwrap();
         let mut list = Vec::new();
         set(&mut list, READY, ConditionStatus::False, "A", "", None, at(1));

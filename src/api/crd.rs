@@ -1,4 +1,4 @@
-//! The definitions as they are installed: what `kube` derives from the types, and three passes of our own over it.
+//! The CRDs as they are installed: what `kube` derives from the types, with the edits of this file.
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
     CustomResourceDefinition, JSONSchemaProps, JSONSchemaPropsOrArray, ValidationRule,
@@ -7,7 +7,7 @@ use kube::CustomResourceExt as _;
 
 use super::{Delivery, Notification, Pipeline};
 
-/// All definitions, in the order in which they are printed.
+/// All CRDs, in the order in which they are printed.
 #[must_use]
 pub fn crds() -> Vec<CustomResourceDefinition> {
     let mut pipeline = Pipeline::crd();
@@ -45,7 +45,7 @@ fn edit(crd: &mut CustomResourceDefinition, path: &[&str], change: fn(&mut JSONS
     }
 }
 
-/// Runs `visit` on a schema and on everything beneath it.
+/// Runs `visit` on a schema and on everything below it.
 fn walk(schema: &mut JSONSchemaProps, visit: &mut impl FnMut(&mut JSONSchemaProps)) {
     visit(schema);
     for child in schema.properties.iter_mut().flat_map(|p| p.values_mut()) {
@@ -58,7 +58,7 @@ fn walk(schema: &mut JSONSchemaProps, visit: &mut impl FnMut(&mut JSONSchemaProp
     }
 }
 
-/// Marks the outermost list or object atomic: it is replaced whole by one writer, so its fields need no owners.
+/// Marks every list and object in a schema atomic. One writer replaces the whole value, so its fields need no owners.
 fn atomic(schema: &mut JSONSchemaProps) {
     walk(schema, &mut |s| match s.type_.as_deref() {
         Some("array") => s.x_kubernetes_list_type = Some("atomic".to_owned()),
@@ -67,27 +67,28 @@ fn atomic(schema: &mut JSONSchemaProps) {
     });
 }
 
-/// Conditions are a map by type, as the API conventions ask.
+/// Makes a list of conditions a map by type, as the API conventions require.
 fn by_type(schema: &mut JSONSchemaProps) {
     schema.x_kubernetes_list_type = Some("map".to_owned());
     schema.x_kubernetes_list_map_keys = Some(vec!["type".to_owned()]);
 }
 
-/// The names of pipelines and notifications become label values of deliveries.
+/// Limits the length of names: the names of pipelines and notifications become label values of deliveries.
 fn name_fits_label(schema: &mut JSONSchemaProps) {
     schema.x_kubernetes_validations.get_or_insert_default().push(ValidationRule {
         rule: "size(self.metadata.name) <= 63".to_owned(),
-        message: Some("the name must be at most 63 characters, for it becomes a label of every delivery".to_owned()),
+        message: Some("the name must be at most 63 characters, because it becomes a label of every delivery".to_owned()),
         ..ValidationRule::default()
     });
 }
 
-/// No defaults in the schema: layers must be able to tell a default from a user's word, and filling them in costs every read.
+/// Removes defaults from the schema. Layers must distinguish a default from a value that a user set, and filling in defaults has a
+/// cost on every read.
 fn no_defaults(schema: &mut JSONSchemaProps) {
     walk(schema, &mut |s| s.default = None);
 }
 
-/// Rust's integer widths are not formats of `OpenAPI` (`uint16`, say); the API server warns of them.
+/// Removes the integer widths of Rust, such as `uint16`. They are not formats of `OpenAPI`, and the API server warns about them.
 fn plain_integers(schema: &mut JSONSchemaProps) {
     walk(schema, &mut |s| {
         if s.type_.as_deref() == Some("integer") && s.format.as_deref().is_some_and(|f| f.starts_with("uint")) {
@@ -110,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn what_one_writer_replaces_is_atomic() {
+    fn fields_that_one_writer_replaces_are_atomic() {
         let all = crds();
         assert_eq!(at(&all[0], &["status", "log", "changes"]).x_kubernetes_list_type.as_deref(), Some("atomic"));
         assert_eq!(at(&all[0], &["status", "environments"]).x_kubernetes_list_type.as_deref(), Some("atomic"));
@@ -120,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn every_definition_has_status_category_and_short_name() {
+    fn every_crd_has_status_category_and_short_name() {
         for (crd, short) in crds().iter().zip(["pnpl", "pnn", "dlv"]) {
             let version = &crd.spec.versions[0];
             assert!(version.subresources.as_ref().unwrap().status.is_some());
@@ -130,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn no_time_costs_the_api_server_a_parse() {
+    fn no_field_has_the_format_date_time() {
         for crd in &mut crds() {
             for part in ["spec", "status"] {
                 let version = &mut crd.spec.versions[0];

@@ -1,6 +1,6 @@
-//! `Delivery`: one recorded transition on its way to one endpoint, and afterwards the row of the audit.
+//! `Delivery`: one recorded transition that is sent to one endpoint, and afterwards an entry of the audit.
 //!
-//! Pennant alone writes it; people read it or delete it. It has no owner reference: the audit outlives its cause.
+//! Only Pennant writes it. Users read it or delete it. It has no owner reference, because the audit outlives its cause.
 
 use kube::CustomResource;
 use schemars::JsonSchema;
@@ -11,17 +11,18 @@ use super::pipeline::State;
 use super::values::refs::ClusterRef;
 pub use super::values::transition::{Family, SubjectKind, TransitionType};
 
-/// What stands for the uid of a notification of which the global configuration says something: it has none of its own.
+/// Replaces the uid of a notification that has a cluster-wide notification as a layer. Such a notification has no uid of its own.
 pub const GLOBAL: &str = "global";
 
-/// Whether two uids speak of the same notification of one name. One with [`GLOBAL`] goes on when the global configuration begins
-/// or ceases to lie beneath it: it is what it is called, and only a Notification that was deleted and made again is another.
+/// Whether two uids of notifications with the same name mean the same notification. With [`GLOBAL`] on either side they do: the
+/// name is the identity, and a notification continues when a cluster-wide layer below it is added or removed. Only a Notification
+/// that was deleted and created again is a different notification.
 #[must_use]
 pub fn is_same_notification(one: &str, other: &str) -> bool {
     one == other || one == GLOBAL || other == GLOBAL
 }
 
-/// One transition, recorded.
+/// One recorded transition.
 #[derive(CustomResource, Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[kube(
     group = "pennant.dev",
@@ -56,29 +57,29 @@ pub struct DeliverySpec {
     /// Name of the notification.
     #[schemars(length(min = 1, max = 63))]
     pub notification: String,
-    /// Uid of that notification: one made again under its name is another, and does not send what this one recorded. `global` if
-    /// the global configuration says something of it.
+    /// Uid of the notification. A notification that is created again under the same name is a different one and does not send this
+    /// delivery. `global` if a cluster-wide notification is one of its layers.
     #[serde(default)]
     #[schemars(length(max = 128))]
     pub notification_uid: String,
-    /// The pipeline whose change this is.
+    /// The pipeline whose change is reported.
     pub pipeline_ref: PipelineRef,
-    /// What changed.
+    /// The subject that changed.
     pub subject: Subject,
-    /// The unit of order, within the pipeline and the notification: the subject, or `pipeline`.
+    /// The lane within the pipeline and the notification: the subject, or `pipeline`. Deliveries of a lane are sent in order.
     #[schemars(length(min = 1, max = 512))]
     pub lane: String,
-    /// Place in the lane: the serial; of one that had to hold for a time, that of the newest change until `due`.
+    /// Position in the lane: the serial. For a transition with a timer of `for`, the serial of the newest change until `due`.
     #[schemars(range(min = 0, max = 9_007_199_254_740_991_i64))]
     pub order: i64,
-    /// When its state had held for as long as the trigger says; absent where the trigger says nothing.
+    /// When the state had lasted for the time in `for` of the trigger. Absent if the trigger has no `for`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<String>")]
     pub due: Option<Time>,
-    /// The change that it reports.
+    /// Serial of the change that the delivery reports.
     #[schemars(range(min = 0, max = 9_007_199_254_740_991_i64))]
     pub serial: i64,
-    /// What the change means.
+    /// The type of the transition.
     #[serde(rename = "type")]
     pub type_: TransitionType,
     /// When the change was observed.
@@ -88,10 +89,10 @@ pub struct DeliverySpec {
     pub from: State,
     /// The state after.
     pub to: State,
-    /// Whether several changes were made one before this was recorded.
+    /// Whether several changes were merged into one before the delivery was recorded.
     #[serde(default, skip_serializing_if = "super::pipeline::is_false")]
     pub coalesced: bool,
-    /// Why it was parked as it was recorded: the trigger's `when` could not be evaluated.
+    /// Why the delivery is parked and not sent: the `when` expression of the trigger could not be evaluated.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 1024))]
     pub error: Option<String>,
@@ -101,13 +102,13 @@ pub struct DeliverySpec {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct PipelineRef {
-    /// Its namespace.
+    /// Namespace of the pipeline.
     #[schemars(length(max = 253))]
     pub namespace: String,
-    /// Its name.
+    /// Name of the pipeline.
     #[schemars(length(max = 253))]
     pub name: String,
-    /// Its uid: one made again under the same name is another.
+    /// Uid of the pipeline. A pipeline that is created again under the same name is a different one.
     #[schemars(length(max = 128))]
     pub uid: String,
 }
@@ -116,20 +117,20 @@ pub struct PipelineRef {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Subject {
-    /// Its kind.
+    /// Kind of the subject.
     pub kind: SubjectKind,
-    /// Its name as people see it: of a target `ENVIRONMENT/CLUSTER/NAMESPACE`, with `/APP` where it names another; else that of
-    /// the cluster, the environment or the pipeline.
+    /// Display name. For a target: `ENVIRONMENT/CLUSTER/NAMESPACE`, with `/APP` if the target names another application. Otherwise
+    /// the name of the cluster, the environment or the pipeline.
     #[schemars(length(max = 1024))]
     pub name: String,
-    /// The environment; empty for a cluster and for the pipeline.
+    /// The environment. Empty for a cluster and for the pipeline.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     #[schemars(length(max = 253))]
     pub environment: String,
-    /// The cluster, of kind `Cluster`.
+    /// The cluster, if `kind` is `Cluster`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cluster_ref: Option<ClusterRef>,
-    /// The target, of kind `Target`.
+    /// The target, if `kind` is `Target`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub target: Option<SubjectTarget>,
 }
@@ -141,17 +142,17 @@ pub struct SubjectTarget {
     /// The namespace of the application object.
     #[schemars(length(max = 253))]
     pub namespace: String,
-    /// The cluster's name.
+    /// Name of the cluster.
     #[schemars(length(max = 1024))]
     pub cluster: String,
-    /// The cluster; absent: the one that Pennant runs in.
+    /// The cluster. If absent, the cluster that Pennant runs in.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cluster_ref: Option<ClusterRef>,
     /// The application object.
     pub app: AppObject,
 }
 
-/// Which application object.
+/// Reference to an application object.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct AppObject {
@@ -171,16 +172,16 @@ pub struct AppObject {
 pub enum Outcome {
     /// The receiver answered 2xx.
     Delivered,
-    /// The receiver refused it for good, or it grew too old.
+    /// The receiver refused the delivery permanently, or the delivery became too old.
     Parked,
-    /// Its pipeline, target or notification is gone.
+    /// The pipeline, target or notification of the delivery no longer exists.
     Canceled,
-    /// A later one about the same subject was sent in its place.
+    /// A later delivery about the same subject was sent in its place.
     Superseded,
 }
 
 impl Outcome {
-    /// The word on the wire.
+    /// The value in the API.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -192,28 +193,28 @@ impl Outcome {
     }
 }
 
-/// What became of a delivery.
+/// The state of a delivery.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct DeliveryStatus {
-    /// How it ended; absent while pending.
+    /// How the delivery ended. Absent while it is pending.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub outcome: Option<Outcome>,
-    /// Why it waits, was parked or canceled.
+    /// Why the delivery waits, or why it was parked or canceled.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// Requests made.
+    /// Number of requests that were made.
     #[serde(default)]
     #[schemars(range(min = 0, max = 9_007_199_254_740_991_i64))]
     pub attempts: i64,
     /// HTTP status of the last answer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub status_code: Option<u16>,
-    /// When the last request was begun.
+    /// When the last request was started.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<String>")]
     pub last_attempt_time: Option<Time>,
-    /// When the next one is due; read after a restart.
+    /// When the next request is due. Pennant reads it after a restart.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<String>")]
     pub next_attempt_time: Option<Time>,
@@ -224,32 +225,32 @@ pub struct DeliveryStatus {
     /// How long the last request took.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub duration_millis: Option<i64>,
-    /// The last error, without anything secret.
+    /// The last error, without secrets.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
     /// The first 256 bytes of the last answer, printable characters only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub response: Option<String>,
-    /// How many earlier ones it replaces; written before the first attempt.
+    /// Number of earlier deliveries that this delivery replaces. Written before the first attempt.
     #[serde(default, skip_serializing_if = "is_zero")]
     #[schemars(range(min = 0, max = 9_007_199_254_740_991_i64))]
     pub superseded: i64,
-    /// The redeliver annotation that was last acted on.
+    /// The redeliver annotation that Pennant last acted on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub redelivered: Option<Redelivered>,
 }
 
-/// A redelivery that was asked for with the annotation [`REDELIVER`].
+/// A redelivery that was requested with the annotation `pennant.dev/redeliver`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Redelivered {
-    /// The annotation's value; one that is long is cut, with a hash.
+    /// Value of the annotation. A long value is cut and gets a hash.
     pub value: String,
-    /// When it was acted on.
+    /// When Pennant acted on it.
     #[schemars(with = "String")]
     pub time: Time,
 }
 
-/// The annotation of a settled Delivery whose every new value sends it again.
+/// The annotation for a redelivery: each new value on a settled Delivery sends the Delivery again.
 pub const REDELIVER: &str = "pennant.dev/redeliver";
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde's signature")]

@@ -1,6 +1,7 @@
-//! The global configuration: what one ConfigMap says for a whole cluster, under its key [`KEY`].
+//! The global configuration: settings for a whole cluster in one ConfigMap, under its key [`KEY`].
 //!
-//! It is no resource of its own: a platform team writes it with the rest of an installation, and one object is replaced whole.
+//! It is not a custom resource, because a platform team writes it with the rest of an installation, and one object is replaced as
+//! a whole.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use kube::core::schema::{OptionalEnum, OptionalIntOrString, StructuralSchemaRewriter};
@@ -14,14 +15,14 @@ use super::notification::{NotificationLayer, Settings};
 /// The key of the ConfigMap that holds it.
 pub const KEY: &str = "config.yaml";
 
-/// The whole of it.
+/// The global configuration.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct GlobalConfig {
-    /// What lies beneath every notification. By itself it sends nothing.
+    /// The layer below every notification. By itself it sends nothing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub defaults: Option<Settings>,
-    /// Cluster-wide notifications, each for every Pipeline that matches; beneath Notifications of the same name.
+    /// Cluster-wide notifications. Each applies to every Pipeline that matches, and is a layer below Notifications of the same name.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 256), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
     pub notifications: Vec<GlobalNotification>,
@@ -31,19 +32,19 @@ pub struct GlobalConfig {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct GlobalNotification {
-    /// Globs on the namespace of the Pipeline (`*`, `?`); absent: all.
+    /// Globs for the namespace of the Pipeline (`*`, `?`). If absent, all namespaces match.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 256), inner(length(min = 1, max = 63), regex(pattern = r"^[a-z0-9*?-]+$")))]
     pub namespaces: Option<Vec<String>>,
-    /// Labels of the Pipelines that it is for; absent: all.
+    /// Labels of the Pipelines that the notification applies to. If absent, all Pipelines match.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pipeline_selector: Option<LabelSelector>,
-    /// Its name, and what it says.
+    /// The name of the notification, and its settings.
     #[serde(flatten)]
     pub layer: NotificationLayer,
 }
 
-/// Its schema, of the form that definitions of resources have.
+/// The schema of the global configuration, in the form that CRDs have.
 #[must_use]
 pub fn schema() -> serde_json::Value {
     let settings = SchemaSettings::openapi3().with(|settings| {
@@ -62,10 +63,10 @@ pub fn schema() -> serde_json::Value {
     schema
 }
 
-/// A field that only layers of this configuration have.
+/// A field that only layers of the global configuration have.
 fn share_parameters() -> serde_json::Value {
-    let description = "`true`: templates that teams write over this may name its parameters. Default `false`: they are seen only by \
-                       templates of the global configuration.";
+    let description = "`true`: templates in layers of teams can use the parameters. Default `false`: only templates of the global \
+                       configuration can use them.";
     serde_json::json!({"type": "boolean", "nullable": true, "description": description})
 }
 

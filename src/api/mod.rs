@@ -1,11 +1,12 @@
 //! The custom resources of group `pennant.dev`, version `v1alpha1`, and nothing else.
 //!
-//! In: nothing of ours; every room may import this one.
+//! In: nothing from other modules; every module can import this one.
 //! Out: [`Pipeline`], [`Notification`], [`Delivery`], the value types that they share, and [`crds`], from which `crds/` is
-//! generated. What the schema can refuse is refused at `kubectl apply`; what it cannot say, the controllers say in a condition.
+//! generated. The API server rejects at `kubectl apply` what the schema can express. The controllers report everything else in a
+//! condition.
 //!
-//! Lists and objects that one writer replaces whole are marked atomic (see `crd.rs`): the API server then tracks one field
-//! instead of hundreds, which takes a quarter to a third off every write.
+//! Lists and objects that one writer replaces as a whole are marked atomic (see `crd.rs`). The API server then tracks one field
+//! instead of hundreds, which makes every write a quarter to a third cheaper.
 
 pub mod conditions;
 mod crd;
@@ -28,12 +29,13 @@ pub const GROUP: &str = "pennant.dev";
 /// The served and stored version.
 pub const VERSION: &str = "v1alpha1";
 
-/// A point in time on the wire: RFC 3339 in UTC. The schema says `string` without `format: date-time`, for parsing it costs the
-/// API server on every write and the only writer is the controller.
+/// A point in time in the API: RFC 3339 in UTC. The schema has `string` without `format: date-time`. The API server would parse
+/// that format on every write, and the controller is the only writer.
 pub type Time = jiff::Timestamp;
 
-/// Resource versions of one resource can be compared as numbers
-/// (<https://kubernetes.io/docs/reference/using-api/api-concepts/#resource-versions>); one that is no number counts as newest.
+/// A resource version as a number. Resource versions of one resource can be compared as numbers
+/// (<https://kubernetes.io/docs/reference/using-api/api-concepts/#resource-versions>). A text that is not a number counts as the
+/// newest version.
 #[must_use]
 pub fn version(text: Option<&str>) -> u64 {
     text.and_then(|t| t.parse().ok()).unwrap_or(u64::MAX)

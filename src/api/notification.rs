@@ -1,7 +1,7 @@
 //! `Notification`: which transitions to report, to which endpoint, with which template.
 //!
-//! The schema carries no defaults: a default written by the API server could not be told from a user's own word once several
-//! layers are merged. The defaults are in `crate::config`.
+//! The schema has no defaults. Otherwise, after several layers are merged, a default that the API server wrote could not be
+//! distinguished from a value that a user set. The defaults are in `crate::config`.
 
 pub(super) mod builtin;
 pub mod credentials;
@@ -19,7 +19,7 @@ use super::values::transition::TransitionType;
 pub use builtin::Builtin;
 pub use endpoint::{Auth, BasicAuth, CaFrom, ClientCertificate, Endpoint, Method, Signing, Tls, TokenAuth, UrlFrom};
 
-/// Tells one receiver of the transitions of every pipeline that it applies to.
+/// Reports to one receiver the transitions of every pipeline that it applies to.
 #[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[kube(
     group = "pennant.dev",
@@ -42,13 +42,13 @@ pub use endpoint::{Auth, BasicAuth, CaFrom, ClientCertificate, Endpoint, Method,
 )]
 #[serde(rename_all = "camelCase")]
 pub struct NotificationSpec {
-    /// `true`: transitions are recorded and held, nothing is sent.
+    /// `true`: Pennant records transitions and holds them. It sends nothing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub suspend: Option<bool>,
-    /// Labels of the pipelines that it applies to; absent: every Pipeline of the namespace.
+    /// Labels of the Pipelines that the Notification applies to. If absent, it applies to every Pipeline of the namespace.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pipeline_selector: Option<LabelSelector>,
-    /// Which transitions to report; an empty list is silence.
+    /// The transitions to report. An empty list reports nothing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 32), extend("x-kubernetes-list-type" = "atomic"))]
     pub triggers: Option<Vec<Trigger>>,
@@ -58,14 +58,14 @@ pub struct NotificationSpec {
     /// What to send.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub template: Option<Template>,
-    /// How to retry.
+    /// How deliveries are ordered, retried, limited and retained.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub delivery: Option<DeliveryPolicy>,
 }
 
-/// What a pipeline, an environment or a target changes of one notification: a layer over those beneath it. What is not said here is
-/// as it is there; objects are merged, lists and plain values replaced. A name that no layer beneath has is a notification of its
-/// own.
+/// A layer: what a pipeline, an environment or a target changes in one notification. It overrides the layers below it. A field that
+/// is not set here keeps its value from the layers below. Objects are merged; lists and plain values are replaced. If no layer
+/// below has this name, the layer defines a notification of its own.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[schemars(transform = without_rules)]
@@ -73,26 +73,26 @@ pub struct NotificationLayer {
     /// Name of the notification.
     #[schemars(length(min = 1, max = 63), regex(pattern = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"))]
     pub name: String,
-    /// What is taken away of the layers beneath, as JSON Pointers (RFC 6901) into them, such as `/endpoint/headers/X-Team`.
+    /// Fields of the layers below to remove, as JSON Pointers (RFC 6901), such as `/endpoint/headers/X-Team`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 32), inner(length(min = 2, max = 512), regex(pattern = r"^/")))]
     #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
     pub remove: Option<Vec<String>>,
-    /// What it sets.
+    /// The fields that the layer sets.
     #[serde(flatten)]
     pub settings: Settings,
 }
 
-/// What a layer may set of a notification.
-// Most say one thing of many, and there are thousands of them: what is not said takes little room.
+/// The fields of a notification that a layer can set.
+// There are thousands of layers, and most set only one of many fields. Boxes keep the size of absent fields small.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[schemars(transform = without_rules)]
 pub struct Settings {
-    /// `true`: transitions are recorded and held, nothing is sent.
+    /// `true`: Pennant records transitions and holds them. It sends nothing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub suspend: Option<bool>,
-    /// Which transitions to report; an empty list is silence.
+    /// The transitions to report. An empty list reports nothing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 32), extend("x-kubernetes-list-type" = "atomic"))]
     pub triggers: Option<Vec<Trigger>>,
@@ -102,45 +102,46 @@ pub struct Settings {
     /// What to send.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub template: Option<Box<Template>>,
-    /// How to retry.
+    /// How deliveries are ordered, retried, limited and retained.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub delivery: Option<Box<DeliveryPolicy>>,
 }
 
-/// Rules in lists of lists would be over the API server's budget for them; what they say, the controller says for layers.
+/// Removes the CEL rules. In nested lists, they would exceed the cost budget of the API server. The controller checks the same
+/// rules for layers.
 fn without_rules(schema: &mut schemars::Schema) {
     schema.remove("x-kubernetes-validations");
     schemars::transform::transform_subschemas(&mut without_rules, schema);
 }
 
-/// One kind of transition that is reported.
+/// One type of transition to report.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Trigger {
     /// The type of transition.
     #[serde(rename = "type")]
     pub type_: TransitionType,
-    /// Globs on the environment's name (`*`, `?`); absent: all.
+    /// Globs for the name of the environment (`*`, `?`). If absent, all environments match.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 32), inner(length(min = 1, max = 63), regex(pattern = r"^[a-z0-9*?-]+$")))]
     #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
     pub environments: Option<Vec<String>>,
-    /// Globs on the cluster's name (`*`, `?`); absent: all.
+    /// Globs for the name of the cluster (`*`, `?`). If absent, all clusters match.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 32), inner(length(min = 1, max = 253), regex(pattern = r"^[a-z0-9.*?-]+$")))]
     #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
     pub clusters: Option<Vec<String>>,
-    /// A CEL expression over the template's data that must be true; absent: always.
+    /// A CEL expression over the template data. The trigger matches only if it is true. If absent, the trigger always matches.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 1024))]
     pub when: Option<String>,
-    /// For how long the state must have held, such as `2m`; absent: it is reported at once.
+    /// How long the state must last before it is reported, such as `2m`. If absent, it is reported immediately.
     #[serde(default, rename = "for", skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 2, max = 32), regex(pattern = r"^([0-9]+(ms|s|m|h))+$"))]
     pub for_: Option<String>,
 }
 
-/// What the request's body is made of.
+/// The source of the request body.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[schemars(extend("x-kubernetes-validations" = [
@@ -148,24 +149,24 @@ pub struct Trigger {
      "message": "set only one of builtin, inline and configMapKeyRef"},
 ]))]
 pub struct Template {
-    /// A template that comes with Pennant. It also gives method, headers and, where the URL has no path, the path.
+    /// A built-in template of Pennant. It also provides the method, the headers and, if the URL has no path, the path.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub builtin: Option<Builtin>,
-    /// A template written here.
+    /// A template that is written here.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub inline: Option<InlineTemplate>,
     /// A template in a ConfigMap of this namespace.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub config_map_key_ref: Option<ConfigMapTemplate>,
-    /// Values that the template names as `parameters.NAME`; each is a template itself.
+    /// Values that the template refers to as `parameters.NAME`. Each value is a template itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(extend("maxProperties" = 32, "x-kubernetes-map-type" = "atomic", "x-kubernetes-validations" = [
         {"rule": "self.all(k, k.matches('^[A-Za-z][A-Za-z0-9_]{0,62}$'))",
-         "message": "names of parameters are letters, digits and underscores, beginning with a letter; at most 63"},
+         "message": "parameter names consist of letters, digits and underscores, and begin with a letter; at most 63 characters"},
     ]), schema_with = "endpoint::texts")]
     pub parameters: Option<BTreeMap<String, String>>,
-    /// Whether templates that layers of other namespaces write may name these parameters. Only the schema of the global
-    /// configuration has it: nobody lies over a layer of a team from another namespace.
+    /// Whether templates in layers of other namespaces can use these parameters. Only the schema of the global configuration has
+    /// this field, because no layer from another namespace can override a layer of a team.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(skip)]
     pub share_parameters: Option<bool>,
@@ -178,10 +179,10 @@ pub struct ConfigMapTemplate {
     /// Name of the ConfigMap.
     #[schemars(length(min = 1, max = 253), regex(pattern = r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$"))]
     pub name: String,
-    /// Key within its data.
+    /// Key in the data of the ConfigMap.
     #[schemars(length(min = 1, max = 253))]
     pub key: String,
-    /// Media type of the body, which also decides how values are escaped; default `application/json`.
+    /// Media type of the body. It also determines how values are escaped. Default `application/json`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 3, max = 255), regex(pattern = r"^[A-Za-z0-9!#$&^_.+-]+/[A-Za-z0-9!#$&^_.+-]+( *;[ -~]*)?$"))]
     pub content_type: Option<String>,
@@ -191,11 +192,11 @@ pub struct ConfigMapTemplate {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct InlineTemplate {
-    /// Media type of the body, which also decides how values are escaped; default `application/json`.
+    /// Media type of the body. It also determines how values are escaped. Default `application/json`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 3, max = 255), regex(pattern = r"^[A-Za-z0-9!#$&^_.+-]+/[A-Za-z0-9!#$&^_.+-]+( *;[ -~]*)?$"))]
     pub content_type: Option<String>,
-    /// Handlebars; at most 64 KiB.
+    /// Handlebars template, at most 64 KiB.
     #[schemars(length(max = 65536))]
     pub body: String,
 }
@@ -204,47 +205,47 @@ pub struct InlineTemplate {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct DeliveryPolicy {
-    /// The lane, within which deliveries are sent in order: each target (the default), or the whole pipeline.
+    /// The lane, within which deliveries are sent in order: one for each target (the default), or one for the whole pipeline.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ordering: Option<Ordering>,
-    /// When to try again.
+    /// When to retry.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retry: Option<Retry>,
-    /// `true`: a newer delivery replaces older ones about the same subject that are not in flight.
+    /// `true`: a newer delivery replaces older deliveries about the same subject that are not in flight.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub supersede: Option<bool>,
-    /// How fast it sends to each origin (scheme, host, port); absent: as fast as it can.
+    /// Maximum request rate to each origin (scheme, host, port). If absent, the rate is not limited.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rate: Option<Rate>,
-    /// How many settled deliveries are kept as the audit.
+    /// Which settled deliveries are kept for the audit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retain: Option<Retain>,
 }
 
-/// What is sent in order.
+/// The lane, within which deliveries are sent in order.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum Ordering {
-    /// What happens to one target.
+    /// One lane for each target.
     #[default]
     Target,
-    /// What happens to the pipeline, whatever the target.
+    /// One lane for the pipeline with all its targets.
     Pipeline,
 }
 
-/// At most so many requests, for one notification and origin.
+/// Maximum number of requests of one notification to one origin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Rate {
-    /// Requests a second.
+    /// Requests per second.
     #[schemars(range(min = 1, max = 1000))]
     pub per_second: u32,
-    /// Requests at once after a rest; default `perSecond`.
+    /// Requests that can be sent at once after a pause. Default `perSecond`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 1000))]
     pub burst: Option<u32>,
 }
 
-/// Which settled deliveries are kept. Parked ones are kept for `maxAge`, however many they are.
+/// Which settled deliveries are kept. Parked deliveries are kept for `maxAge`, regardless of their number.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[schemars(extend("x-kubernetes-validations" = [
@@ -253,17 +254,17 @@ pub struct Rate {
      "message": "maxAge must be from 1m to 8760h"},
 ]))]
 pub struct Retain {
-    /// Newest ones of each lane; default 10.
+    /// How many of the newest deliveries are kept in each lane. Default 10.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 1000))]
     pub per_lane: Option<u32>,
-    /// From being settled; default 168h.
+    /// How long deliveries are kept at most, counted from the time they were settled. Default 168h.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 32))]
     pub max_age: Option<String>,
 }
 
-/// Exponential from `initial` to `max`, until `maxAge` after recording.
+/// The delay between attempts grows exponentially from `initial` to `max`, until `maxAge` after the delivery was recorded.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[schemars(extend("x-kubernetes-validations" = [
@@ -272,81 +273,81 @@ pub struct Retain {
     {"rule": "![self.?initial.orValue('5s'), self.?max.orValue('10m')].all(d, d.matches('^([0-9]+(ms|s|m|h))+$')) || (duration(self.?initial.orValue('5s')) >= duration('100ms') && duration(self.?max.orValue('10m')) <= duration('1h'))",
      "message": "initial must be at least 100ms and max at most 1h"},
     {"rule": "![self.?initial.orValue('5s'), self.?max.orValue('10m')].all(d, d.matches('^([0-9]+(ms|s|m|h))+$')) || duration(self.?initial.orValue('5s')) <= duration(self.?max.orValue('10m'))",
-     "message": "initial (default 5s) must not be over max (default 10m)"},
+     "message": "initial (default 5s) must not be greater than max (default 10m)"},
     {"rule": "!has(self.maxAge) || !self.maxAge.matches('^([0-9]+(ms|s|m|h))+$') || (duration(self.maxAge) >= duration('1s') && duration(self.maxAge) <= duration('720h'))",
      "message": "maxAge must be from 1s to 720h"},
 ]))]
 pub struct Retry {
-    /// First gap; default 5s.
+    /// First delay. Default 5s.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 32))]
     pub initial: Option<String>,
-    /// Largest gap; default 10m, at most 1h.
+    /// Largest delay. Default 10m, at most 1h.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 32))]
     pub max: Option<String>,
-    /// Counted from recording; default 24h.
+    /// How long to retry, counted from the time the delivery was recorded. Default 24h.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 32))]
     pub max_age: Option<String>,
 }
 
-/// What became of a notification.
+/// The state of a Notification.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct NotificationStatus {
-    /// The generation of the spec that this speaks of.
+    /// The generation of the spec that this status describes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
-    /// `Ready`: valid, all references resolve, every pipeline's cursor is kept. `Delivering`: no delivery waits because of an error,
-    /// and the last one was not parked.
+    /// `Ready`: the Notification is valid, all references resolve, and the cursor of every pipeline is stored. `Delivering`: no
+    /// delivery waits because of an error, and the last delivery was not parked.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub conditions: Vec<Condition>,
-    /// Reason and message of the condition that needs attention first; of `Ready` if none does.
+    /// Reason and message of the condition that needs attention first. If no condition needs attention, those of `Ready`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub summary: Option<Summary>,
-    /// The last 2xx.
+    /// When a receiver last answered 2xx.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<String>")]
     pub last_sent_time: Option<Time>,
-    /// The last attempt, whatever came of it.
+    /// When the last attempt was made, regardless of its result.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<String>")]
     pub last_attempt_time: Option<Time>,
-    /// The last attempt's error, without anything secret; absent after a success.
+    /// The error of the last attempt, without secrets. Absent after a success.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_error: Option<String>,
-    /// Pipelines that it applies to.
+    /// Number of pipelines that the Notification applies to.
     #[serde(default)]
     pub pipelines: i64,
-    /// Targets of those pipelines.
+    /// Number of targets of those pipelines.
     #[serde(default)]
     pub targets: i64,
-    /// Targets for which it cannot be sent as things are; which, and why, stands in `status.dispatched.notifications` of the
-    /// pipelines.
+    /// Number of targets for which the Notification cannot be sent at present. `status.dispatched.notifications` of the pipelines
+    /// lists the targets and the reasons.
     #[serde(default)]
     pub targets_not_ready: i64,
-    /// Deliveries on their way.
+    /// Number of pending deliveries.
     #[serde(default)]
     pub pending: i64,
-    /// Deliveries kept with outcome Delivered.
+    /// Number of retained deliveries with outcome Delivered.
     #[serde(default)]
     pub delivered: i64,
-    /// Deliveries kept with outcome Parked.
+    /// Number of retained deliveries with outcome Parked.
     #[serde(default)]
     pub parked: i64,
     /// When a delivery was last parked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<String>")]
     pub last_parked_time: Option<Time>,
-    /// What was parked before this does not count for `Delivering`: a person has edited the spec, or a Secret or ConfigMap that it
-    /// names, or has requested a redelivery. Written only when something had been parked.
+    /// When a user last edited the spec, or a Secret or ConfigMap that it refers to, or last requested a redelivery. Deliveries that
+    /// were parked earlier do not count for `Delivering`. Written only if a delivery was parked before.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<String>")]
     pub last_action_time: Option<Time>,
 }
 
-/// One condition in short, for tables.
+/// One condition in short form, for table columns.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Summary {

@@ -1,6 +1,7 @@
-//! `Pipeline`: an application's way through environments, and the change log of what happened on it.
+//! `Pipeline`: the environments that an application passes through, and the change log of what happened there.
 //!
-//! Two writers share the status. The pipeline controller writes all but `dispatched`, the dispatcher only that.
+//! Two writers share the status. The pipeline controller writes everything except `dispatched`. The dispatcher writes only
+//! `dispatched`.
 
 pub(super) mod dispatched;
 pub(super) mod seen;
@@ -16,7 +17,7 @@ use super::values::refs::{AppRef, ClusterAppRef, ClusterRef, PartialAppRef};
 pub use dispatched::{Armed, Cursor, Dispatched, InTrouble, LastSent};
 pub use seen::{ClusterStatus, Dropped};
 
-/// At most so many targets in one pipeline; more make it `Ready=False`, `TooManyTargets`.
+/// Maximum number of targets in one pipeline. A pipeline with more targets is `Ready=False` with reason `TooManyTargets`.
 pub const MAX_TARGETS: usize = 256;
 
 /// The targets of one application, ordered by environment.
@@ -49,7 +50,7 @@ pub struct PipelineSpec {
     #[schemars(length(min = 1, max = 32))]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
     pub environments: Vec<Environment>,
-    /// What is different for this pipeline from the notifications of its namespace, and notifications of its own.
+    /// Notification settings that differ for this pipeline from those of its namespace, and notifications of its own.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 16), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
     pub notifications: Vec<NotificationLayer>,
@@ -65,63 +66,63 @@ pub struct Environment {
     /// Where the application runs in this environment; at least one.
     #[schemars(length(min = 1, max = 256), extend("x-kubernetes-list-type" = "atomic"))]
     pub targets: Vec<Target>,
-    /// What is different for this environment.
+    /// Notification settings that differ for this environment.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 16), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
     pub notifications: Vec<NotificationLayer>,
 }
 
-/// One namespace in which the application object lives.
+/// One namespace that contains the application object.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Target {
     /// The namespace.
     #[schemars(length(min = 1, max = 63), regex(pattern = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"))]
     pub namespace: String,
-    /// The cluster; absent: the one that Pennant runs in.
+    /// The cluster. If absent, the cluster that Pennant runs in.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cluster_ref: Option<ClusterRef>,
     /// Overrides fields of the pipeline's `appRef`, so that one namespace can hold many applications.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub app_ref: Option<PartialAppRef>,
-    /// What is different for this target.
+    /// Notification settings that differ for this target.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 16), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
     pub notifications: Vec<NotificationLayer>,
 }
 
-/// What the controllers know of a pipeline.
+/// What the controllers know about a pipeline.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct PipelineStatus {
     /// The generation of the spec that `environments` was computed from.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
-    /// `Ready`: the spec is understood, and every target's application object exists and is observed.
+    /// `Ready`: the spec is valid, and every target's application object exists and is observed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub conditions: Vec<Condition>,
     /// The environments in spec order, with what is observed at each target.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub environments: Vec<EnvironmentStatus>,
-    /// How many targets of all are ready, as `3/4`.
+    /// The number of ready targets and of all targets, such as `3/4`.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub ready_targets: String,
-    /// The revision that runs in the last environment; several are joined by `,`.
+    /// The revision that runs in the last environment. Several revisions are joined by `,`.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub revision: String,
-    /// The last state of the whole pipeline that counted: `Current` when every environment is, at one revision.
+    /// The last settled state of the whole pipeline: `Current` if every environment is `Current` at the same revision.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub settled: Option<Settled>,
-    /// The clusters of the targets, but for the one that Pennant runs in.
+    /// The clusters of the targets, except the cluster that Pennant runs in.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub clusters: Vec<ClusterStatus>,
-    /// What happened, for whoever has not taken it yet.
+    /// The change log: what happened, for the notifications that have not read it yet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub log: Option<ChangeLog>,
-    /// What the log had no room for; absent if nothing was ever dropped.
+    /// Changes that were dropped because the log had no room for them. Absent if no change was ever dropped.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dropped: Option<Dropped>,
-    /// How far the dispatcher has come. The dispatcher's alone.
+    /// The progress of the dispatcher. Only the dispatcher writes it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dispatched: Option<Dispatched>,
 }
@@ -135,7 +136,7 @@ pub struct EnvironmentStatus {
     /// Its targets, in spec order.
     #[serde(default)]
     pub targets: Vec<TargetStatus>,
-    /// The last state of the whole environment that counted: `Current` when every target is, at one revision.
+    /// The last settled state of the whole environment: `Current` if every target is `Current` at the same revision.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub settled: Option<Settled>,
 }
@@ -144,17 +145,17 @@ pub struct EnvironmentStatus {
 /// (<https://github.com/kubernetes-sigs/cli-utils/blob/master/pkg/kstatus/README.md>).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 pub enum Status {
-    /// It runs what it should.
+    /// The object has reached its desired state.
     Current,
-    /// It is on its way.
+    /// The object has not reached its desired state yet.
     InProgress,
-    /// It tried and did not get there.
+    /// The object tried to reach its desired state and failed.
     Failed,
-    /// There is no such object.
+    /// The object does not exist.
     NotFound,
-    /// It is being deleted.
+    /// The object is being deleted.
     Terminating,
-    /// It could not be observed.
+    /// The object could not be observed.
     #[default]
     Unknown,
 }
@@ -163,113 +164,116 @@ pub enum Status {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct TargetStatus {
-    /// The application object that this is about.
+    /// The application object that this status describes.
     pub cluster_app_ref: ClusterAppRef,
-    /// kstatus, now.
+    /// The current kstatus.
     pub status: Status,
     /// Whether `status` is `Current`.
     pub ready: bool,
     /// The revision that runs.
     #[serde(default)]
     pub revision: String,
-    /// The revision that it tries to run.
+    /// The revision that the application object tries to run.
     #[serde(default)]
     pub attempted_revision: String,
-    /// One word on why, for machines.
+    /// Machine-readable reason for the status: one word.
     #[serde(default)]
     pub reason: String,
-    /// A sentence on why; empty when `Current`, cut at 1 KiB.
+    /// Human-readable reason for the status. Empty if `Current`, cut at 1 KiB.
     #[serde(default)]
     pub message: String,
-    /// Whether it runs something else than was declared.
+    /// Whether the running state differs from the declared state.
     #[serde(default)]
     pub drifted: bool,
     /// When `status` last changed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<String>")]
     pub last_transition_time: Option<Time>,
-    /// The last state that counted; absent until the target has been seen.
+    /// The last settled state. Absent until the target was observed for the first time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub settled: Option<Settled>,
 }
 
-/// A state of a subject, as changes and deliveries carry it.
+/// A state of a subject, as changes and deliveries contain it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct State {
     /// kstatus.
     pub status: Status,
-    /// What this status is about: what runs when `Current`, what is tried when `InProgress` or `Failed`.
+    /// The revision that the status is about: the running revision if `Current`, the attempted one if `InProgress` or `Failed`.
     #[serde(default)]
     #[schemars(length(max = 1024))]
     pub revision: String,
-    /// The revision that was last `Current`; absent before the first and after `NotFound`.
+    /// The revision that was last `Current`. Absent before the first one and after `NotFound`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 1024))]
     pub current: Option<String>,
-    /// Whether it has failed since it was last `Current`.
+    /// Whether the subject has failed since it was last `Current`.
     #[serde(default, skip_serializing_if = "is_false")]
     pub failed: bool,
-    /// Whether it runs something else than was declared.
+    /// Whether the running state differs from the declared state.
     #[serde(default, skip_serializing_if = "is_false")]
     pub drifted: bool,
-    /// One word on why. Only in the newer state of a change.
+    /// Machine-readable reason: one word. Set only in the newer state of a change.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     #[schemars(length(max = 1024))]
     pub reason: String,
-    /// A sentence on why; of a workload that is `Current`, how many replicas run. Only in the newer state of a change.
+    /// Human-readable reason. For a workload that is `Current`, the number of running replicas. Set only in the newer state of a
+    /// change.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     #[schemars(length(max = 4096))]
     pub message: String,
 }
 
-/// The last state of a subject that counted; the baseline that the next observation is compared with.
+/// The last settled state of a subject: the baseline that the next observation is compared with.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Settled {
-    /// kstatus: never `Unknown` or `Terminating`.
+    /// kstatus. Never `Unknown` or `Terminating`.
     pub status: Status,
-    /// What the status is about.
+    /// The revision that the status is about.
     #[serde(default)]
     pub revision: String,
     /// The revision that was last `Current`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub current: Option<String>,
-    /// Whether it has failed since.
+    /// Whether the subject has failed since it was last `Current`.
     #[serde(default, skip_serializing_if = "is_false")]
     pub failed: bool,
-    /// Whether it runs something else than was declared.
+    /// Whether the running state differs from the declared state.
     #[serde(default, skip_serializing_if = "is_false")]
     pub drifted: bool,
-    /// Hash of the rules that read the object; when it changes, a new baseline is taken.
+    /// Hash of the rules by which the object is read. If it changes, the next observation becomes a new baseline.
     #[serde(default)]
     pub reader: String,
-    /// The log's serial when this target was first seen, 0 if nothing was in the log yet. What is at or below it happened to an
-    /// earlier target of this name, and is never sent on behalf of this one.
+    /// Serial of the log when this target was first seen, or 0 if the log had no changes yet. Changes at or below it happened to
+    /// an earlier target of the same name. They are never sent on behalf of this target.
     #[serde(default)]
     #[schemars(range(min = 0, max = 9_007_199_254_740_991_i64))]
     pub since: i64,
-    /// The log's serial when the last baseline was taken: what is at or below it is another story.
+    /// Serial of the log when the last baseline was taken. Changes at or below it happened before this baseline, and no timer of
+    /// `for` continues from them.
     #[serde(default, skip_serializing_if = "is_zero_serial")]
     #[schemars(range(min = 0, max = 9_007_199_254_740_991_i64))]
     pub based: i64,
 }
 
-/// The change log: a stream whose consumers are the cursors.
+/// The change log: a stream that notifications read by their cursors.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ChangeLog {
-    /// Which holder of the Lease wrote it: `leaseTransitions` then. A writer that reads a higher one than its own is deposed.
+    /// `leaseTransitions` of the Lease when its holder wrote the log. A writer that reads a higher value than its own is no longer
+    /// the leader.
     #[serde(default, skip_serializing_if = "is_zero")]
     #[schemars(range(min = 0, max = 2_147_483_647))]
     pub epoch: i32,
-    /// Serial at first sight of this pipeline: Unix milliseconds then.
+    /// Serial when this pipeline was first seen: the Unix time in milliseconds at that moment.
     #[schemars(range(min = 0, max = 9_007_199_254_740_991_i64))]
     pub first: i64,
-    /// Serial of the newest change; + 1 each, never back.
+    /// Serial of the newest change. Each change increases it by 1. It never decreases.
     #[schemars(range(min = 0, max = 9_007_199_254_740_991_i64))]
     pub serial: i64,
-    /// Oldest first; pruned below the lowest cursor.
+    /// The changes, oldest first. Changes that every cursor has passed are removed.
     #[serde(default)]
     pub changes: Vec<Change>,
 }
@@ -278,19 +282,19 @@ pub struct ChangeLog {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Change {
-    /// Place in the log; given once, never to another content.
+    /// Position in the log. A serial is never used again for another change.
     #[schemars(range(min = 0, max = 9_007_199_254_740_991_i64))]
     pub serial: i64,
-    /// What changed: `target/ENVIRONMENT/CLUSTER/NAMESPACE`, with `/APP` where the target names another; `cluster/CLUSTER`,
-    /// `environment/ENVIRONMENT` or `pipeline`.
+    /// The subject that changed: `target/ENVIRONMENT/CLUSTER/NAMESPACE` (with `/APP` if the target names another application),
+    /// `cluster/CLUSTER`, `environment/ENVIRONMENT` or `pipeline`.
     pub subject: String,
-    /// When it was observed.
+    /// When the change was observed.
     #[schemars(with = "String")]
     pub time: Time,
-    /// Whether several changes were made one for lack of room.
+    /// Whether several changes were merged into this one to save room.
     #[serde(default, skip_serializing_if = "is_false")]
     pub coalesced: bool,
-    /// When the state before ended, of a coalesced change.
+    /// For a coalesced change: when the state before it ended.
     #[serde(default, skip_serializing_if = "Left::is_empty")]
     pub left: Left,
     /// The state before.
@@ -299,14 +303,14 @@ pub struct Change {
     pub to: State,
 }
 
-/// When the state before the first of several changes ended.
+/// When the state before the first of several merged changes ended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Left {
-    /// When status or revision first changed; empty: at the time of the change, or not at all.
+    /// When status or revision first changed. If absent, at the time of the change, or not at all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<String>")]
     pub status: Option<Time>,
-    /// When drift first came or went; empty: at the time of the change, or not at all.
+    /// When drift first appeared or disappeared. If absent, at the time of the change, or not at all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<String>")]
     pub drift: Option<Time>,

@@ -1,7 +1,7 @@
-//! The client of the API server, and what people are told of where it asks.
+//! The client for the API server, and the name of that server in messages.
 //!
-//! In: what the command line says of the kubeconfig. Out: a client, and the [`Server`] for messages. Without a kubeconfig a pod's own
-//! service account is used.
+//! In: the kubeconfig options of the command line. Out: a client, and the [`Server`] for messages. Without a kubeconfig, the client
+//! uses the service account of its own pod.
 
 use std::path::PathBuf;
 
@@ -12,41 +12,43 @@ use kube::config::{AuthInfo, Config, KubeConfigOptions, Kubeconfig, NamedContext
 use super::AppError;
 use crate::cluster;
 
-/// Which API server, and as whom.
+/// The API server to use, and the user to act as.
 #[derive(Clone, Debug, Default)]
 pub struct Access {
-    /// A kubeconfig instead of that of `KUBECONFIG` or `~/.kube/config`.
+    /// A kubeconfig that replaces `KUBECONFIG` and `~/.kube/config`.
     pub kubeconfig: Option<PathBuf>,
-    /// A context of it instead of the current one.
+    /// A context of the kubeconfig that replaces its current context.
     pub context: Option<String>,
     /// The user to act as, with these groups.
     pub user: Option<String>,
     /// The groups to act as.
     pub groups: Vec<String>,
-    /// Whether `HTTPS_PROXY` names a proxy, as for kubectl. The controller has its own ways out of the cluster.
+    /// Whether `HTTPS_PROXY` sets the proxy, as for kubectl. The controller has its own setting for outgoing requests.
     pub proxy_of_environment: bool,
 }
 
-/// What an error says of the API server that was asked.
+/// What an error message says about the API server.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Server {
     /// Its URL; empty if it is not known.
     pub url: String,
     /// The context of the kubeconfig, if one was used.
     pub context: Option<String>,
-    /// The exec plugin that gives the credentials, and what its owner says of how it is installed.
+    /// The exec plugin that provides the credentials, and the `installHint` of the kubeconfig for it.
     pub plugin: Option<(String, Option<String>)>,
 }
 
 impl Access {
-    /// A client, which asks nothing yet.
+    /// Creates a client. It sends no request yet.
     ///
     /// # Errors
-    /// [`AppError::NoCluster`] where no kubeconfig can be used, and [`AppError::Client`] where one can be read and is of no use.
+    /// [`AppError::NoCluster`] if there is neither a usable kubeconfig nor a service account. [`AppError::Kubeconfig`] if the given
+    /// kubeconfig is not usable, or one that was read has an invalid server or token. [`AppError::Client`] if the client cannot be
+    /// created from it.
     pub async fn client(&self) -> Result<Client, AppError> {
         let (mut config, kubeconfig) = self.config().await?;
         usable(&config).map_err(|why| AppError::Kubeconfig(why.into()))?;
-        // Kube takes the proxy of the environment for that of the kubeconfig.
+        // kube also writes the proxy of the environment to `proxy_url`, as if the kubeconfig named it.
         if !self.proxy_of_environment && self.cluster_proxy(kubeconfig.as_ref()).is_none() {
             config.proxy_url = None;
         }
@@ -58,13 +60,13 @@ impl Access {
         Ok(client.with_layer(&cluster::Deadline::HEAD).build())
     }
 
-    /// Where a client asks. As far as it can be said: an error is no reason for another.
+    /// The server that a client uses, as far as it is known. This returns no error, because it serves to describe another error.
     pub async fn server(&self) -> Server {
         let Ok((config, kubeconfig)) = self.config().await else { return Server::default() };
         let context = kubeconfig.as_ref().and_then(|k| self.context.clone().or_else(|| k.current_context.clone()));
         let exec = kubeconfig.as_ref().and_then(|k| self.auth(k)).and_then(|auth| auth.exec.as_ref());
         let plugin = exec.and_then(|exec| Some((exec.command.clone()?, exec.install_hint.clone())));
-        // A URL may hold credentials, which are not for messages.
+        // A URL can contain credentials, which must not be in messages.
         let (scheme, host) = (config.cluster_url.scheme_str().unwrap_or_default(), config.cluster_url.host());
         let port = config.cluster_url.port().map_or_else(String::new, |port| format!(":{port}"));
         Server { url: host.map_or_else(String::new, |host| format!("{scheme}://{host}{port}")), context, plugin }
@@ -106,19 +108,19 @@ impl Access {
     }
 }
 
-/// Refuses what the client would not refuse with an error, but with a panic.
+/// Rejects values on which the client would panic instead of returning an error.
 fn usable(config: &Config) -> Result<(), &'static str> {
     let url = &config.cluster_url;
     if !matches!(url.scheme_str(), Some("http" | "https")) || url.host().is_none() {
-        return Err("server of this context is no URL; write it as https://HOST:PORT");
+        return Err("the server of this context is not a URL; write it as https://HOST:PORT");
     }
     if config.auth_info.token.as_ref().is_some_and(|token| !cluster::is_token(token)) {
-        return Err("the token of this context has a character that no token has, such as a line break; correct it");
+        return Err("the token of this context contains an invalid character, such as a line break; correct it");
     }
     Ok(())
 }
 
-/// The service account of a pod, where there is one and no kubeconfig was asked for.
+/// The service account of the pod, if there is one and no kubeconfig or context was given.
 fn in_pod(named: bool, error: Box<dyn std::error::Error + Send + Sync>) -> Result<(Config, Option<Kubeconfig>), AppError> {
     if named {
         return Err(AppError::Kubeconfig(error));

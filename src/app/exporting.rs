@@ -1,4 +1,4 @@
-//! The exporter of spans, while the process lives and for a moment longer.
+//! The exporter of spans. It runs until all other parts have ended, and then exports the remaining spans.
 
 use std::time::Duration;
 
@@ -10,32 +10,33 @@ use super::{AppError, Options};
 use crate::telemetry::{Metrics, Sample, Tracer};
 use crate::webhook::{Collector, Exporter};
 
-/// When all else is done, what has not been exported yet has so long.
+/// Time to export the remaining spans after all other parts have ended.
 const FLUSH: Duration = Duration::from_secs(2);
 
-/// What is traced, and where spans go.
+/// Which changes are traced, and where spans are sent.
 #[derive(Clone, Debug)]
 pub struct Tracing {
-    /// Who takes spans.
+    /// The collector that receives the spans.
     pub collector: Collector,
-    /// Of how many changes.
+    /// The share of changes that is traced.
     pub sample: Sample,
 }
 
-/// The exporter; without tracing there is none.
+/// The exporter, if tracing is on.
 pub(super) struct Exporting {
     closing: CancellationToken,
     task: Option<AbortOnDropHandle<()>>,
 }
 
 impl Exporting {
-    /// Starts it where requests to receivers are made, so that a collector that answers without end keeps no other threads busy.
+    /// Starts the exporter on the runtime for requests to receivers. So a collector whose answer never ends keeps no other threads
+    /// busy.
     pub(super) fn start(options: &Options, metrics: &Metrics) -> Result<(Tracer, Self), AppError> {
         let closing = CancellationToken::new();
         let Some(Tracing { collector, sample }) = options.tracing.clone() else {
             return Ok((Tracer::default(), Self { closing, task: None }));
         };
-        tracing::info!(%collector, "spans are exported");
+        tracing::info!(%collector, "exporting spans");
         let about = [("service.instance.id", options.identity.clone()), ("k8s.namespace.name", options.namespace.clone())];
         let (tracer, spans) = Tracer::on(sample, metrics.clone());
         let exporter = Exporter::new(collector, &about, spans, metrics.clone())?;
@@ -43,8 +44,8 @@ impl Exporting {
         Ok((tracer, Self { closing, task: Some(AbortOnDropHandle::new(task)) }))
     }
 
-    /// Nothing more comes. Waits for what is still to be exported, but not longer than until `drained`: by then the process must
-    /// have ended.
+    /// Called when no more spans are made. Waits for the remaining exports, but at most until `drained`: the process must have
+    /// exited by then.
     pub(super) async fn end(self, drained: Instant) {
         self.closing.cancel();
         let Some(task) = self.task else { return };

@@ -1,4 +1,4 @@
-//! What the controllers publish of how they were started.
+//! What the controllers publish about the options with which they were started.
 
 use kube::Client;
 use tokio::task::JoinSet;
@@ -8,7 +8,7 @@ use super::Options;
 use crate::leader::Lease;
 use crate::published::{Dispatch, Entry, Pipeline, keep};
 
-/// Has the dispatcher's part published while this Lease is held.
+/// Publishes the options of the dispatcher while this Lease is held.
 pub(super) fn dispatch(
     options: &Options,
     (client, lease): (&Client, &Lease),
@@ -28,7 +28,7 @@ pub(super) fn dispatch(
     start(Entry::of_dispatch(&options.namespace, &of), (client, lease), tasks, stop);
 }
 
-/// Has the pipeline controller's part published while this Lease is held.
+/// Publishes the options of the pipeline controller while this Lease is held.
 pub(super) fn pipeline(
     options: &Options,
     (client, lease): (&Client, &Lease),
@@ -45,7 +45,7 @@ pub(super) fn pipeline(
     start(Entry::of_pipeline(&options.namespace, &of), (client, lease), tasks, stop);
 }
 
-/// In one order, so that the same flags give the same text.
+/// The watched namespaces, sorted, so that the same flags give the same text.
 fn watched(options: &Options) -> Vec<String> {
     super::scopes(options).into_iter().flatten().collect()
 }

@@ -1,10 +1,10 @@
-//! The order to stop, as the kubelet and a terminal give it.
+//! The signals of the kubelet and of a terminal to stop.
 
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::AppError;
 
-/// SIGTERM (what the kubelet sends) and SIGINT (what a terminal sends).
+/// SIGTERM (sent by the kubelet) and SIGINT (sent by a terminal).
 pub(super) struct Signals {
     term: tokio::signal::unix::Signal,
     int: tokio::signal::unix::Signal,
@@ -22,7 +22,7 @@ impl Signals {
             _ = self.int.recv() => "SIGINT",
         }
     }
-    /// What this comes to, or the name of the signal that came before.
+    /// The result of this work, or the name of the signal that arrived first.
     pub async fn or<T>(&mut self, work: impl Future<Output = T>) -> Result<T, &'static str> {
         tokio::select! {
             name = self.next() => Err(name),

@@ -8,10 +8,10 @@ use kube::{Api, Client};
 use super::{Filter, Row, newest_first};
 use crate::api::Delivery;
 
-/// So many at a time: a page of this size costs the API server little, and us some megabytes.
+/// Page size of a list. A page of this size costs the API server little, and this process some megabytes.
 const PAGE: u32 = 500;
 
-/// Why deliveries cannot be told.
+/// Why the deliveries cannot be listed.
 #[derive(Debug, thiserror::Error)]
 pub enum AuditError {
     /// The API server did not list them.

@@ -1,4 +1,4 @@
-//! One delivery, as it is told to people and programs.
+//! One delivery, as the audit shows it to users and programs.
 
 use http::StatusCode;
 use kube::ResourceExt as _;

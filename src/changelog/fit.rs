@@ -1,5 +1,5 @@
-//! Keeps a status within what one object may cost: words go first, then the steps between two states, and changes as a whole only
-//! if that is not enough. The status says which changes were dropped.
+//! Limits the size of a status. First messages are cut, then changes are merged. Changes are dropped only if that is not enough, and
+//! the status records it.
 
 use std::borrow::Cow;
 use std::collections::{BTreeSet, HashMap};
@@ -11,18 +11,19 @@ use crate::api::{Change, ChangeLog, PipelineStatus};
 
 use super::log::{kept, merge_two};
 
-/// A status of more bytes than this is cut down. A status costs the API server in proportion to its bytes, and etcd refuses an
-/// object of 1.5 MiB.
+/// A status with more bytes than this is reduced. The cost for the API server is proportional to the size of a status, and etcd
+/// refuses an object of 1.5 MiB.
 pub const MAX_STATUS: usize = 512 * 1024;
-/// So many bytes of the log are always kept, however large the rest of the status is: otherwise a pipeline with many targets and
+/// The log can always have this many bytes, however large the rest of the status is. Otherwise a pipeline with many targets and
 /// long names could never report anything.
 pub const LEAST_LOG: usize = 64 * 1024;
-/// Messages are never longer than this, in bytes.
+/// Maximum length of a message, in bytes.
 pub const MAX_MESSAGE: usize = 1024;
 
-/// What messages are cut to, step by step, while the status is too large. The last one still tells one failure from another.
+/// The lengths to which messages are cut, step by step, while the status is too large. The last one is still long enough to
+/// distinguish failures.
 const STEPS: [usize; 5] = [MAX_MESSAGE, 512, 256, 128, 64];
-/// `status.dropped` takes no more bytes.
+/// Maximum size of `status.dropped`, in bytes.
 const MARK: usize = 80;
 /// Ends a message that was cut.
 const ELLIPSIS: char = '…';
@@ -37,18 +38,18 @@ pub fn cut(text: &str, max: usize) -> Cow<'_, str> {
     Cow::Owned(format!("{}{ELLIPSIS}", &text[..end]))
 }
 
-/// Whether `shown` is `full`, or what [`fit`] leaves of it for lack of room.
+/// Whether `shown` is `full`, or a cut of it that [`fit`] makes for lack of room.
 #[must_use]
 pub fn is_cut_of(shown: &str, full: &str) -> bool {
     shown == full || STEPS.iter().any(|max| cut(full, *max) == shown)
 }
 
-/// Brings a status below `limit` bytes of JSON: cuts all messages shorter and shorter, then makes one of two changes of a
-/// subject, oldest first. If that is not enough, it drops changes: first those of subjects that the pipeline no longer has, as
-/// `is_gone` says, then others, last those whose clocks run; each time the oldest first. `status.dropped` counts them.
+/// Reduces a status to at most `limit` bytes of JSON. It cuts all messages shorter and shorter. Then it merges two changes of a
+/// subject at a time, oldest first. If that is not enough, it drops changes: first those of subjects that the pipeline no longer has
+/// (`is_gone`), then others, last those whose timers run. Within each of these, the oldest go first. `status.dropped` counts them.
 ///
-/// Returns the size. It is above `limit` only if the rest of the status leaves less than [`LEAST_LOG`] to the log; then the log
-/// has no more than that.
+/// Returns the size. It is above `limit` only if the rest of the status leaves less than [`LEAST_LOG`] for the log. Then the log has
+/// at most [`LEAST_LOG`].
 pub fn fit(status: &mut PipelineStatus, limit: usize, is_gone: impl Fn(&str) -> bool) -> usize {
     let mut bytes = size(status);
     for max in STEPS {
@@ -70,7 +71,7 @@ pub fn fit(status: &mut PipelineStatus, limit: usize, is_gone: impl Fn(&str) -> 
     }
     while bytes > limit {
         let excess = size(&status.log).saturating_sub(LEAST_LOG).min(bytes - limit);
-        // The mark itself takes room, and its numbers may grow.
+        // `status.dropped` itself needs room, and its numbers can grow.
         if excess == 0 || !drop_changes(status, excess + MARK, &kept, &is_gone) {
             break;
         }
@@ -79,7 +80,7 @@ pub fn fit(status: &mut PipelineStatus, limit: usize, is_gone: impl Fn(&str) -> 
     bytes
 }
 
-/// Drops changes until so many bytes are saved, and notes that they were dropped. Whether there were any.
+/// Drops changes until `excess` bytes are saved, and counts them in `status.dropped`. Returns whether there were any.
 fn drop_changes(status: &mut PipelineStatus, excess: usize, kept: &BTreeSet<i64>, is_gone: impl Fn(&str) -> bool) -> bool {
     let Some(log) = status.log.as_mut() else { return false };
     let worth = |change: &Change| (kept.contains(&change.serial), !is_gone(&change.subject));
@@ -102,7 +103,8 @@ fn drop_changes(status: &mut PipelineStatus, excess: usize, kept: &BTreeSet<i64>
     true
 }
 
-/// Merges two changes of the subject whose oldest is the oldest of all, if it has a later one. How many bytes that saved; `None` when each stands alone.
+/// Merges two changes of one subject: of the subjects with several changes, the one with the oldest change. Returns how many bytes
+/// this saved, or `None` if no subject has several changes.
 fn merge_one(log: &mut ChangeLog, waiting: &mut HashMap<String, usize>, kept: &BTreeSet<i64>) -> Option<usize> {
     let subject = log.changes.iter().map(|c| &c.subject).find(|s| waiting.get(*s).is_some_and(|n| *n > 1))?.clone();
     let bytes =
@@ -124,7 +126,7 @@ fn cut_messages(status: &mut PipelineStatus, max: usize) {
     }
 }
 
-/// How many bytes of JSON this is.
+/// Size as JSON, in bytes.
 fn size(value: &impl Serialize) -> usize {
     let mut count = Count(0);
     // Neither a writer that only counts nor our own types can fail.
@@ -156,7 +158,7 @@ mod tests {
     use crate::api::{State, Status, Time, TransitionType};
     use crate::changelog::{append, compact, open};
 
-    /// `targets` targets that have each failed `times` times with messages of 1 KiB, and nobody came to read.
+    /// `targets` targets that have each failed `times` times with messages of 1 KiB, and a log that nobody has read.
     fn failing(targets: usize, times: usize) -> PipelineStatus {
         let time = Time::from_second(1_763_711_200).unwrap();
         let mut log = open(time, None);
@@ -198,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn small_ones_are_left_alone() {
+    fn a_small_status_is_not_changed() {
         let mut status = failing(3, 2);
         let before = status.clone();
         assert_eq!(fit(&mut status, MAX_STATUS, |_| false), size(&before));
@@ -206,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn every_failure_of_256_targets_stays() {
+    fn every_failure_of_256_targets_is_kept() {
         let mut status = failing(256, 1);
         assert!(size(&status) > MAX_STATUS);
         let bytes = fit(&mut status, MAX_STATUS, |_| false);
@@ -218,14 +220,14 @@ mod tests {
     }
 
     #[test]
-    fn then_the_steps_between_go() {
+    fn changes_are_merged_if_cut_messages_are_not_enough() {
         let mut status = failing(256, 8);
         let mut log = status.log.take().unwrap();
         compact(&mut log, &BTreeSet::new());
         status.log = Some(log);
         let bytes = fit(&mut status, MAX_STATUS, |_| false);
         assert!(bytes <= MAX_STATUS, "{bytes}");
-        assert_eq!(bytes, serde_json::to_vec(&status).unwrap().len(), "counted as it went");
+        assert_eq!(bytes, serde_json::to_vec(&status).unwrap().len(), "the size was updated by each merge");
         assert_eq!(subjects(&status).len(), 256);
         assert!(status.log.as_ref().unwrap().changes.is_sorted_by_key(|c| c.serial));
         let again = status.clone();
@@ -237,7 +239,7 @@ mod tests {
         status.log.as_ref().unwrap().changes.iter().map(|c| c.serial).collect()
     }
 
-    /// Names of targets have come and gone, so that no two changes are of one subject.
+    /// Targets with ever new names were added and removed, so no subject has two changes.
     fn crowded(targets: usize) -> (PipelineStatus, Vec<i64>) {
         let mut status = failing(targets, 1);
         status.environments.clear();
@@ -259,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn the_oldest_goes_at_last_and_the_status_says_so() {
+    fn the_oldest_changes_are_dropped_and_the_status_records_it() {
         for somebody_reads in [false, true] {
             let (mut status, all) = crowded(4000);
             if somebody_reads {
@@ -272,31 +274,31 @@ mod tests {
             assert!(all.ends_with(&left), "the oldest");
             let gone = all.len() - left.len();
             let dropped = Dropped { serial: all[gone - 1], count: i64::try_from(gone).unwrap() };
-            assert_eq!(status.dropped, Some(dropped), "and the status says so");
+            assert_eq!(status.dropped, Some(dropped), "and the status records it");
         }
     }
 
     #[test]
-    fn what_the_pipeline_no_longer_has_goes_first_and_what_a_clock_waits_for_last() {
+    fn changes_of_removed_subjects_are_dropped_first_and_those_of_timers_last() {
         let (mut status, all) = crowded(1000);
         let subjects: Vec<String> = status.log.iter().flat_map(|log| &log.changes).map(|c| c.subject.clone()).collect();
         read(&mut status, &[(&subjects[1], all[1])]);
         cut_messages(&mut status, STEPS[4]);
-        // Of the second half, nothing is in the pipeline any more.
+        // The pipeline no longer has the subjects of the second half.
         let gone: BTreeSet<&str> = subjects[500..].iter().map(String::as_str).collect();
         let limit = size(&status) - 50 * 1024;
         let bytes = fit(&mut status, limit, |subject| gone.contains(subject));
         assert!(bytes <= limit);
-        assert!(serials(&status).starts_with(&all[..500]), "those of the present stay");
+        assert!(serials(&status).starts_with(&all[..500]), "changes of current subjects stay");
         assert!(status.dropped.unwrap().serial >= all[500]);
 
         let bytes = fit(&mut status, 2 * LEAST_LOG, |_| false);
         assert!(bytes <= 2 * LEAST_LOG, "{bytes}");
-        assert_eq!(serials(&status)[0], all[1], "a clock waits for it");
+        assert_eq!(serials(&status)[0], all[1], "a timer waits for it");
     }
 
     #[test]
-    fn the_log_keeps_its_share_beside_a_rest_that_is_too_large() {
+    fn the_log_keeps_its_minimum_beside_a_status_that_is_too_large() {
         let mut status = failing(256, 4);
         for target in &mut status.environments[0].targets {
             target.revision = "r".repeat(4096);
@@ -308,7 +310,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever stands in the log and whoever reads it: the status fits.
+        /// The status fits, whatever the log contains and however far it was read.
         #[test]
         fn any_log_fits(
             changes in prop::collection::vec((0..40_usize, 0..600_usize, 0..1500_usize, any::<bool>()), 0..600),
@@ -326,7 +328,7 @@ mod tests {
             let (first, last) = (log.first, log.serial);
             let mut status = PipelineStatus { log: Some(log), ..PipelineStatus::default() };
             if reads {
-                // Clocks are a part of the rest, which is small here.
+                // Timers are part of the rest of the status, which is small here.
                 let marks: Vec<_> = marks.iter().map(|(_, serial)| ("pipeline", *serial)).collect();
                 read(&mut status, &marks);
             }
@@ -335,10 +337,10 @@ mod tests {
             prop_assert!(bytes <= limit, "{} > {}", bytes, limit);
             prop_assert_eq!(bytes, serde_json::to_vec(&status).unwrap().len());
             let log = status.log.as_ref().unwrap();
-            prop_assert_eq!((log.first, log.serial), (first, last), "no serial is given twice");
+            prop_assert_eq!((log.first, log.serial), (first, last), "no serial is used twice");
             let left = serials(&status);
             prop_assert!(left.iter().all(|serial| before.contains(serial)) && left.is_sorted());
-            // What is not there any more was merged, or is marked.
+            // A missing change was merged, or is counted as dropped.
             let missing = before.iter().filter(|serial| !left.contains(serial)).max();
             let merged = log.changes.iter().any(|change| change.coalesced);
             prop_assert!(missing.is_none() || merged || status.dropped.is_some());
@@ -349,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn cuts_between_characters_and_says_so() {
+    fn cut_ends_between_characters_with_an_ellipsis() {
         assert_eq!(cut("abc", 3), "abc");
         assert_eq!(cut("abcdefgh", 6), "abc…");
         assert_eq!(cut("ääää", 6), "ä…");

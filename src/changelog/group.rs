@@ -1,9 +1,9 @@
-//! When an environment or a pipeline is ready: all of its parts run one revision.
+//! When an environment or a pipeline is ready: all of its parts run the same revision.
 //!
-//! In: the settled state of each part (a target of an environment, an environment of a pipeline), and whether it can be seen now.
-//! Out: what they are together ([`together`]), and what that means beside the last state that counted ([`settle_group`]).
+//! In: the settled state of each part (a target of an environment, an environment of a pipeline), and whether it can be observed now.
+//! Out: the common state of the parts ([`together`]), and what it means compared with the last settled state ([`settle_group`]).
 //!
-//! What cannot be seen decides nothing: a cluster that is out of reach makes no environment ready, and ends no readiness.
+//! A part that cannot be observed decides nothing: an unreachable cluster neither makes an environment ready nor ends its readiness.
 
 use crate::api::{Settled, State, Status};
 
@@ -12,28 +12,29 @@ use super::settle::{Verdict, state};
 /// One part of a group.
 #[derive(Clone, Copy, Debug)]
 pub struct Part<'a> {
-    /// The last state that counted; `None` before the first sight.
+    /// The last settled state. `None` before the first observation.
     pub settled: Option<&'a Settled>,
-    /// Whether that is so now, for all that can be seen.
+    /// Whether the part can be observed now, so that the settled state is current.
     pub seen: bool,
 }
 
-/// What the parts of a group are together.
+/// The common state of the parts of a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Together<'a> {
     /// All are `Current` at this revision.
     Ready(&'a str),
-    /// One is not, or they run different revisions. With the revision that all were last `Current` at, if that is one.
+    /// A part is not `Current`, or the parts run different revisions. Contains the revision at which all parts were last `Current`,
+    /// if it is the same for all.
     NotReady(Option<&'a str>),
-    /// It depends on a part that cannot be seen.
+    /// The state depends on a part that cannot be observed.
     Undecided,
 }
 
-/// What these parts are together.
+/// The common state of these parts.
 #[must_use]
 pub fn together<'a>(parts: impl IntoIterator<Item = Part<'a>>) -> Together<'a> {
     let (mut undecided, mut ready) = (false, true);
-    // All that can be seen agree on: what they are at, and what they were last `Current` at.
+    // What all observed parts agree on: their revision, and the revision at which they were last `Current`.
     let (mut at, mut last): (Option<&str>, Option<Option<&str>>) = (None, None);
     for part in parts {
         let Some(settled) = part.settled.filter(|_| part.seen) else {
@@ -51,8 +52,8 @@ pub fn together<'a>(parts: impl IntoIterator<Item = Part<'a>>) -> Together<'a> {
     }
 }
 
-/// Compares what the parts are together with the last state of the group that counted. `reader` names what makes its revisions
-/// comparable: with another, a new baseline is taken. `since` is the log's serial now.
+/// Compares the common state of the parts with the last settled state of the group. `reader` identifies what makes its revisions
+/// comparable: with another `reader`, a new baseline is taken. `since` is the current serial of the log.
 #[must_use]
 pub fn settle_group(settled: Option<&Settled>, together: Together<'_>, reader: &str, since: i64) -> Verdict {
     let (status, revision, last) = match together {
@@ -64,8 +65,8 @@ pub fn settle_group(settled: Option<&Settled>, together: Together<'_>, reader: &
     if old.is_some_and(|old| old.status == status && old.revision == revision) {
         return Verdict::Ignored;
     }
-    // What it was last ready at is known from then on; at first sight it is what all parts ran last, or a first sight in the
-    // midst of an interval would be news a moment later.
+    // After the baseline, the revision at which the group was last ready is known. For the baseline, it is the revision that all parts
+    // ran last. Otherwise a baseline in the middle of an interval would cause a change a moment later.
     let kept = old.filter(|_| status != Status::Current).map(|old| old.current.clone());
     let new = Settled {
         status,
@@ -82,7 +83,7 @@ pub fn settle_group(settled: Option<&Settled>, together: Together<'_>, reader: &
     }
 }
 
-/// The states of a cluster, as a change carries them.
+/// The state of a cluster in the form that a change contains.
 #[must_use]
 pub fn cluster_state(reachable: bool, reason: &str, message: &str) -> State {
     State {
@@ -104,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn what_parts_are_together() {
+    fn the_common_state_of_parts() {
         use Status::{Current, Failed, InProgress};
         let (one, two, failed) = (at(Current, "1"), at(Current, "2"), at(Failed, "1"));
         let moving = at(InProgress, "2");
@@ -113,7 +114,7 @@ mod tests {
         let new = Part { settled: None, seen: true };
         let (rests, waits) = (Settled { current: Some("1".to_owned()), ..at(InProgress, "1") }, at(Current, "1"));
         let waits = Settled { current: Some("1".to_owned()), ..waits };
-        assert_eq!(together([seen(&rests), seen(&waits)]), Together::NotReady(Some("1")), "all ran this last");
+        assert_eq!(together([seen(&rests), seen(&waits)]), Together::NotReady(Some("1")), "all ran this revision last");
         assert_eq!(together([seen(&rests), seen(&two)]), Together::NotReady(None));
         for (name, parts, want) in [
             ("none", vec![], Together::Undecided),
@@ -121,21 +122,21 @@ mod tests {
             ("the same", vec![seen(&one), seen(&one)], Together::Ready("1")),
             ("different", vec![seen(&one), seen(&two)], Together::NotReady(None)),
             ("one has failed", vec![seen(&one), seen(&failed)], Together::NotReady(None)),
-            ("one is on its way", vec![seen(&moving), seen(&two)], Together::NotReady(None)),
-            ("one is out of sight", vec![seen(&one), unseen(&one)], Together::Undecided),
-            ("one out of sight that was another", vec![seen(&one), unseen(&two)], Together::Undecided),
-            ("one out of sight that had failed", vec![seen(&one), unseen(&failed)], Together::Undecided),
-            ("out of sight, and one has failed", vec![unseen(&one), seen(&failed)], Together::NotReady(None)),
-            ("out of sight, and others differ", vec![seen(&one), unseen(&one), seen(&two)], Together::NotReady(None)),
+            ("one is in progress", vec![seen(&moving), seen(&two)], Together::NotReady(None)),
+            ("one is unseen", vec![seen(&one), unseen(&one)], Together::Undecided),
+            ("one is unseen and had another revision", vec![seen(&one), unseen(&two)], Together::Undecided),
+            ("one is unseen and had failed", vec![seen(&one), unseen(&failed)], Together::Undecided),
+            ("one is unseen, and one has failed", vec![unseen(&one), seen(&failed)], Together::NotReady(None)),
+            ("one is unseen, and others differ", vec![seen(&one), unseen(&one), seen(&two)], Together::NotReady(None)),
             ("one is new", vec![seen(&one), new], Together::Undecided),
-            ("all are out of sight", vec![unseen(&one)], Together::Undecided),
+            ("all are unseen", vec![unseen(&one)], Together::Undecided),
         ] {
             assert_eq!(together(parts), want, "{name}");
         }
     }
 
     #[test]
-    fn what_counts_of_a_group() {
+    fn group_states_that_count() {
         use Status::{Current, InProgress};
         let group = |status, revision: &str, current: Option<&str>| Settled {
             current: current.map(str::to_owned),
@@ -164,7 +165,7 @@ mod tests {
         assert_eq!(settle_group(None, Together::Undecided, "r", 7), Verdict::Ignored);
         assert_eq!(settle_group(None, Together::NotReady(None), "r", 7), Verdict::Baseline(group(InProgress, "", None)));
         let first = settle_group(None, Together::NotReady(Some("1")), "r", 7);
-        assert_eq!(first, Verdict::Baseline(left.clone()), "in the midst of an interval");
+        assert_eq!(first, Verdict::Baseline(left.clone()), "in the middle of an interval");
         let other = Settled { reader: "other".to_owned(), ..left };
         let again = Settled { based: 99, ..ready };
         assert_eq!(settle_group(Some(&other), Together::Ready("1"), "r", 99), Verdict::Baseline(again));

@@ -1,32 +1,32 @@
-//! The log itself: serials are given once and only rise, and its length is bounded while nobody reads.
+//! The log itself: each serial is used once, serials only increase, and the length is bounded while nobody reads.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::api::pipeline::Dispatched;
 use crate::api::{Change, ChangeLog, State, Status, Time};
 
-/// At most so many changes of one subject wait in the log; more are made one: first what began with what came of it, then the
-/// oldest.
+/// Maximum number of changes of one subject in the log. If there are more, changes are merged: first an `InProgress` with its
+/// result, then the oldest ones.
 pub const MAX_PER_SUBJECT: usize = 8;
 
 /// The log of a pipeline that is seen for the first time.
 ///
-/// It starts at Unix milliseconds, so that the log of a pipeline whose status was wiped goes on above the serials that it
-/// gave before; above `highest`, the highest serial known to have been given, even if the clock was set back.
+/// It starts at the Unix time in milliseconds, so that the log of a pipeline whose status was wiped continues above the serials that
+/// it used before. It starts above `highest`, the highest serial known to be used, even if the clock was set back.
 #[must_use]
 pub fn open(now: Time, highest: Option<i64>) -> ChangeLog {
     let first = now.as_millisecond().max(highest.map_or(i64::MIN, |h| h.saturating_add(1)));
     ChangeLog { epoch: 0, first, serial: first, changes: Vec::new() }
 }
 
-/// Adds one change under the next serial.
+/// Adds one change with the next serial.
 pub fn append(log: &mut ChangeLog, subject: &str, time: Time, from: State, to: State) {
     log.serial = log.serial.saturating_add(1);
     log.changes.push(Change { serial: log.serial, subject: subject.to_owned(), time, from, to, ..Change::default() });
 }
 
-/// Forgets what every cursor has passed, but for changes whose clocks run. Without a cursor nobody is known to have read anything,
-/// and everything stays.
+/// Removes the changes that every cursor has passed, except those whose timers run. Without a cursor, it is unknown whether anybody
+/// has read the log, so all changes stay.
 pub fn prune(log: &mut ChangeLog, dispatched: Option<&Dispatched>) {
     let Some(dispatched) = dispatched else { return };
     if let Some(lowest) = dispatched.cursors.iter().map(|c| c.serial).min() {
@@ -35,13 +35,13 @@ pub fn prune(log: &mut ChangeLog, dispatched: Option<&Dispatched>) {
     }
 }
 
-/// The changes whose clocks run.
+/// The changes whose timers run.
 fn armed(dispatched: Option<&Dispatched>) -> BTreeSet<i64> {
     dispatched.into_iter().flat_map(|d| &d.armed).map(|clock| clock.serial).collect()
 }
 
-/// The changes that stay as they are: those whose clocks run, and after each the first that may end its state, for its time says
-/// whether the clock was due before it.
+/// The changes that are not merged: those whose timers run, and after each of them the first changes that can end its state. The
+/// time of such a change decides whether the timer was due before it.
 #[must_use]
 pub fn kept(log: &ChangeLog, dispatched: Option<&Dispatched>) -> BTreeSet<i64> {
     let armed = armed(dispatched);
@@ -55,7 +55,7 @@ pub fn kept(log: &ChangeLog, dispatched: Option<&Dispatched>) -> BTreeSet<i64> {
     kept
 }
 
-/// Makes one of two changes of each subject that has more than [`MAX_PER_SUBJECT`] beside those that are kept, until none has.
+/// Merges changes of each subject that has more than [`MAX_PER_SUBJECT`], not counting those in `kept`, until no subject has more.
 pub fn compact(log: &mut ChangeLog, kept: &BTreeSet<i64>) {
     let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
     for change in log.changes.iter().filter(|c| !kept.contains(&c.serial)) {
@@ -70,11 +70,11 @@ pub fn compact(log: &mut ChangeLog, kept: &BTreeSet<i64>) {
     }
 }
 
-/// Makes one of two neighbouring changes of a subject: from the older's `from` to the newer's `to`, at the newer's place. Whether
-/// there were two.
+/// Merges two neighboring changes of a subject: from `from` of the older one to `to` of the newer one, at the position of the newer
+/// one. Returns whether there were two.
 ///
-/// The oldest that only began something goes into what came of it: that loses least, and the mark of it stands on a change that
-/// is reported, also to those who do not ask for beginnings. If there is none, it is the two oldest.
+/// The oldest change to `InProgress` is merged into the change after it. This loses the least. The mark is then on a change that is
+/// also reported to notifications without the trigger `Progressing`. If there is no such change, the two oldest are merged.
 pub(super) fn merge_two(log: &mut ChangeLog, subject: &str, kept: &BTreeSet<i64>) -> bool {
     let ours = log.changes.iter().enumerate().filter(|(_, c)| c.subject == subject && !kept.contains(&c.serial));
     let pairs = ours.clone().zip(ours.skip(1)).map(|((older, c), (newer, _))| (older, newer, c.to.status));
@@ -83,9 +83,9 @@ pub(super) fn merge_two(log: &mut ChangeLog, subject: &str, kept: &BTreeSet<i64>
     let older = log.changes.remove(older);
     let newer = &mut log.changes[newer - 1];
     newer.coalesced = true;
-    // A failure between the two must still be seen by whoever asks whether this is a recovery.
+    // A failure between the two must stay visible: it decides whether the merged change is a recovery.
     let failed = older.from.failed || newer.from.failed;
-    // And drift that came or went between them: the end of it is told, whichever way it was before.
+    // Drift that appeared or disappeared between them must stay visible too: its end state is reported, whatever it was before.
     let touched = older.from.drifted != older.to.drifted || newer.from.drifted != newer.to.drifted;
     let drifted = newer.to.drifted != touched;
     let left = |moved: bool, known: Option<Time>| known.or(moved.then_some(older.time));
@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn serials_start_at_the_clock_and_above_what_was_given() {
+    fn serials_start_at_the_clock_and_above_used_serials() {
         assert_eq!(open(at(1000), None), ChangeLog { epoch: 0, first: 1000, serial: 1000, changes: vec![] });
         assert_eq!(open(at(1000), Some(999)).first, 1000);
         assert_eq!(open(at(1000), Some(1000)).first, 1001);
@@ -133,10 +133,10 @@ mod tests {
     }
 
     #[test]
-    fn only_what_all_cursors_have_passed_is_pruned() {
+    fn only_changes_that_all_cursors_have_passed_are_pruned() {
         let read = |serials: &[i64], armed: &[i64]| Dispatched {
             cursors: serials.iter().map(|serial| Cursor { serial: *serial, ..Cursor::default() }).collect(),
-            armed: armed.iter().map(|serial| clock(*serial)).collect(),
+            armed: armed.iter().map(|serial| timer(*serial)).collect(),
             ..Dispatched::default()
         };
         let mut log = log_of(&["a", "b", "a"]);
@@ -146,21 +146,21 @@ mod tests {
         prune(&mut log, Some(&read(&[1003, 1001], &[])));
         assert_eq!(serials(&log), [1002, 1003]);
         prune(&mut log, Some(&read(&[1003], &[1002])));
-        assert_eq!(serials(&log), [1002], "its clock runs");
+        assert_eq!(serials(&log), [1002], "its timer runs");
         prune(&mut log, Some(&read(&[1003], &[])));
         assert_eq!((serials(&log), log.serial), (vec![], 1003));
     }
 
-    fn clock(serial: i64) -> Armed {
+    fn timer(serial: i64) -> Armed {
         let (notification, subject) = ("n".to_owned(), "a".to_owned());
         Armed { notification, subject, serial, type_: TransitionType::Failed, due: at(serial) }
     }
 
     #[test]
-    fn a_change_whose_clock_runs_is_not_made_one_with_another() {
+    fn a_change_whose_timer_runs_is_not_merged() {
         let mut log = log_of(&["a"; MAX_PER_SUBJECT + 1]);
         compact(&mut log, &BTreeSet::from([1002]));
-        assert_eq!(log.changes.len(), MAX_PER_SUBJECT + 1, "it does not count");
+        assert_eq!(log.changes.len(), MAX_PER_SUBJECT + 1, "it does not count toward the limit");
         append(&mut log, "a", at(2000), State::default(), state(Status::Current, "v10", false));
         compact(&mut log, &BTreeSet::from([1002]));
         assert_eq!(serials(&log)[..3], [1002, 1003, 1004]);
@@ -168,19 +168,19 @@ mod tests {
     }
 
     #[test]
-    fn what_may_end_a_state_keeps_its_time() {
+    fn changes_that_can_end_a_state_keep_their_time() {
         let mut log = log_of(&["a"; 4]);
         let drift = |drifted| State { drifted, ..state(Status::Current, "v4", false) };
         append(&mut log, "a", at(1010), drift(false), drift(true));
         append(&mut log, "b", at(1011), drift(false), drift(true));
-        let dispatched = Dispatched { armed: vec![clock(1002), clock(7)], ..Dispatched::default() };
+        let dispatched = Dispatched { armed: vec![timer(1002), timer(7)], ..Dispatched::default() };
         let all: Vec<_> = kept(&log, Some(&dispatched)).into_iter().collect();
         assert_eq!(all, [7, 1002, 1003, 1005], "the next rollout, and the next drift");
         assert!(kept(&log, None).is_empty());
     }
 
     #[test]
-    fn drift_that_came_or_went_is_not_lost() {
+    fn drift_between_merged_changes_is_not_lost() {
         let drift = |drifted| State { drifted, ..state(Status::Current, "v1", false) };
         for (steps, touched) in [([false, false, false], false), ([false, true, false], true), ([true, false, true], true)] {
             let mut log = open(at(0), None);
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn a_crowded_subject_loses_its_oldest_first() {
+    fn the_oldest_changes_of_a_subject_are_merged_first() {
         let mut subjects = vec!["b"; 2];
         subjects.extend(["a"; MAX_PER_SUBJECT + 2]);
         let mut log = log_of(&subjects);
@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn what_began_goes_into_what_came_of_it() {
+    fn in_progress_is_merged_into_its_result() {
         let mut log = open(at(0), None);
         for i in 1..=6 {
             let (old, new) = (format!("v{}", i - 1), format!("v{i}"));
@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_in_between_is_not_lost() {
+    fn a_failure_between_merged_changes_is_not_lost() {
         let mut log = open(at(0), None);
         append(&mut log, "a", at(1), state(Status::Current, "v1", false), state(Status::Failed, "v2", true));
         append(&mut log, "a", at(2), state(Status::Failed, "v2", true), state(Status::Current, "v1", false));

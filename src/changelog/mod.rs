@@ -1,11 +1,11 @@
 //! Pure: what counts as a change of a target, and the log in which changes wait for their consumers.
 //!
-//! In: the settled state of a target and what is observed of it now ([`settle()`]); a [`crate::api::ChangeLog`] and the cursors
-//! of those who read it, and what of it they still wait for.
-//! Out: a [`Verdict`], of a target or of many together ([`together`]); a log whose serials only rise ([`open`], [`append`]), that forgets what everyone has taken ([`prune`]),
-//! and that stays small while nobody comes ([`compact`], [`fit()`]).
+//! In: the settled state of a target and its current observation ([`settle()`]); a [`crate::api::ChangeLog`], the cursors of its
+//! readers, and their running timers.
+//! Out: a [`Verdict`] on a target or on a group ([`together`]); a log whose serials only increase ([`open`], [`append`]). The log
+//! forgets what every reader has passed ([`prune`]), and stays small while nobody reads it ([`compact`], [`fit()`]).
 //!
-//! No clock and no I/O: `now` is an argument, and whoever calls decides when a log is written.
+//! No clock and no I/O: `now` is an argument, and the caller decides when a log is written.
 
 mod fit;
 mod group;

@@ -1,5 +1,5 @@
-//! Whatever happens, however it is cut into writes, and whenever someone reads: nothing is skipped, repeated or reordered, and
-//! what had to be made one says so.
+//! Nothing is skipped, repeated or reordered, whatever happens, however it is divided into writes, and whenever a consumer reads.
+//! Merged changes are marked.
 
 use std::collections::BTreeSet;
 
@@ -17,11 +17,11 @@ const SUBJECTS: [&str; 3] = ["target/dev/c/a", "target/dev/c/b", "target/prod/c/
 enum Step {
     /// An object is observed.
     Observe(usize, Observation),
-    /// What was observed is written: read back from JSON, compacted, and held below a size.
+    /// The observations are written: compacted, kept below a size, and read back from JSON.
     Write { limit: usize },
-    /// The consumer takes everything that is written.
+    /// The consumer reads everything that is written.
     Take,
-    /// A write makes room with the cursor that it knows.
+    /// A write prunes the log with the cursor that it knows.
     Prune,
 }
 
@@ -58,7 +58,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// What a writer holds: the log and the settled states.
+/// The state of a writer: the log and the settled states.
 #[derive(Clone)]
 struct Writer {
     log: ChangeLog,
@@ -81,7 +81,7 @@ impl Writer {
         }
     }
 
-    /// Cuts the log down and reads it back, as the API server would.
+    /// Reduces the log and reads it back, as the API server would.
     fn write(&mut self, limit: usize) -> usize {
         compact(&mut self.log, &BTreeSet::new());
         let somebody = Dispatched { cursors: vec![Cursor::default()], ..Dispatched::default() };
@@ -95,22 +95,22 @@ impl Writer {
     }
 }
 
-/// A state without its words, which may have been cut.
+/// A state without reason and message, which may have been cut.
 fn wordless(state: &State) -> State {
     State { reason: String::new(), message: String::new(), ..state.clone() }
 }
 
-/// Checks that what a consumer took of one subject is what happened to it: change for change, or a run of them made one.
+/// Checks that what a consumer read about one subject is what happened to it: change by change, or a merged run of changes.
 fn same_transitions(taken: &[&Change], happened: &[&Change]) -> Result<(), TestCaseError> {
     let mut rest = happened.iter();
     for change in taken {
-        let first = rest.next().expect("nothing is taken that has not happened");
+        let first = rest.next().expect("nothing is read that has not happened");
         let mut last = first;
         let mut failed = first.from.failed;
         let mut touched = first.from.drifted != first.to.drifted;
         while last.serial != change.serial {
-            prop_assert!(change.coalesced, "a run made one says so: {change:?}");
-            last = rest.next().expect("its serial was given");
+            prop_assert!(change.coalesced, "a merged run is marked: {change:?}");
+            last = rest.next().expect("its serial was used");
             failed |= last.from.failed;
             touched |= last.from.drifted != last.to.drifted;
         }
@@ -126,7 +126,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(128))]
 
     #[test]
-    fn the_log_tells_what_happened(steps in prop::collection::vec(step(), 0..120)) {
+    fn the_log_contains_what_happened(steps in prop::collection::vec(step(), 0..120)) {
         let mut all = Writer::new();
         let mut writer = Writer::new();
         let mut taken: Vec<Change> = Vec::new();
@@ -143,7 +143,7 @@ proptest! {
                     for subject in SUBJECTS {
                         let waiting = writer.log.changes.iter().filter(|c| c.subject == subject).count();
                         prop_assert!(waiting <= MAX_PER_SUBJECT);
-                        prop_assert!(bytes <= limit || waiting <= 1, "bounded unless nothing can be made one");
+                        prop_assert!(bytes <= limit || waiting <= 1, "bounded unless nothing can be merged");
                     }
                 }
                 Step::Take => {
@@ -163,7 +163,7 @@ proptest! {
         }
         for subject in SUBJECTS {
             let of = |list: &'_ Vec<Change>| list.iter().filter(|c| c.subject == subject).cloned().collect::<Vec<_>>();
-            // A merge may span what a cursor has passed; the whole of it is then taken again, and says that it was made one.
+            // A merge can include changes that a cursor has passed. Then the whole merged change is read again, and it is marked.
             let (mine, theirs) = (of(&taken), of(&all.log.changes));
             if mine.iter().any(|c| c.coalesced) {
                 let last = |l: &Vec<Change>| l.last().map(|c| (c.serial, wordless(&c.to)));
@@ -177,9 +177,9 @@ proptest! {
         }
     }
 
-    /// With a consumer that comes only at the end, every merge can be followed back to what happened.
+    /// If the consumer reads only at the end, every merged change corresponds to a run of changes that happened.
     #[test]
-    fn what_was_made_one_covers_what_happened(steps in prop::collection::vec(step(), 0..120)) {
+    fn merged_changes_cover_what_happened(steps in prop::collection::vec(step(), 0..120)) {
         let mut all = Writer::new();
         let mut writer = Writer::new();
         for step in steps {

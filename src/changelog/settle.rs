@@ -1,21 +1,21 @@
-//! Whether what is observed of a target is something that has happened, or only noise.
+//! Decides whether an observation of a target is a change, or only noise.
 //!
-//! Controllers write far more than they do: Flux goes through `Ready=Unknown` at every interval, a failing `HelmRelease`
-//! alternates between `UpgradeFailed` and `RollbackSucceeded`, messages carry durations. A change is therefore a difference
-//! from the last state that counted, in status, revision or drift, and never in words.
+//! Controllers write far more often than something changes. Flux goes through `Ready=Unknown` at every interval, a failing
+//! `HelmRelease` alternates between `UpgradeFailed` and `RollbackSucceeded`, and messages contain durations. So a change is a
+//! difference from the last settled state in status, revision or drift. A difference only in reason or message is not a change.
 
 use crate::api::{Settled, State, Status};
 use crate::observe::Observation;
 
 use super::fit::{MAX_MESSAGE, cut};
 
-/// What an observation means beside the settled state.
+/// What an observation means, compared with the settled state.
 #[allow(clippy::large_enum_variant, reason = "it lives for a moment, on the stack")]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// Nothing has happened; the settled state stands.
+    /// Nothing has changed. The settled state stays.
     Ignored,
-    /// First sight, or first sight with these rules: remember it and say nothing.
+    /// The first observation, or the first one with these rules: it is stored and not reported.
     Baseline(Settled),
     /// The target went from one settled state to another.
     Changed {
@@ -28,11 +28,12 @@ pub enum Verdict {
     },
 }
 
-/// Compares one observation with the last state that counted.
+/// Compares one observation with the last settled state.
 ///
-/// `reader` is the hash of the rules that made the observation (see [`crate::observe::reader`]): with other rules the old
-/// state cannot be compared, so a new baseline is taken. `since` is the log's serial now; a baseline keeps the one that it
-/// replaces, and says from where on it holds itself. Settling the same observation twice is the same as settling it once.
+/// `reader` is the hash of the rules that made the observation (see [`crate::observe::reader`]). If the rules are different, the old
+/// state cannot be compared, so the observation becomes a new baseline. `since` is the current serial of the log. A new baseline
+/// keeps the `since` of the state that it replaces, and stores the current serial in `based`. Settling the same observation twice is
+/// the same as settling it once.
 #[must_use]
 pub fn settle(settled: Option<&Settled>, obs: &Observation, reader: &str, since: i64) -> Verdict {
     if matches!(obs.status, Status::Unknown | Status::Terminating) {
@@ -57,17 +58,17 @@ pub fn settle(settled: Option<&Settled>, obs: &Observation, reader: &str, since:
     Verdict::Changed { from: state(old, "", ""), to: state(&new, reason, cut(message, MAX_MESSAGE).as_ref()), settled: new }
 }
 
-/// Reason and message of a change. That its controller has not looked at an object yet is no news, and how many replicas run is none
-/// where only drift has come or gone.
+/// Reason and message of a change. They are empty if they only say that the controller of the object has not processed it yet. They
+/// are also empty if the status is `Current` and only drift has changed, because the number of replicas is then not new.
 fn words(obs: &Observation, moved: bool) -> (&str, &str) {
     let is_news = if obs.status == Status::Current { moved } else { !obs.is_unobserved() };
     if is_news { (&obs.reason, &obs.message) } else { ("", "") }
 }
 
-/// Whether the observation differs from the settled state in something that matters.
+/// Whether the observation differs from the settled state in a status or revision that counts.
 fn counts(old: &Settled, obs: &Observation) -> bool {
     let revision = about(obs);
-    // Before the first attempt there is no revision that it could try anew.
+    // Before the first attempt the revision is empty. Then the object does not try another revision.
     let tries_another = !revision.is_empty() && revision != old.revision;
     match obs.status {
         Status::InProgress => old.status == Status::NotFound || tries_another,
@@ -76,13 +77,13 @@ fn counts(old: &Settled, obs: &Observation) -> bool {
     }
 }
 
-/// Whether it has drifted; where that cannot be told at present, as it was.
+/// Whether the object has drifted. If this is unknown at present, the previous value.
 fn drifted(old: &Settled, obs: &Observation) -> bool {
     if obs.drift_unknown { old.drifted } else { obs.drifted }
 }
 
-/// Whether another revision is under way: what drifts then is what is being replaced, and is looked at when that is over. What is
-/// not ready for another reason, such as a resource that somebody has deleted, drifts as what is ready does.
+/// Whether a rollout of another revision is in progress. What drifts then is being replaced, so drift is checked after the rollout.
+/// If the object is not ready for another reason, such as a deleted resource, drift counts as it does when the object is ready.
 fn is_rollout(old: &Settled, obs: &Observation) -> bool {
     old.status == Status::InProgress && obs.status == Status::InProgress
 }
@@ -96,16 +97,16 @@ fn about(obs: &Observation) -> &str {
     }
 }
 
-/// The settled state after nothing but this observation.
+/// The settled state after only this observation.
 fn baseline(obs: &Observation, reader: &str, since: i64) -> Settled {
-    // What is Current runs its revision, also one without a name; otherwise the object may say what it runs meanwhile.
+    // An object that is `Current` runs its revision, even if that is empty. Otherwise the object may say what it runs meanwhile.
     let runs = obs.status == Status::Current || (obs.status != Status::NotFound && !obs.revision.is_empty());
     Settled {
         status: obs.status,
         revision: about(obs).to_owned(),
         current: runs.then(|| obs.revision.clone()),
         failed: obs.status == Status::Failed,
-        // What is on its way at first sight may be what is being replaced, and that is no drift which could be corrected.
+        // If the first observation is `InProgress`, what drifts may be what is being replaced. Such drift cannot be corrected.
         drifted: obs.drifted && obs.status != Status::InProgress,
         reader: reader.to_owned(),
         since,
@@ -113,7 +114,7 @@ fn baseline(obs: &Observation, reader: &str, since: i64) -> Settled {
     }
 }
 
-/// The settled state after an observation that counted.
+/// The settled state after an observation that counts.
 fn successor(old: &Settled, obs: &Observation) -> Settled {
     let (current, failed) = match obs.status {
         Status::Current => (Some(obs.revision.clone()), false),
@@ -126,7 +127,7 @@ fn successor(old: &Settled, obs: &Observation) -> Settled {
         revision: about(obs).to_owned(),
         current,
         failed,
-        // It has begun with another revision, as `is_rollout` says of it from now on.
+        // A rollout of another revision has started, so drift stays as it was. From now on `is_rollout` is true.
         drifted: if obs.status == Status::InProgress { old.drifted } else { drifted(old, obs) },
         reader: old.reader.clone(),
         since: old.since,
@@ -134,7 +135,7 @@ fn successor(old: &Settled, obs: &Observation) -> Settled {
     }
 }
 
-/// A settled state as a change carries it.
+/// A settled state in the form that a change contains.
 pub(super) fn state(settled: &Settled, reason: &str, message: &str) -> State {
     State {
         status: settled.status,
@@ -175,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn first_sight_is_a_baseline() {
+    fn the_first_observation_is_a_baseline() {
         use Status::{Current, Failed, InProgress, NotFound};
         let table = [
             (obs(Current, "v1", "v1"), old(Current, "v1", Some("v1"), false)),
@@ -196,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_seen_never_counts() {
+    fn unknown_and_terminating_never_count() {
         for status in [Status::Unknown, Status::Terminating] {
             let obs = obs(status, "v2", "v2");
             assert_eq!(settle(None, &obs, "r", 7), Verdict::Ignored);
@@ -206,21 +207,21 @@ mod tests {
     }
 
     #[test]
-    fn a_suspended_object_stays_as_it_was() {
+    fn a_suspended_object_keeps_its_state() {
         let obs = Observation { suspended: true, ..obs(Status::Failed, "v1", "v2") };
         assert_eq!(settle(Some(&old(Status::Current, "v1", Some("v1"), false)), &obs, "r", 7), Verdict::Ignored);
         assert_eq!(settle(None, &obs, "r", 7), Verdict::Baseline(old(Status::Failed, "v2", Some("v1"), true)));
     }
 
     #[test]
-    fn what_counts_and_what_it_leaves() {
+    fn observations_that_count_and_their_successors() {
         use Status::{Current, Failed, InProgress, NotFound};
         let current = old(Current, "v1", Some("v1"), false);
         let failed = old(Failed, "v2", Some("v1"), true);
         let moving = old(InProgress, "v2", Some("v1"), false);
         let gone = old(NotFound, "", None, false);
         let table = [
-            // Current: another revision, a failure, the end.
+            // Current: another revision, a failure, removal.
             (&current, obs(Current, "v1", "v1"), None),
             (&current, obs(Current, "v2", "v2"), Some(old(Current, "v2", Some("v2"), false))),
             (&current, obs(InProgress, "v1", "v1"), None),
@@ -229,7 +230,7 @@ mod tests {
             (&current, obs(Failed, "v1", "v1"), Some(old(Failed, "v1", Some("v1"), true))),
             (&current, obs(Failed, "v1", "v2"), Some(failed.clone())),
             (&current, obs(NotFound, "", ""), Some(gone.clone())),
-            // Moving: on, over, failed.
+            // InProgress: another revision, complete, failed.
             (&moving, obs(InProgress, "v1", "v2"), None),
             (&moving, obs(InProgress, "v1", "v3"), Some(old(InProgress, "v3", Some("v1"), false))),
             (&moving, obs(Current, "v2", "v2"), Some(old(Current, "v2", Some("v2"), false))),
@@ -244,7 +245,7 @@ mod tests {
             (&failed, obs(Current, "v1", "v1"), Some(current.clone())),
             (&failed, obs(Current, "v2", "v2"), Some(old(Current, "v2", Some("v2"), false))),
             (&failed, obs(NotFound, "", ""), Some(gone.clone())),
-            // Gone: whatever comes back counts.
+            // NotFound: every state that follows counts.
             (&gone, obs(NotFound, "", ""), None),
             (&gone, obs(InProgress, "", ""), Some(old(InProgress, "", None, false))),
             (&gone, obs(InProgress, "", "v1"), Some(old(InProgress, "v1", None, false))),
@@ -265,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn a_change_says_what_people_can_use() {
+    fn a_change_has_a_useful_reason_and_message() {
         use Status::{Current, InProgress};
         let ran = old(Current, "v1", Some("v1"), false);
         let gone = old(Status::NotFound, "", None, false);
@@ -289,12 +290,12 @@ mod tests {
         }
         for message in ["", "3 replicas", "5 replicas"] {
             let scaled = Observation { message: message.to_owned(), ..obs(Current, "v1", "v1") };
-            assert_eq!(settle(Some(&ran), &scaled, "r", 0), Verdict::Ignored, "however many there are");
+            assert_eq!(settle(Some(&ran), &scaled, "r", 0), Verdict::Ignored, "the number of replicas does not count");
         }
     }
 
     #[test]
-    fn words_never_count_and_drift_does() {
+    fn messages_never_count_and_drift_does() {
         let before = old(Status::Current, "v1", Some("v1"), false);
         let mut obs = obs(Status::Current, "v1", "v1");
         obs.message = "finished in 2.08s".to_owned();
@@ -306,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn drift_counts_whether_ready_or_not_but_for_a_rollout() {
+    fn drift_counts_whether_ready_or_not_except_during_a_rollout() {
         use Status::{Current, Failed, InProgress, NotFound};
         let drifting = |status, revision, attempted| Observation { drifted: true, ..obs(status, revision, attempted) };
         let table = [
@@ -332,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn what_drifts_when_another_revision_begins_is_what_it_replaces() {
+    fn drift_at_the_start_of_a_rollout_does_not_count() {
         let begun = Observation { drifted: true, ..obs(Status::InProgress, "v1", "v2") };
         for (status, drifted) in [(Status::Current, false), (Status::Current, true), (Status::Failed, false)] {
             let before = Settled { drifted, ..old(status, "v1", Some("v1"), false) };
@@ -345,7 +346,7 @@ mod tests {
     }
 
     #[test]
-    fn drift_of_which_nothing_is_known_is_as_it_was() {
+    fn unknown_drift_keeps_its_previous_value() {
         for drifted in [false, true] {
             let before = Settled { drifted, ..old(Status::Current, "v1", Some("v1"), false) };
             let unknown = |revision| Observation { drift_unknown: true, ..obs(Status::Current, revision, revision) };

@@ -1,7 +1,7 @@
-//! Whether an installation can work: CRDs, permissions, readiness.
+//! Checks an installation: CRDs, permissions, readiness.
 //!
-//! In: an API server, what the controllers are told ([`Installation`]), whose permissions count ([`Whose`]), the URL of their readiness.
-//! Out: a [`Finding`] for each question. Nothing is changed.
+//! In: an API server, the settings of the controllers ([`Installation`]), the account whose permissions are checked ([`Whose`]), the URL
+//! of the readiness probe. Out: a [`Finding`] for each check. Nothing is changed.
 
 pub mod needs;
 
@@ -19,28 +19,28 @@ use crate::http::probe;
 use crate::installed::{Found, Looks};
 use crate::telemetry::chain;
 
-/// Permissions that are asked for at once.
+/// Maximum number of concurrent requests.
 const PARALLEL: usize = 8;
 
-/// Whose permissions count.
+/// The account whose permissions are checked.
 #[derive(Clone, Debug)]
 pub enum Whose {
-    /// Those of the account that asks.
+    /// The account that runs the check.
     Own,
-    /// Those of a service account in the namespace of the controllers.
+    /// A service account in the namespace of the controllers.
     ServiceAccount(String),
 }
 
-/// The answer to one question.
+/// The result of one check.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
-    /// What was looked at.
+    /// The subject of the check.
     pub what: String,
-    /// Why it is not as it must be; none: it is.
+    /// The problem. `None` means that the check is passed.
     pub wrong: Option<String>,
 }
 
-/// Asks all questions. Without a URL, readiness is not among them.
+/// Runs all checks. Without a URL, readiness is not checked.
 pub async fn check(client: &Client, installation: &Installation, whose: &Whose, ready: Option<&Uri>) -> Vec<Finding> {
     let mut findings = vec![definitions(client).await];
     let reviews = needs(installation).into_iter().map(|need| permission(client, installation, whose, need));
@@ -56,11 +56,12 @@ async fn definitions(client: &Client) -> Finding {
     let what = format!("CRDs of version {}", env!("CARGO_PKG_VERSION"));
     match Looks::new(client).look().await {
         Found::Fit => Finding { what, wrong: None },
-        Found::Hidden => {
-            Finding { what: format!("{what}: not checked, the schemas of the API server may not be read"), wrong: None }
-        }
+        Found::Hidden => Finding {
+            what: format!("{what}: not checked, no permission to read the schemas of the API server"),
+            wrong: None,
+        },
         Found::Not(words) | Found::Gone(words) => Finding { what, wrong: Some(words) },
-        Found::Unknown(error) => Finding { what, wrong: Some(format!("the API server cannot be asked: {error}")) },
+        Found::Unknown(error) => Finding { what, wrong: Some(format!("the API server is unreachable: {error}")) },
     }
 }
 

@@ -1,7 +1,7 @@
 //! Pure: the permissions that the controllers need wherever they are installed.
 //!
-//! In: what `pennant run` is told ([`Installation`]). Out: the permissions ([`Need`]), as the chart's Roles have them. Kinds to follow,
-//! Secrets and ConfigMaps with templates are left out: an installation chooses them.
+//! In: the settings of `pennant run` ([`Installation`]). Out: the permissions ([`Need`]), as in the chart's Roles. Observed kinds,
+//! Secrets and ConfigMaps with templates are not included, because each installation chooses them.
 
 use std::fmt;
 
@@ -16,7 +16,7 @@ pub struct Installation {
     pub dispatch: bool,
     /// The namespace of the controllers.
     pub namespace: String,
-    /// The namespaces that are followed; none: all.
+    /// The watched namespaces. Empty means all.
     pub watch_namespaces: Vec<String>,
     /// The ConfigMap of the global configuration.
     pub config_map: String,
@@ -25,17 +25,17 @@ pub struct Installation {
 /// A permission.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Need {
-    /// What is done.
+    /// The verbs.
     pub verbs: &'static [&'static str],
-    /// The API group; empty: that of the core.
+    /// The API group. Empty means the core group.
     pub group: &'static str,
-    /// The resource, in the plural.
+    /// The resource, as a plural.
     pub resource: &'static str,
-    /// The subresource, if it is one.
+    /// The subresource, if the permission is for one.
     pub subresource: Option<&'static str>,
-    /// In which namespace; none: in all.
+    /// The namespace. `None` means all namespaces.
     pub namespace: Option<String>,
-    /// The one object; none: all.
+    /// The name of the object. `None` means all objects.
     pub name: Option<String>,
 }
 

@@ -1,4 +1,4 @@
-//! `pennant audit`: what was sent, when, and what the receiver said.
+//! `pennant audit`: which messages were sent, when, and what the receivers answered.
 
 use std::io::{self, Write};
 use std::pin::pin;
@@ -13,25 +13,25 @@ use crate::telemetry::escaped;
 
 #[derive(Debug, Args)]
 pub(super) struct AuditArgs {
-    /// Only of this Pipeline.
+    /// Only deliveries of this Pipeline.
     #[arg(long, value_parser = named::pipeline)]
     pipeline: Option<String>,
-    /// Only of this Notification.
+    /// Only deliveries of this Notification.
     #[arg(long, value_parser = named::notification)]
     notification: Option<String>,
-    /// Only those with labels that this selects, such as `pennant.dev/environment=prod`.
+    /// Only deliveries that this label selector selects, such as `pennant.dev/environment=prod`.
     #[arg(short = 'l', long, value_name = "SELECTOR")]
     selector: Option<String>,
-    /// Only those that stand so: pending, delivered, parked, canceled or superseded.
+    /// Only deliveries in this state: pending, delivered, parked, canceled or superseded.
     #[arg(long, value_parser = state)]
     outcome: Option<Wanted>,
-    /// Only those to which something has happened within this time, such as 30m, 12h or 7d.
+    /// Only deliveries that changed within this time, such as 30m, 12h or 7d.
     #[arg(long, value_name = "DURATION", value_parser = span)]
     since: Option<jiff::SignedDuration>,
-    /// Print those that there are, the newest last, and then each again when it changes.
+    /// Print the existing deliveries, the newest last, and then each one again when it changes.
     #[arg(short, long)]
     watch: bool,
-    /// How it is printed.
+    /// The output format.
     #[arg(short, long, default_value = "table")]
     output: Output,
     #[command(flatten)]
@@ -43,9 +43,9 @@ pub(super) struct AuditArgs {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Output {
-    /// A line each, the newest first.
+    /// One line for each delivery, the newest first.
     Table,
-    /// A list of objects, the newest first; with --watch an object a line.
+    /// A list of objects, the newest first; with --watch, one object on each line.
     Json,
 }
 
@@ -54,7 +54,7 @@ fn state(text: &str) -> Result<Wanted, String> {
     found.ok_or_else(|| format!("there are {}", Wanted::ALL.map(Wanted::as_str).join(", ")))
 }
 
-/// A duration with days, which are 24 hours.
+/// A duration that can have days of 24 hours.
 pub(super) fn span(text: &str) -> Result<jiff::SignedDuration, String> {
     let days = text.strip_suffix('d').and_then(|days| days.parse::<i64>().ok()).and_then(|days| days.checked_mul(24));
     let parsed = match days {
@@ -64,7 +64,7 @@ pub(super) fn span(text: &str) -> Result<jiff::SignedDuration, String> {
     parsed.filter(jiff::SignedDuration::is_positive).ok_or_else(|| "a duration such as 30m, 12h or 7d".to_owned())
 }
 
-/// Prints the deliveries that are asked for.
+/// Prints the requested deliveries.
 pub(super) async fn audit(args: AuditArgs) -> anyhow::Result<()> {
     let client = args.place.client().await?;
     let own = args.place.namespace(&client);
@@ -100,7 +100,7 @@ fn print(rows: &[Row], output: Output, mut table: Table) -> io::Result<()> {
     out.flush()
 }
 
-/// Prints rows as they come, until printing fails, or the API server refuses the first of them for good.
+/// Prints rows as they arrive, until printing fails, or the API server permanently rejects the first request.
 async fn follow(
     changes: impl Stream<Item = Result<Vec<Row>, AuditError>>,
     output: Output,
@@ -137,7 +137,7 @@ async fn follow(
     Ok(())
 }
 
-/// A table whose columns get wider where a cell needs it, and never narrower.
+/// A table whose columns become wider if a cell needs it, and never narrower.
 #[derive(Debug)]
 struct Table {
     all_namespaces: bool,
@@ -149,7 +149,7 @@ impl Table {
         Self { all_namespaces, widths: Vec::new() }
     }
 
-    /// Writes rows, and before the first of them the head.
+    /// Writes rows, with the head before the first row.
     fn write(&mut self, out: &mut impl Write, rows: &[Row]) -> io::Result<()> {
         let mut lines: Vec<_> = rows.iter().map(|row| cells(row, self.all_namespaces)).collect();
         if self.widths.is_empty() {
@@ -166,7 +166,7 @@ impl Table {
     }
 }
 
-/// The columns, and how wide they are at least: wide enough for most of what comes later, where that is known.
+/// The columns and their minimum widths. They are wide enough for most later values, where those are known.
 const COLUMNS: [(&str, usize); 12] = [
     ("NAMESPACE", 0),
     ("NAME", 0),
@@ -182,7 +182,7 @@ const COLUMNS: [(&str, usize); 12] = [
     ("WHY", 0),
 ];
 
-/// A name is not cut, for it is copied; of anything else so many characters are shown.
+/// Maximum number of characters of a cell. A name is not cut, because users copy it.
 const LONGEST: usize = 80;
 
 fn cells(row: &Row, all_namespaces: bool) -> Vec<String> {
@@ -205,7 +205,7 @@ fn cells(row: &Row, all_namespaces: bool) -> Vec<String> {
     cells.map(|cell| if cell == row.name { cell } else { shown(&cell) }).collect()
 }
 
-/// What a cell shows of a text: its beginning, escaped; `-` where there is none, so that every column has something.
+/// The text of a cell: the beginning of a value, escaped. It is `-` for an absent value, so that no column is empty.
 fn shown(text: &str) -> String {
     if text.is_empty() {
         return "-".to_owned();

@@ -1,4 +1,4 @@
-//! `pennant check`: whether an installation can work.
+//! `pennant check`: checks an installation.
 
 use std::io::{self, Write as _};
 use std::time::Duration;
@@ -12,7 +12,7 @@ use super::shared::Connection;
 use crate::app::Controller;
 use crate::check::{Installation, Whose, check as ask};
 
-/// Between two looks.
+/// Interval between checks.
 const AGAIN: Duration = Duration::from_secs(2);
 
 #[derive(Debug, Args)]
@@ -23,10 +23,10 @@ pub(super) struct CheckArgs {
     /// The namespace of the controllers [default: `$POD_NAMESPACE` or pennant-system].
     #[arg(short, long, env = "PENNANT_NAMESPACE")]
     namespace: Option<String>,
-    /// The ConfigMap of the global configuration, as `pennant run --config-map` says.
+    /// The ConfigMap of the global configuration, as in `pennant run --config-map`.
     #[arg(long, env = "PENNANT_CONFIG_MAP", default_value = "pennant-config", value_name = "NAME")]
     config_map: String,
-    /// The namespaces that are followed, as `pennant run --watch-namespace` says; may be repeated [default: all].
+    /// The watched namespaces, as in `pennant run --watch-namespace`; can be repeated [default: all].
     #[arg(long, env = "PENNANT_WATCH_NAMESPACE", value_delimiter = ',', value_name = "NS")]
     watch_namespace: Vec<String>,
     /// Check the permissions of this service account in the namespace of the controllers, not those of the account that runs the
@@ -43,7 +43,7 @@ pub(super) struct CheckArgs {
     pub(super) connection: Connection,
 }
 
-/// Prints the answer to each question, and fails if one is not as it must be.
+/// Prints the result of each check, and fails if one check fails.
 pub(super) async fn check(args: CheckArgs) -> anyhow::Result<()> {
     let own = || std::env::var("POD_NAMESPACE").ok().filter(|value| !value.is_empty());
     let installation = Installation {
@@ -84,7 +84,7 @@ pub(super) async fn check(args: CheckArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The process serves its readiness without TLS.
+/// The readiness endpoint has no TLS.
 fn url(text: &str) -> Result<Uri, String> {
     let url: Option<Uri> = text.parse().ok();
     let fits = url.filter(|url| url.scheme_str() == Some("http") && url.host().is_some());

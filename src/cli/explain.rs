@@ -1,4 +1,4 @@
-//! `pennant explain`: what holds for a pipeline's targets, and who said so.
+//! `pennant explain`: the effective settings of a pipeline's targets, and the layer that set each of them.
 
 use std::io::Write as _;
 
@@ -14,13 +14,13 @@ pub(super) struct ExplainArgs {
     /// The Pipeline, as `NAME` or `pipeline/NAME`.
     #[arg(value_parser = named::pipeline)]
     pipeline: String,
-    /// One notification of it, as `NAME` or `notification/NAME` [default: all].
+    /// One of its notifications, as `NAME` or `notification/NAME` [default: all].
     #[arg(value_parser = named::notification)]
     notification: Option<String>,
-    /// One target, as `ENVIRONMENT/CLUSTER/NAMESPACE`, with `/APP` where the target names another [default: all].
+    /// One target, as `ENVIRONMENT/CLUSTER/NAMESPACE`, with `/APP` if the target names another application [default: all].
     #[arg(long)]
     target: Option<String>,
-    /// How it is printed.
+    /// The output format.
     #[arg(short, long, default_value = "yaml")]
     output: Output,
     #[command(flatten)]
@@ -37,8 +37,8 @@ enum Output {
     Json,
 }
 
-/// Reads the pipeline, the Notifications of its namespace, what the controller publishes and the global configuration, and nothing
-/// else: no Secrets.
+/// Reads the pipeline, the Notifications of its namespace, the published configuration of the controller and the global configuration. It
+/// reads no Secrets.
 pub(super) async fn explain(args: ExplainArgs) -> anyhow::Result<()> {
     let ExplainArgs { place, running, .. } = &args;
     let client = place.client().await?;

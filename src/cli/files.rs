@@ -1,4 +1,4 @@
-//! Files that are named on the command line.
+//! Reads the files that the command line names.
 
 use std::collections::HashSet;
 use std::ffi::OsStr;
@@ -7,10 +7,10 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
 
-/// So much of a file is read, in bytes.
+/// Maximum number of bytes that are read from a file.
 const MOST: u64 = 16 * 1024 * 1024;
 
-/// What stands in a file; `-` is stdin.
+/// The content of a file; `-` is stdin.
 pub(super) fn read(file: &Path) -> anyhow::Result<String> {
     let mut text = String::new();
     let what = || format!("{} cannot be read", file.display());
@@ -22,16 +22,16 @@ pub(super) fn read(file: &Path) -> anyhow::Result<String> {
     Ok(text)
 }
 
-/// What is beneath a folder.
+/// The content of a folder.
 #[derive(Debug, Default)]
 pub(super) struct Beneath {
-    /// Manifests, by their extensions, in the order of their paths.
+    /// Files with the extension of a manifest, sorted by path.
     pub(super) manifests: Vec<PathBuf>,
-    /// Folders with templates of Helm charts, of which nothing is a manifest.
+    /// Folders with templates of Helm charts. Their files are not manifests.
     pub(super) templates: Vec<PathBuf>,
 }
 
-/// What is beneath a folder, without hidden files and folders. Each folder is read once, whatever links lead to it.
+/// The content of a folder, without hidden files and folders. Each folder is read once, even if several links point to it.
 pub(super) fn beneath(folder: &Path) -> anyhow::Result<Beneath> {
     let (mut found, mut seen, mut left) = (Beneath::default(), HashSet::new(), vec![folder.to_owned()]);
     while let Some(folder) = left.pop() {
@@ -42,7 +42,7 @@ pub(super) fn beneath(folder: &Path) -> anyhow::Result<Beneath> {
         let is_chart = folder.join("Chart.yaml").is_file();
         let entries = std::fs::read_dir(&folder).and_then(Iterator::collect::<Result<Vec<_>, _>>).with_context(what)?;
         for path in entries.iter().filter(|entry| !is_hidden(&entry.file_name())).map(std::fs::DirEntry::path) {
-            // A link that leads nowhere is neither.
+            // A broken link is neither.
             if path.is_dir() {
                 let is_template = is_chart && path.file_name().is_some_and(|name| name == "templates");
                 if is_template { found.templates.push(path) } else { left.push(path) }

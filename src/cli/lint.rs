@@ -11,10 +11,10 @@ use crate::lint::{File, Options, Report, lint as check};
 
 #[derive(Debug, Args)]
 pub(super) struct LintArgs {
-    /// Files with manifests, in YAML or JSON; `-` is stdin; of a folder, all *.yaml, *.yml and *.json beneath it.
+    /// Files with manifests, in YAML or JSON. `-` is stdin. In a folder, all *.yaml, *.yml and *.json files below it.
     #[arg(value_name = "FILE", required = true)]
     files: Vec<PathBuf>,
-    /// How it is printed.
+    /// The output format.
     #[arg(short, long, default_value = "text")]
     output: Output,
     /// The namespace of objects that name none.
@@ -64,16 +64,16 @@ pub(super) fn lint(args: LintArgs) -> anyhow::Result<()> {
 fn nothing(named: &[PathBuf], files: usize) -> String {
     let named = named.iter().map(|file| file.display().to_string()).collect::<Vec<_>>().join(", ");
     if files == 0 {
-        return format!("there is no *.yaml, *.yml or *.json file in {named}");
+        return format!("found no *.yaml, *.yml or *.json file in {named}");
     }
-    format!("there is no Pipeline, no Notification and no global configuration in {named} ({} read)", counted(files, "file"))
+    format!("found no Pipeline, no Notification and no global configuration in {named} ({} read)", counted(files, "file"))
 }
 
 fn counted(number: usize, what: &str) -> String {
     format!("{number} {what}{}", if number == 1 { "" } else { "s" })
 }
 
-/// Adds the file itself, or the manifests beneath a folder. Returns how many files were read.
+/// Adds the file itself, or the manifests below a folder. Returns how many files were read.
 fn add(named: &Path, files: &mut Vec<File>) -> anyhow::Result<usize> {
     if !named.is_dir() {
         let name = if named.as_os_str() == "-" { "<stdin>".to_owned() } else { named.display().to_string() };
@@ -82,8 +82,8 @@ fn add(named: &Path, files: &mut Vec<File>) -> anyhow::Result<usize> {
     }
     let (mut number, found) = (0, beneath(named)?);
     for templates in &found.templates {
-        let remedy = "pipe what `helm template` prints into `pennant lint -`";
-        writeln!(io::stderr(), "pennant: {}: templates of a Helm chart: passed over; {remedy}", templates.display())?;
+        let remedy = "pipe the output of `helm template` into `pennant lint -`";
+        writeln!(io::stderr(), "pennant: {}: templates of a Helm chart: skipped; {remedy}", templates.display())?;
     }
     for file in &found.manifests {
         let name = file.display().to_string();
@@ -92,7 +92,7 @@ fn add(named: &Path, files: &mut Vec<File>) -> anyhow::Result<usize> {
                 number += 1;
                 files.extend(File::found(&name, text));
             }
-            Err(error) if is_binary(&error) => writeln!(io::stderr(), "pennant: {name}: not UTF-8: passed over")?,
+            Err(error) if is_binary(&error) => writeln!(io::stderr(), "pennant: {name}: not UTF-8: skipped")?,
             Err(error) => return Err(error),
         }
     }

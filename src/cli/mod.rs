@@ -1,4 +1,4 @@
-//! The command line: what people type becomes one call of the library.
+//! The command line: turns arguments into one call of the library.
 //!
 //! In: arguments and `PENNANT_…` variables. Out: data on stdout, words on stderr, and an exit code: 0 done, 1 a failure, 2 wrong
 //! usage.
@@ -29,7 +29,7 @@ use unseen::Unseen;
 use crate::app::{self, Controller, Options, Proxy};
 use crate::telemetry::{self, chain, logging};
 
-/// Tells the outside world what deployment pipelines do: recorded first, in order, at least once.
+/// Notifies receivers about changes of deployment pipelines: recorded first, in order, at least once.
 #[derive(Debug, Parser)]
 #[command(name = "pennant", version, max_term_width = 120)]
 pub struct Cli {
@@ -45,19 +45,19 @@ enum Command {
     Crds,
     /// Check manifests without a cluster: schema, rules, templates, triggers.
     Lint(Box<lint::LintArgs>),
-    /// Show what a Notification would send, with secrets masked.
+    /// Show the requests that a Notification would send, with secrets masked.
     Render(Box<render::RenderArgs>),
-    /// Show what holds for a pipeline's targets, with the layer that wrote each field.
+    /// Show the effective settings of a pipeline's targets, with the layer that set each field.
     Explain(Box<explain::ExplainArgs>),
     /// List the templates that come with Pennant, or show one to start from.
     Templates(templates::TemplatesArgs),
-    /// Show deliveries: what was sent, when, and what the receiver said.
+    /// Show deliveries: what was sent, when, and what the receiver answered.
     Audit(Box<audit::AuditArgs>),
-    /// Send settled deliveries again, with the same id and outside the order.
+    /// Send settled deliveries again, with the same ID and outside the order.
     Redeliver(Box<redeliver::RedeliverArgs>),
     /// Check an installation: CRDs, permissions of the controller, readiness.
     Check(Box<check::CheckArgs>),
-    /// Print completions for a shell, to be sourced there.
+    /// Print the completion script for a shell.
     Completions {
         /// The shell.
         shell: clap_complete::Shell,
@@ -66,73 +66,73 @@ enum Command {
 
 #[derive(Debug, Args)]
 struct RunArgs {
-    /// Which controllers to run; each can run in a process of its own.
+    /// The controllers to run. Each can run in its own process.
     #[arg(long, env = "PENNANT_CONTROLLERS", value_delimiter = ',', default_value = "pipeline,dispatch")]
     controllers: Vec<Controller>,
-    /// The namespace that the process itself lives in, in which its Leases are [default: `$POD_NAMESPACE` or pennant-system].
+    /// The namespace of the process and of its Leases [default: `$POD_NAMESPACE` or pennant-system].
     #[arg(short, long, env = "PENNANT_NAMESPACE")]
     namespace: Option<String>,
-    /// The ConfigMap of that namespace with the global configuration, under the key config.yaml. Without one there is none.
+    /// The ConfigMap in that namespace with the global configuration, in the key config.yaml. The ConfigMap is optional.
     #[arg(long, env = "PENNANT_CONFIG_MAP", default_value = "pennant-config", value_name = "NAME")]
     config_map: String,
-    /// Watch only these namespaces, for pipelines and application objects alike; may be repeated [default: all].
+    /// Watch pipelines and application objects only in these namespaces; can be repeated [default: all].
     #[arg(long, env = "PENNANT_WATCH_NAMESPACE", value_delimiter = ',', value_name = "NS")]
     watch_namespace: Vec<String>,
-    /// What the local cluster is called in the names of targets.
+    /// The name of the local cluster in the names of targets.
     #[arg(long, env = "PENNANT_CLUSTER_NAME", default_value = "in-cluster", value_parser = cluster_name)]
     cluster_name: String,
-    /// Requests that may be under way at once.
+    /// Maximum number of concurrent requests.
     #[arg(long, env = "PENNANT_WORKERS", default_value_t = 256, value_parser = clap::value_parser!(u16).range(2..=4096))]
     workers: u16,
-    /// Settled deliveries that are kept in the whole cluster; the oldest beyond go, parked ones last.
+    /// Maximum number of settled deliveries in the whole cluster. Above it, the oldest are deleted, parked ones last.
     #[arg(long, env = "PENNANT_KEEP_DELIVERIES", default_value_t = 100_000, value_name = "NUMBER")]
     keep_deliveries: usize,
     /// Allow http to any host, not only to *.svc names of the cluster.
     #[arg(long, env = "PENNANT_ALLOW_HTTP")]
     allow_http: bool,
-    /// Allow these addresses, which are refused by default (loopback, link-local, …); may be repeated.
+    /// Allow these addresses, which are refused by default (loopback, link-local, …); can be repeated.
     #[arg(long, env = "PENNANT_ALLOW_DESTINATION", value_delimiter = ',', value_name = "CIDR")]
     allow_destination: Vec<IpNet>,
-    /// Refuse these addresses, whatever is allowed; may be repeated.
+    /// Refuse these addresses, even if another flag allows them; can be repeated.
     #[arg(long, env = "PENNANT_DENY_DESTINATION", value_delimiter = ',', value_name = "CIDR")]
     deny_destination: Vec<IpNet>,
-    /// Send all requests through this HTTP proxy, `http://HOST:PORT` or `https://HOST:PORT`. One with `USER:PASSWORD@` belongs
-    /// into the environment, for arguments can be seen by others. No other variable names a proxy.
+    /// Send all requests through this HTTP proxy, `http://HOST:PORT` or `https://HOST:PORT`. Set a URL
+    /// with `USER:PASSWORD@` in the environment, because other users can see arguments. No other variable sets a proxy.
     #[arg(long, env = "PENNANT_PROXY", hide_env_values = true, value_name = "URL", value_parser = PROXY)]
     proxy: Option<Proxy>,
-    /// Refuse targets and objects that stand for clusters outside the pipeline's own namespace.
+    /// Refuse targets and cluster objects outside the pipeline's own namespace.
     #[arg(long, env = "PENNANT_NO_CROSS_NAMESPACE_REFS")]
     no_cross_namespace_refs: bool,
-    /// A remote cluster is offline when nothing has answered for so long.
+    /// A remote cluster is offline when it has not answered for this time.
     #[arg(long, env = "PENNANT_CLUSTER_GRACE", default_value = "2m", value_name = "DURATION", value_parser = grace)]
     cluster_grace: Duration,
-    /// Take kubeconfigs of remote clusters with http, or with insecure-skip-tls-verify.
+    /// Accept kubeconfigs of remote clusters with http, or with insecure-skip-tls-verify.
     #[arg(long, env = "PENNANT_ALLOW_INSECURE_CLUSTERS")]
     allow_insecure_clusters: bool,
-    /// Where to serve /healthz, /readyz and /metrics.
+    /// The address of /healthz, /readyz and /metrics.
     #[arg(long, env = "PENNANT_HTTP_ADDR", default_value = "0.0.0.0:8080", value_name = "ADDR")]
     http_addr: SocketAddr,
-    /// How log lines look: text or json. What is logged: `PENNANT_LOG`, such as `info` or `pennant=debug`.
+    /// The format of log lines: text or json. `PENNANT_LOG` sets the level, such as `info` or `pennant=debug`.
     #[arg(long, env = "PENNANT_LOG_FORMAT", default_value_t = logging::Format::Text, value_name = "FORMAT")]
     log_format: logging::Format,
     #[command(flatten)]
     tracing: traced::TracingArgs,
-    /// The context of the kubeconfig to use; without a kubeconfig the pod's own service account is used.
+    /// The context of the kubeconfig to use. Without a kubeconfig, the service account of the Pod is used.
     #[arg(long, env = "PENNANT_CONTEXT")]
     context: Option<String>,
 }
 
-/// May hold a password.
+/// This can contain a password.
 const PROXY: Unseen<Proxy> = Unseen::of("--proxy (or PENNANT_PROXY)");
 
-/// From a second, for less is what a network takes at times, to a day.
+/// From one second to a day. A network can need a second at times.
 fn grace(text: &str) -> Result<Duration, String> {
     let span = audit::span(text).ok().and_then(|span| Duration::try_from(span).ok());
     let fits = span.filter(|span| (Duration::from_secs(1)..=Duration::from_hours(24)).contains(span));
     fits.ok_or_else(|| "a duration from 1s to 24h, such as 90s or 2m".to_owned())
 }
 
-/// The name becomes part of subjects, which are split at slashes.
+/// The name becomes part of subjects, so it has no slash.
 fn cluster_name(text: &str) -> Result<String, String> {
     let fits =
         !text.is_empty() && text.len() <= 253 && text.chars().all(|c| c.is_ascii_alphanumeric() || c == '-' || c == '.');
@@ -140,7 +140,7 @@ fn cluster_name(text: &str) -> Result<String, String> {
 }
 
 impl Cli {
-    /// Does what was asked.
+    /// Runs the command.
     #[must_use]
     pub fn run(self) -> ExitCode {
         let is_controller = matches!(self.command, Command::Run(_));
@@ -207,7 +207,7 @@ fn run(args: RunArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A command that asks a few things of an API server and ends. What the API server refuses is said in one sentence.
+/// A command that reads from an API server and ends. If the API server rejects a request, the error is one sentence.
 fn asked(connection: &shared::Connection, work: impl Future<Output = anyhow::Result<()>>) -> anyhow::Result<()> {
     let all = async {
         match work.await {

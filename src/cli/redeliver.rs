@@ -11,31 +11,31 @@ use super::shared::{Place, failure};
 use crate::api::{Outcome, now};
 use crate::audit::{Filter, Wanted, redeliver as mark, rows};
 
-/// Marked at once: as many writes as the API server takes gladly.
+/// Maximum number of concurrent writes.
 const PARALLEL: usize = 8;
 
 #[derive(Debug, Args)]
 pub(super) struct RedeliverArgs {
-    /// Deliveries, as `NAME` or `TYPE/NAME`, as `pennant audit` and `kubectl get deliveries` show them.
+    /// Deliveries, as `NAME` or `TYPE/NAME`; `pennant audit` and `kubectl get deliveries` show the names.
     #[arg(value_name = "NAME", required_unless_present = "parked", value_parser = named::delivery)]
     #[arg(conflicts_with_all = ["parked", "pipeline", "notification", "since", "all_namespaces"])]
     names: Vec<String>,
-    /// All that are parked.
+    /// All parked deliveries.
     #[arg(long)]
     parked: bool,
-    /// Of those, only of this Pipeline.
+    /// With --parked: only deliveries of this Pipeline.
     #[arg(long, requires = "parked", value_parser = named::pipeline)]
     pipeline: Option<String>,
-    /// Of those, only of this Notification.
+    /// With --parked: only deliveries of this Notification.
     #[arg(long, requires = "parked", value_parser = named::notification)]
     notification: Option<String>,
-    /// Of those, only with labels that this selects, such as `pennant.dev/environment=prod`.
+    /// With --parked: only deliveries that this label selector selects, such as `pennant.dev/environment=prod`.
     #[arg(short = 'l', long, requires = "parked", value_name = "SELECTOR")]
     selector: Option<String>,
-    /// Of those, only what was parked within this time, such as 30m, 12h or 7d.
+    /// With --parked: only deliveries that were parked within this time, such as 30m, 12h or 7d.
     #[arg(long, requires = "parked", value_name = "DURATION", value_parser = span)]
     since: Option<jiff::SignedDuration>,
-    /// Change nothing, only say what would be sent again.
+    /// Change nothing; only print what would be sent again.
     #[arg(long)]
     dry_run: bool,
     #[command(flatten)]
@@ -45,7 +45,7 @@ pub(super) struct RedeliverArgs {
     all_namespaces: bool,
 }
 
-/// Marks what is asked for, says so of each, and fails if one could not be marked.
+/// Marks the requested deliveries, prints each, and fails if one could not be marked.
 pub(super) async fn redeliver(args: RedeliverArgs) -> anyhow::Result<()> {
     let client = args.place.client().await?;
     let own = args.place.namespace(&client);
@@ -63,7 +63,7 @@ pub(super) async fn redeliver(args: RedeliverArgs) -> anyhow::Result<()> {
         writeln!(io::stderr(), "no parked deliveries found")?;
     }
     let is_one = those.len() == 1;
-    // Each call is something new to whoever reads the annotation, also within one second.
+    // Each call is a new value of the annotation, also within one second.
     let value = format!("{}-{:04x}", now(), fastrand::u16(..));
     let marked = stream::iter(those).map(|(namespace, name)| {
         let (client, value, dry_run) = (client.clone(), value.clone(), args.dry_run);
@@ -74,7 +74,7 @@ pub(super) async fn redeliver(args: RedeliverArgs) -> anyhow::Result<()> {
     let words = if args.dry_run { "would be sent again" } else { "is sent again" };
     while let Some((result, namespace, name)) = marked.next().await {
         match result {
-            // The others are marked as well, if nobody reads any more.
+            // If nobody reads the output, the others are marked all the same.
             Ok(()) if is_read => match writeln!(out, "{} in {namespace} {words}", of_delivery(&name)) {
                 Err(error) if error.kind() == io::ErrorKind::BrokenPipe => is_read = false,
                 written => written?,

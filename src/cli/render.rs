@@ -20,27 +20,27 @@ use crate::render::Scene;
 
 #[derive(Debug, Args)]
 pub(super) struct RenderArgs {
-    /// The notification, as `NAME` or `notification/NAME`; without a file it is read from the cluster. One that is not a
-    /// Notification requires --pipeline.
+    /// The notification, as `NAME` or `notification/NAME`. Without a file it is read from the cluster. A notification that is not
+    /// a Notification object requires --pipeline.
     #[arg(value_name = "NAME", required_unless_present = "files", value_parser = named::notification)]
     name: Option<String>,
-    /// A file with Notifications, and ConfigMaps that hold their templates; `-` is stdin; may be repeated. Without a pipeline no
-    /// cluster is asked, and what has no namespace is in `default`.
+    /// A file with Notifications, and with the ConfigMaps of their templates; `-` is stdin; can be repeated. Without --pipeline no
+    /// cluster is used, and objects without a namespace are in `default`.
     #[arg(short = 'f', long = "filename", value_name = "FILE")]
     files: Vec<PathBuf>,
-    /// A Pipeline of the cluster to speak of; without one, of a sample.
+    /// A Pipeline of the cluster that supplies the data [default: sample data].
     #[arg(long, value_parser = named::pipeline)]
     pipeline: Option<String>,
-    /// A target of that pipeline, as `ENVIRONMENT/CLUSTER/NAMESPACE` [default: its first].
+    /// A target of that pipeline, as `ENVIRONMENT/CLUSTER/NAMESPACE` [default: the first target].
     #[arg(long, requires = "pipeline")]
     target: Option<String>,
-    /// The transition; may be repeated [default: those that the Notification reports].
+    /// The transition; can be repeated [default: the transitions that the Notification reports].
     #[arg(long = "trigger", value_parser = transition, value_delimiter = ',')]
     triggers: Vec<TransitionType>,
-    /// Send it to this URL, a receiver of your own, without credentials.
+    /// Send the request to this URL, your own receiver, without credentials.
     #[arg(long, value_name = "URL", value_parser = receiver)]
     send_to: Option<Url>,
-    /// How it is printed.
+    /// The output format.
     #[arg(short, long, default_value = "text")]
     output: Output,
     #[command(flatten)]
@@ -67,9 +67,9 @@ fn receiver(text: &str) -> Result<Url, String> {
     if matches!(url.scheme(), "http" | "https") { Ok(url) } else { Err("must begin with http:// or https://".to_owned()) }
 }
 
-/// Shows, and sends where that is asked for. The error of what a receiver of one's own refuses is told at the end.
+/// Prints the request, and sends it if `--send-to` is set. If your own receiver rejects requests, the error is returned last.
 pub(super) async fn render(args: RenderArgs) -> anyhow::Result<()> {
-    // Files without a pipeline are shown without a cluster.
+    // Files without a pipeline need no cluster.
     let client = if args.pipeline.is_some() || args.files.is_empty() { Some(args.place.client().await?) } else { None };
     let namespace = match &client {
         Some(client) => args.place.namespace(client),
@@ -89,7 +89,7 @@ pub(super) async fn render(args: RenderArgs) -> anyhow::Result<()> {
         };
         shown.extend(previews(notification, &args.triggers, &given, &scene)?);
     }
-    anyhow::ensure!(!shown.is_empty(), "nothing is reported: the Notification has no triggers; name one with --trigger");
+    anyhow::ensure!(!shown.is_empty(), "the Notification has no triggers; name one with --trigger");
     print(&shown, &judgement, args.output)?;
     for preview in &shown {
         if let Some(why) = judgement.egress.as_ref().and_then(|egress| egress.refuses(&preview.url)) {
@@ -111,7 +111,7 @@ fn manifests(args: &RenderArgs, namespace: &str) -> anyhow::Result<Manifests> {
     Ok(manifests)
 }
 
-/// What is to be shown, and the pipeline to speak of. The global configuration is that of the cluster, if one is asked.
+/// The notifications to show, and the pipeline that supplies the data. The global configuration is that of the cluster, if one is used.
 async fn laid(
     args: &RenderArgs,
     files: &Manifests,
@@ -148,7 +148,7 @@ fn of_pipeline(args: &RenderArgs, files: &Manifests, namespace: &str) -> anyhow:
     Ok(of.unwrap_or_else(|| namespace.to_owned()))
 }
 
-/// The one that is named, or all that apply to the pipeline.
+/// The named notification, or all that apply to the pipeline.
 fn on_pipeline(
     args: &RenderArgs,
     (global, cluster): (&Global, &str),
@@ -171,7 +171,7 @@ fn on_pipeline(
     Ok(all)
 }
 
-/// What the ConfigMaps hold that these refer to: those of the files, and those of the cluster.
+/// The content of the ConfigMaps that these notifications refer to, from the files and from the cluster.
 async fn texts(files: &Manifests, client: Option<&Client>, all: &[Laid]) -> anyhow::Result<HashMap<ConfigMapKey, Text>> {
     let keys = all.iter().flat_map(Laid::config_maps).map(|key| (files.text(&key), key));
     let (elsewhere, here): (Vec<_>, Vec<_>) = keys.partition(|(text, _)| *text == Text::NoConfigMap);

@@ -15,18 +15,18 @@ use crate::render::{BuiltinTemplate, builtin};
 pub(super) struct TemplatesArgs {
     #[command(subcommand)]
     command: Option<Command>,
-    /// How the list is printed.
+    /// The output format of the list.
     #[arg(short, long, default_value = "table")]
     output: List,
 }
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Print one, as a Notification to start from.
+    /// Print one template, as a Notification to start from.
     Show {
         /// Its name.
         name: String,
-        /// How it is printed.
+        /// The output format.
         #[arg(short, long, default_value = "yaml")]
         output: One,
     },
@@ -57,7 +57,7 @@ fn named(text: &str) -> anyhow::Result<&'static BuiltinTemplate> {
     found.map(builtin)
 }
 
-/// Lists them, or shows one.
+/// Lists the templates, or shows one.
 pub(super) fn templates(args: &TemplatesArgs) -> anyhow::Result<()> {
     let mut out = std::io::stdout().lock();
     match &args.command {

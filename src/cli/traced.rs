@@ -1,4 +1,4 @@
-//! What is traced, and where spans are sent.
+//! The settings of tracing.
 
 use anyhow::Context as _;
 use clap::Args;
@@ -7,24 +7,25 @@ use super::unseen::Unseen;
 use crate::app::{Collector, Tracing};
 use crate::telemetry::Sample;
 
-/// The one variable of OpenTelemetry that is read, and only when spans are sent: credentials do not belong into arguments.
+/// The only variable of OpenTelemetry that Pennant reads, and only if tracing is enabled. Other users can see arguments, so credentials must
+/// not be in them.
 const HEADERS: &str = "OTEL_EXPORTER_OTLP_HEADERS";
-/// Somebody may put a password where none belongs.
+/// A user can put a password here by mistake.
 const COLLECTOR: Unseen<Collector> = Unseen::of("--tracing-endpoint (or PENNANT_TRACING_ENDPOINT)");
 
 #[derive(Debug, Args)]
 pub(super) struct TracingArgs {
-    /// Send spans to this collector by OTLP over HTTP, and `traceparent` to receivers; `/v1/traces` is added to the path. Headers
-    /// for it are read from `OTEL_EXPORTER_OTLP_HEADERS`, and no other `OTEL_` variable is read [default: nothing is traced].
+    /// Send spans to this collector by OTLP over HTTP, and `traceparent` to receivers. `/v1/traces` is appended to the path. Headers
+    /// are read from `OTEL_EXPORTER_OTLP_HEADERS`; no other `OTEL_` variable is read [default: no tracing].
     #[arg(long, env = "PENNANT_TRACING_ENDPOINT", hide_env_values = true, value_name = "URL", value_parser = COLLECTOR)]
     tracing_endpoint: Option<Collector>,
-    /// Of how many changes spans are sent: a number from 0 to 1.
+    /// The share of changes that are traced: a number from 0 to 1.
     #[arg(long, env = "PENNANT_TRACING_SAMPLE", default_value = "1", value_name = "RATIO")]
     tracing_sample: Sample,
 }
 
 impl TracingArgs {
-    /// With the headers that the environment holds for the collector.
+    /// Adds the headers for the collector from the environment.
     pub(super) fn read(self, variable: impl Fn(&str) -> Option<String>) -> anyhow::Result<Option<Tracing>> {
         let Some(mut collector) = self.tracing_endpoint else { return Ok(None) };
         if let Some(headers) = variable(HEADERS) {

@@ -9,14 +9,14 @@ use clap::builder::TypedValueParser;
 use clap::error::ErrorKind;
 use clap::{Arg, Command};
 
-/// Reads it, and complains without saying what it read.
+/// Parses the value. An error does not repeat it.
 pub(super) struct Unseen<T> {
     name: &'static str,
     of: PhantomData<fn() -> T>,
 }
 
 impl<T> Unseen<T> {
-    /// Of this flag and this variable.
+    /// The parser for this flag and this variable.
     pub(super) const fn of(name: &'static str) -> Self {
         Self { name, of: PhantomData }
     }

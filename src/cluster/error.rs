@@ -41,7 +41,7 @@ impl ObserveError {
 
     /// The cluster answers, but not with anything of use.
     pub fn useless(cluster: &str) -> Self {
-        Self::new(Reason::Unreachable, format!("cluster {cluster} does not answer as an API server does"))
+        Self::new(Reason::Unreachable, format!("cluster {cluster} does not answer like an API server"))
     }
 
     /// What an answer other than success means.
@@ -120,7 +120,7 @@ fn is_too_large(cause: &(dyn Error + 'static)) -> bool {
 /// What one cause in a chain says, if it says enough.
 fn words(cause: &(dyn Error + 'static)) -> Option<Words> {
     if is_too_large(cause) {
-        return Some(Words::Step("an answer is larger than is read"));
+        return Some(Words::Step("a response exceeds the size limit"));
     }
     if let Some(error) = cause.downcast_ref::<rustls::Error>() {
         return Some(Words::Step(tls(error)));
@@ -132,7 +132,9 @@ fn words(cause: &(dyn Error + 'static)) -> Option<Words> {
         }
         return match error.kind() {
             ErrorKind::ConnectionRefused => Some(Words::Step("the connection is refused")),
-            ErrorKind::HostUnreachable | ErrorKind::NetworkUnreachable => Some(Words::Step("there is no route to it")),
+            ErrorKind::HostUnreachable | ErrorKind::NetworkUnreachable => {
+                Some(Words::Step("there is no route to the server"))
+            }
             ErrorKind::TimedOut => Some(Words::Slow),
             _ => None,
         };
@@ -141,7 +143,7 @@ fn words(cause: &(dyn Error + 'static)) -> Option<Words> {
     (cause.to_string() == "dns error").then(|| {
         let refused = cause.source().is_some_and(<dyn Error>::is::<AllRefused>);
         Words::Step(if refused {
-            "the name of its server leads only to addresses that no API server has"
+            "the name of its server resolves only to addresses that are not allowed for an API server"
         } else {
             "the name of its server cannot be resolved"
         })
@@ -157,18 +159,18 @@ fn tls(error: &rustls::Error) -> &'static str {
         rustls::Error::InvalidCertificate(Certificate::NotValidForName | Certificate::NotValidForNameContext { .. }) => {
             "its certificate is for another name (tls-server-name)"
         }
-        // An authority that was made anew has the same name and another key.
+        // A CA that was created again has the same name and another key.
         rustls::Error::InvalidCertificate(Certificate::UnknownIssuer | Certificate::BadSignature) => {
             "its certificate is not trusted (certificate-authority-data)"
         }
         rustls::Error::InvalidCertificate(_) => "its certificate is not accepted",
-        rustls::Error::AlertReceived(_) => "it refuses the TLS connection, or the client certificate",
-        _ => "no TLS connection comes about",
+        rustls::Error::AlertReceived(_) => "the server rejects the TLS connection or the client certificate",
+        _ => "the TLS connection cannot be established",
     }
 }
 
-/// The words of an API server that refuses. A server of another kind has none: kube makes a status of the page that it sent, and
-/// what a kubeconfig leads to must not be read by means of it.
+/// The message of an API server that refuses. Another kind of server has none: kube makes a status of the page that it sent. Nobody may
+/// use a kubeconfig to read that page.
 fn words_of(status: &Status) -> &str {
     if status.reason == "Forbidden" { &status.message } else { "" }
 }
@@ -201,9 +203,9 @@ mod tests {
             (io(ErrorKind::BrokenPipe), Reason::Unreachable, "does not answer"),
             (tls(rustls::CertificateError::UnknownIssuer), Reason::Unreachable, "not trusted"),
             (tls(rustls::CertificateError::NotValidForName), Reason::Unreachable, "another name"),
-            (service(Dns(AllRefused)), Reason::Unreachable, "no API server has"),
-            (service(TooLarge), Reason::Unreachable, "larger"),
-            (service(std::io::Error::other(TooLarge)), Reason::Unreachable, "larger"),
+            (service(Dns(AllRefused)), Reason::Unreachable, "not allowed for an API server"),
+            (service(TooLarge), Reason::Unreachable, "size limit"),
+            (service(std::io::Error::other(TooLarge)), Reason::Unreachable, "size limit"),
         ] {
             let trouble = ObserveError::of_call("eu", &error);
             assert_eq!(trouble.reason, reason, "{error:?}");

@@ -2,12 +2,12 @@
 //! object said.
 //!
 //! In: what each pipeline needs ([`Caches::need`]); watch events of the clusters.
-//! Out: on a channel, the pipelines to look at again; when they are looked at, a [`Reading`] of each object: what it says now,
-//! and what it said in between, so that a state that came and went before a status could be written is still seen.
+//! Out: on a channel, the pipelines to reconcile. For each reconcile, a [`Reading`] of each object: its current state, and its states
+//! since the last one. So a state that came and went before a status write is still seen.
 //!
-//! One cache is one watch of one kind on one cluster, in one namespace or in all. It is made when first needed, stopped a
-//! while after nobody needs it, and tried again without end while the kind is missing, forbidden or out of reach. Objects are
-//! not kept, only what [`crate::observe`] makes of them. No lock is held across I/O.
+//! One cache is one watch of one kind on one cluster, in one namespace or in all. It is created when first needed, and stopped a while
+//! after its last use. It retries without end while the kind is missing, forbidden or unreachable. It does not keep objects, only the
+//! results of [`crate::observe`]. No lock is held across I/O.
 
 mod error;
 mod objects;
@@ -114,12 +114,12 @@ impl Scope {
 pub enum Reason {
     /// Its cache is being filled for the first time.
     CacheNotSynced,
-    /// The same, and it takes long, or meets with trouble that may pass: whoever sees the object for the first time need not wait
-    /// for it.
+    /// The same, and it takes long or has a temporary problem: a pipeline that observes the object for the first time need not wait for
+    /// it.
     CacheSlow,
     /// The cluster does not know the kind, or not in namespaces.
     KindNotFound,
-    /// The object that stands for the cluster is not there, or its kind is not.
+    /// The object that represents the cluster does not exist, or its kind does not.
     ClusterNotFound,
     /// The Secret with the cluster's kubeconfig is not there, or not under a key that is looked at.
     KubeconfigMissing,
@@ -131,13 +131,13 @@ pub enum Reason {
     Forbidden,
     /// The cluster takes calls and does not answer, or not in time.
     Timeout,
-    /// No connection to the cluster comes about, or nothing of use comes out of it.
+    /// The cluster is unreachable, or its answers are unusable.
     Unreachable,
     /// There are more objects of the kind than are taken in.
     TooManyObjects,
     /// The object is there, and does not parse.
     Unreadable,
-    /// Its namespace is not among those that are watched.
+    /// Its namespace is not one of the watched namespaces.
     NamespaceNotWatched,
 }
 

@@ -3,9 +3,9 @@
 //! In: what the reference leads to ([`Resolver`]), and a nudge when a watch of the cluster has broken. Out: a [`Link`] that
 //! all caches of the cluster follow, its [`Reachability`], and the pipelines that are woken when that changes.
 //!
-//! A watch that says nothing proves nothing: packets may be swallowed on the way, and a token that was revoked does not end a
-//! watch that was opened with it. So the cluster is probed while it has a cache. When it answers again after it was lost, every
-//! watch is opened anew, for a connection whose packets were swallowed may never come back.
+//! A silent watch proves nothing: packets may be dropped on the way, and a revoked token does not end an open watch. So a cluster with a
+//! cache is probed. When it answers again after it was lost, every watch is reopened, because a connection with dropped packets may never
+//! recover.
 
 pub(super) mod address;
 pub(super) mod bound;
@@ -48,7 +48,7 @@ use resolve::{Resolution, Resolver};
 const CONNECT: Duration = Duration::from_secs(5);
 /// No probe takes longer.
 const PROBE: Duration = Duration::from_secs(5);
-/// The watches of a cluster that is only slow are not opened anew more often.
+/// Minimum time between two restarts of the watches of a slow cluster.
 const REOPENED: Duration = Duration::from_mins(5);
 /// However often it is nudged, a cluster is not probed more often.
 const LEAST_PAUSE: Duration = Duration::from_secs(1);
@@ -58,7 +58,7 @@ const LEAST_PAUSE: Duration = Duration::from_secs(1);
 pub(super) enum Link {
     /// It is being looked for.
     Resolving,
-    /// This client. Each one that is sent here is a reason to list anew.
+    /// This client. Each client that is sent here is a reason to list again.
     Up(Client),
     /// There is none that leads there. `sure`: it has been tried often enough.
     Down { trouble: ObserveError, sure: bool },
@@ -99,7 +99,7 @@ enum Probed {
 }
 
 impl Remote {
-    /// The task, and what others hold of it. `local` is the client of the cluster with the object that stands for this one.
+    /// The task, and the handles of others to it. `local` is the client of the cluster with the object that represents this one.
     pub fn new(shared: Arc<Shared>, cluster: ClusterRef, local: Client) -> (Self, Handle) {
         let (link, followed) = watch::channel(Link::Resolving);
         let (reachability, seen) = watch::channel(Reachability::Unknown);
@@ -196,14 +196,14 @@ impl Post {
             tokio::select! {
                 () = sleep_until(next) => return,
                 () = sleep_until(offline), if offline < next => {}
-                // While it does not answer anyway, watches that break are no news.
+                // While it does not answer anyway, failing watches add no information.
                 () = self.nudge.notified(), if !health.is_silent() => return tokio::time::sleep(LEAST_PAUSE).await,
             }
         }
     }
 
-    /// Says whether the cluster can be reached; who needs it is woken once for each change, and when that is known again: whoever
-    /// has looked meanwhile has not learnt it.
+    /// Publishes whether the cluster is reachable. Dependent pipelines are woken on each change, and also when the state becomes known,
+    /// because a reconcile in between may have seen it as unknown.
     async fn tell(&mut self, now: Reachability) {
         let before = self.reachability.send_replace(now);
         if now == Reachability::Unknown || (now == self.told && now == before) {
@@ -217,10 +217,10 @@ impl Post {
         self.told = now;
     }
 
-    /// Has the caches use this client, of the cluster with this identity. If that is another than before, they begin anew.
+    /// Makes the caches use this client, of the cluster with this identity. If it is another cluster, they restart.
     fn lead_to(&mut self, identity: &str, client: Client) {
         let shared = self.shared.clone();
-        // Under one lock: a cache that is made before it begins anew, and one that is made after it never sees the old way.
+        // Under one lock: a cache that is created before is restarted, and one that is created after never sees the old client.
         let mut store = shared.store();
         let begun = store.identify(&self.cluster, identity, shared.stop());
         self.up(client, State::Unknown);

@@ -1,4 +1,4 @@
-//! From a Notification to what the other rooms work with. Defaults are here and nowhere else.
+//! Resolves a Notification, or layers, into the values that the other modules use. Defaults are applied in this step and nowhere else.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -19,33 +19,34 @@ use crate::api::{Notification, NotificationSpec};
 use crate::render::Hidden;
 use crate::trigger::Triggers;
 
-/// Longer than anything waits.
+/// Longer than any delivery waits or is kept.
 const LONG: Duration = Duration::from_hours(10 * 365 * 24);
 
-/// A notification that has been understood, half by half.
+/// A resolved notification. Its two halves, `intake` and `sending`, can fail separately.
 #[derive(Clone, Debug)]
 pub struct EffectiveNotification {
-    /// Uid of the Notification: one made again under its name is another. See [`resolve_layers`].
+    /// UID of the Notification. A Notification that is deleted and created again with the same name is another notification. See
+    /// [`resolve_layers`].
     pub uid: String,
-    /// The namespace in which its deliveries are kept: that of the layer that wrote the URL.
+    /// The namespace in which its Deliveries are kept: the namespace of the layer that set the URL.
     pub home: String,
-    /// Generation that this was made from.
+    /// The generation of the Notification that this was resolved from.
     pub generation: Option<i64>,
-    /// What is recorded.
+    /// Which changes are recorded.
     pub intake: Result<Intake, Problem>,
     /// The keys of ConfigMaps that it refers to.
     pub config_maps: Vec<ConfigMapKey>,
-    /// How it is sent.
+    /// How its deliveries are sent.
     pub sending: Result<Sending, Problem>,
-    /// Recorded and held.
+    /// Changes are recorded, but their deliveries are held.
     pub suspend: bool,
-    /// How deliveries are made. Valid also when the rest is not, for a delivery that waits grows old all the same.
+    /// Order, retries, rate and retention of deliveries. It is valid even if the rest is not, because a waiting delivery still ages.
     pub delivery: Delivering,
 }
 
 impl EffectiveNotification {
-    /// One whose layers are still to be folded: what it is not known to be for waits, and nothing grows too old meanwhile. `waits`:
-    /// the namespace has spent its budget of compile time.
+    /// A placeholder for a notification whose layers are not merged yet. Changes wait until it is known whether the notification applies to
+    /// them. Meanwhile nothing gets too old. `waits`: the namespace has spent its budget of compile time.
     #[must_use]
     pub fn compiling(uid: &str, namespace: &str, waits: bool) -> Self {
         let mut effective = unusable(namespace, uid, Problem::Compiling { waits });
@@ -54,7 +55,7 @@ impl EffectiveNotification {
         effective
     }
 
-    /// Whether it applies to a pipeline with these labels; one whose selector cannot be understood is taken to.
+    /// Whether it applies to a pipeline with these labels. If the selector or a trigger is invalid, it counts as applying.
     #[must_use]
     pub fn selects(&self, labels: &BTreeMap<String, String>) -> bool {
         self.intake.as_ref().map_or(true, |intake| intake.selector.selects(labels))
@@ -64,13 +65,13 @@ impl EffectiveNotification {
 /// Which changes become deliveries.
 #[derive(Clone, Debug)]
 pub struct Intake {
-    /// Pipelines.
+    /// The pipelines that it applies to.
     pub selector: PipelineSelector,
-    /// Transitions.
+    /// The transitions that it applies to.
     pub triggers: Triggers,
 }
 
-/// Understands a notification by itself.
+/// Resolves one Notification without other layers.
 #[must_use]
 pub fn resolve(notification: &Notification, given: &Given<'_>) -> EffectiveNotification {
     let namespace = notification.namespace().unwrap_or_default();
@@ -79,8 +80,8 @@ pub fn resolve(notification: &Notification, given: &Given<'_>) -> EffectiveNotif
     understand(&notification.spec, &places, uid, notification.metadata.generation, given, Ok(()))
 }
 
-/// What layers come to for pipelines of this namespace, least specific first. `uid` says whose notification it is: of the
-/// Notification that lies beneath, of the pipeline whose own it is, or [`GLOBAL`](crate::api::delivery::GLOBAL).
+/// Resolves layers, least specific first, for pipelines of this namespace. `uid` identifies the notification: the UID of the Notification
+/// below, the UID of the pipeline that owns it, or [`GLOBAL`](crate::api::delivery::GLOBAL).
 #[must_use]
 pub fn resolve_layers(layers: &[Layer], namespace: &str, uid: &str, given: &Given<'_>) -> EffectiveNotification {
     let mut ways = Ways::default();
@@ -89,7 +90,7 @@ pub fn resolve_layers(layers: &[Layer], namespace: &str, uid: &str, given: &Give
         Err(problem) => return unusable(namespace, uid, problem),
     };
     let places = Places { folded: Some(&folded), hidden: ways.hidden(&folded, namespace), namespace };
-    // Before any template is tried: what comes of that may tell what is in it.
+    // This check runs before any template is tried, because the result of a trial can reveal what the template contains.
     let trusted = ways.check(&folded);
     let mut effective = understand(&spec, &places, uid.to_owned(), None, given, trusted);
     let author = |pointer: &str| folded.author(pointer).map(ToString::to_string);
@@ -99,7 +100,7 @@ pub fn resolve_layers(layers: &[Layer], namespace: &str, uid: &str, given: &Give
     effective
 }
 
-/// What layers come to as the spec of a Notification, if credentials go only where they may.
+/// Merges layers into the spec of a Notification. It fails if the layers break the credential rule (see `trust`).
 pub fn flatten(layers: &[Layer]) -> Result<NotificationSpec, Problem> {
     let mut ways = Ways::default();
     let folded = fold(layers, |folded| ways.see(folded))?;
@@ -112,7 +113,7 @@ fn typed(folded: &Folded) -> Result<NotificationSpec, Problem> {
         .map_err(|e| Problem::invalid(format!("spec.{}", e.path()), e.inner().to_string()))
 }
 
-/// Neither recorded nor sent: what it should be cannot even be told.
+/// A notification whose changes are neither recorded nor sent, because its triggers are unknown.
 fn unusable(namespace: &str, uid: &str, problem: Problem) -> EffectiveNotification {
     EffectiveNotification {
         uid: uid.to_owned(),

@@ -1,7 +1,7 @@
-//! The global configuration as layers: what lies beneath every notification, and the cluster-wide ones. Pure.
+//! The global configuration as layers: the defaults of every notification, and the cluster-wide notifications. Pure.
 //!
-//! In: [`GlobalConfig`] as it was read, and the namespace in which it stands. Out: [`Global`], which says what lies beneath a
-//! Notification of a namespace for a pipeline, and what an edit has changed.
+//! In: a parsed [`GlobalConfig`], and its namespace. Out: [`Global`], which returns the layers below a Notification of a namespace for a
+//! pipeline, and what an edit changed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use super::selector::PipelineSelector;
 use crate::api::Notification;
 use crate::api::global::{GlobalConfig, GlobalNotification};
 
-/// The global configuration, understood.
+/// The global configuration, with its selectors and globs compiled.
 #[derive(Clone, Debug, Default)]
 pub struct Global {
     defaults: Option<Arc<Layer>>,
@@ -23,20 +23,20 @@ pub struct Global {
 /// A cluster-wide notification.
 #[derive(Clone, Debug)]
 pub struct Everywhere {
-    /// Which pipelines it is for.
+    /// The pipelines that it applies to.
     pub reach: Reach,
     layer: Layer,
     written: GlobalNotification,
 }
 
-/// Which pipelines a cluster-wide notification is for.
+/// The pipelines that a cluster-wide notification applies to.
 #[derive(Clone, Debug)]
 pub struct Reach {
     namespaces: Option<GlobSet>,
     selector: PipelineSelector,
 }
 
-/// What the global configuration says of one notification. Two are equal if they are the same values in memory, see
+/// The parts of the global configuration for one notification. Two are equal if they point to the same values in memory, see
 /// [`Global::reuse`].
 #[derive(Clone, Debug, Default)]
 pub struct Beneath {
@@ -53,20 +53,20 @@ impl PartialEq for Beneath {
 }
 
 impl Beneath {
-    /// The same without a cluster-wide notification that does not fulfil a condition.
+    /// Removes the cluster-wide notification if it does not meet a condition.
     #[must_use]
     pub fn only_if(self, fulfils: impl Fn(&Everywhere) -> bool) -> Self {
         Self { everywhere: self.everywhere.filter(|everywhere| fulfils(everywhere)), ..self }
     }
 
-    /// The layers, with a Notification over them.
+    /// The layers, with a Notification as the most specific layer.
     #[must_use]
     pub fn layers(&self, notification: Option<&Notification>) -> Vec<Layer> {
         stack(self.defaults.as_deref(), self.everywhere.as_deref(), notification)
     }
 }
 
-/// Whether two are one and the same value in memory, or neither is there.
+/// Whether both point to the same value in memory, or both are `None`.
 #[must_use]
 pub fn is_same<T>(one: Option<&Arc<T>>, other: Option<&Arc<T>>) -> bool {
     match (one, other) {
@@ -83,14 +83,14 @@ fn stack(defaults: Option<&Layer>, everywhere: Option<&Everywhere>, notification
 /// What an edit has changed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Edited {
-    /// What lies beneath every notification.
+    /// The defaults, which apply to every notification.
     Everything,
-    /// These notifications, which may be none.
+    /// These notifications. The set can be empty.
     Names(BTreeSet<String>),
 }
 
 impl Edited {
-    /// Whether a notification of this name may be another now.
+    /// Whether the edit can change a notification with this name.
     #[must_use]
     pub fn concerns(&self, name: &str) -> bool {
         match self {
@@ -101,24 +101,24 @@ impl Edited {
 }
 
 impl Reach {
-    /// Whether it is for pipelines of this namespace, if they have the right labels.
+    /// Whether it applies to pipelines of this namespace that have the right labels.
     #[must_use]
     pub fn covers(&self, namespace: &str) -> bool {
         self.namespaces.as_ref().is_none_or(|globs| globs.is_match(namespace))
     }
 
-    /// Whether it is for this pipeline.
+    /// Whether it applies to this pipeline.
     #[must_use]
     pub fn selects(&self, namespace: &str, labels: &BTreeMap<String, String>) -> bool {
         self.covers(namespace) && self.selector.selects(labels)
     }
 }
 
-/// Field and message of what cannot be understood.
+/// An invalid field, and the message about it.
 pub type Misfit = (String, String);
 
 impl Global {
-    /// Understands a configuration; `namespace` is that of its ConfigMap, in which its references resolve.
+    /// Compiles a configuration. Its references resolve in `namespace`, the namespace of its ConfigMap.
     pub fn new(config: &GlobalConfig, namespace: &str) -> Result<Self, Misfit> {
         let layer = |source, settings: &_| Layer::of_settings(source, namespace, settings);
         let defaults = config.defaults.as_ref().map(|settings| Arc::new(layer(Source::Defaults, settings)));
@@ -130,7 +130,7 @@ impl Global {
                 written: written.clone(),
             };
             if notifications.insert(written.layer.name.clone(), Arc::new(everywhere)).is_some() {
-                let message = format!("{} stands there twice; leave one out", written.layer.name);
+                let message = format!("{} occurs twice; remove one", written.layer.name);
                 return Err((format!("notifications[{index}].name"), message));
             }
         }
@@ -142,19 +142,19 @@ impl Global {
         self.notifications.iter().map(|(name, everywhere)| (name, &**everywhere))
     }
 
-    /// One of them.
+    /// The cluster-wide notification with this name.
     #[must_use]
     pub fn get(&self, name: &str) -> Option<&Everywhere> {
         self.notifications.get(name).map(|everywhere| &**everywhere)
     }
 
-    /// What it says of notifications of this name.
+    /// The parts for notifications with this name.
     #[must_use]
     pub fn part(&self, name: &str) -> Beneath {
         Beneath { defaults: self.defaults.clone(), everywhere: self.notifications.get(name).cloned() }
     }
 
-    /// Replaces what says the same as in `old` by the values of `old`, so that what has changed can be told by comparing pointers.
+    /// Replaces each value that equals its value in `old` with the value of `old`. So a comparison of pointers finds changes.
     #[must_use]
     pub fn reuse(mut self, old: &Self) -> Self {
         if self.defaults == old.defaults {
@@ -168,20 +168,20 @@ impl Global {
         self
     }
 
-    /// Whether it says something of notifications of this name and namespace.
+    /// Whether it has a layer for a notification with this name in this namespace.
     #[must_use]
     pub fn concerns(&self, name: &str, namespace: &str) -> bool {
         self.defaults.is_some() || self.get(name).is_some_and(|everywhere| everywhere.reach.covers(namespace))
     }
 
-    /// What lies beneath all that a pipeline itself says: the defaults, the cluster-wide notification if it is for the pipeline,
-    /// the Notification of its namespace. `everywhere`: whether the second is among them.
+    /// The layers below those of the pipeline itself. They are the defaults, the cluster-wide notification if it selects the pipeline, and
+    /// the Notification of its namespace. The caller passes `everywhere` only if the cluster-wide notification is one of them.
     #[must_use]
     pub fn beneath(&self, everywhere: Option<&Everywhere>, notification: Option<&Notification>) -> Vec<Layer> {
         stack(self.defaults.as_deref(), everywhere, notification)
     }
 
-    /// What is another in `new`.
+    /// What differs in `new`.
     #[must_use]
     pub fn edited(&self, new: &Self) -> Edited {
         if self.defaults != new.defaults {

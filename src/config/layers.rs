@@ -1,9 +1,8 @@
-//! Layers of one notification, folded into what holds for a target, with who wrote what. Pure.
+//! Merges the layers of one notification into the settings of a target, and records which layer set each field. Pure.
 //!
-//! In: layers from the least specific to the most. Out: one value, and for every field of it the layer that it is from. A fold
-//! merges as RFC 7386 does (<https://www.rfc-editor.org/rfc/rfc7386>): objects merge, everything else is replaced. Two things are
-//! said in other ways than by `null`, which does not survive kubectl: `remove` takes something away, and to set one member of a
-//! choice takes the others away.
+//! In: layers, from the least specific to the most specific. Out: one value, and for each of its fields the layer that set it. Layers merge
+//! as in RFC 7386 (<https://www.rfc-editor.org/rfc/rfc7386>): objects merge, everything else is replaced. `null` does not survive kubectl,
+//! so two things have another form: `remove` deletes fields, and setting one alternative deletes the others.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -18,20 +17,20 @@ use super::resolve::delivering::Delivering;
 use crate::api::notification::{NotificationLayer, Ordering, Settings};
 use crate::api::{Notification, PipelineSpec, duration_text};
 
-/// Fields of which one at most is set, by the object that they are in.
+/// Groups of fields of which at most one can be set, by the object that contains them.
 const CHOICES: [(&str, &[&str]); 4] = [
     ("/endpoint", &["url", "urlFrom"]),
     ("/endpoint/auth", &["basic", "token"]),
     ("/endpoint/tls/caFrom", &["configMapKeyRef", "secretKeyRef"]),
     ("/template", &["builtin", "inline", "configMapKeyRef"]),
 ];
-/// Its names are the same in capitals.
+/// The object whose field names are not case-sensitive.
 const HEADERS: &str = "/endpoint/headers";
 
-/// Who wrote a layer, from the least specific to the most.
+/// The source of a layer, from the least specific to the most specific.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub enum Source {
-    /// What holds when nobody says anything.
+    /// The built-in defaults. They apply to fields that no other layer sets.
     BuiltIn,
     /// `defaults` of the global configuration.
     Defaults,
@@ -64,18 +63,18 @@ impl fmt::Display for Source {
 /// One layer.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Layer {
-    /// Who wrote it.
+    /// The source of the layer.
     pub source: Source,
     /// The namespace in which its references resolve.
     pub namespace: String,
-    /// JSON Pointers of what is taken away of what lies beneath.
+    /// JSON Pointers of the fields that this layer deletes from less specific layers.
     pub remove: Vec<String>,
-    /// What it sets.
+    /// The fields that it sets.
     pub value: Map<String, Value>,
 }
 
 impl Layer {
-    /// The defaults. That of the method is left out, for a built-in template has its own.
+    /// The built-in defaults. The method is not included, because a built-in template has its own default method.
     #[must_use]
     pub fn built_in() -> Self {
         let Delivering { retry, retain, .. } = Delivering::default();
@@ -93,20 +92,20 @@ impl Layer {
         Self { source: Source::BuiltIn, namespace: String::new(), remove: Vec::new(), value }
     }
 
-    /// A Notification.
+    /// The layer of a Notification.
     #[must_use]
     pub fn of_notification(notification: &Notification) -> Self {
         let namespace = notification.namespace().unwrap_or_default();
         Self { source: Source::Notification, namespace, remove: Vec::new(), value: fields(&notification.spec) }
     }
 
-    /// What is set with no more said of it.
+    /// A layer of settings that has no name and no `remove`.
     #[must_use]
     pub(super) fn of_settings(source: Source, namespace: &str, settings: &Settings) -> Self {
         Self { source, namespace: namespace.to_owned(), remove: Vec::new(), value: fields(settings) }
     }
 
-    /// What one that has a name sets and takes away.
+    /// A layer that has a name: its settings and its `remove`.
     #[must_use]
     pub(super) fn of(source: Source, namespace: &str, layer: &NotificationLayer) -> Self {
         let remove = layer.remove.clone().unwrap_or_default();
@@ -114,18 +113,18 @@ impl Layer {
     }
 }
 
-/// A target of a pipeline's spec: which environment, which of its targets, and the name.
+/// The position and the name of a target in the spec of a pipeline.
 #[derive(Clone, Copy, Debug)]
 pub struct Spot<'a> {
-    /// Place of the environment in the spec.
+    /// Index of the environment in the spec.
     pub environment: usize,
-    /// Place of the target in the environment.
+    /// Index of the target in the environment.
     pub index: usize,
     /// The target's name.
     pub target: &'a str,
 }
 
-/// The layers that a pipeline of this namespace lays over a notification for one target.
+/// The layers that a pipeline in this namespace has for one notification and one target, least specific first.
 #[must_use]
 pub fn of_pipeline(spec: &PipelineSpec, namespace: &str, name: &str, spot: Spot<'_>) -> Vec<Layer> {
     let Spot { environment, index, target } = spot;
@@ -144,19 +143,19 @@ pub fn of_pipeline(spec: &PipelineSpec, namespace: &str, name: &str, spot: Spot<
     .collect()
 }
 
-/// The layers for an environment as a whole, which hold for its targets that say nothing of their own.
+/// The layers for an environment as a whole. They apply to its targets that have no layer of their own.
 #[must_use]
 pub fn of_environment(spec: &PipelineSpec, namespace: &str, name: &str, environment: usize) -> Vec<Layer> {
     of_pipeline(spec, namespace, name, Spot { environment, index: usize::MAX, target: "" })
 }
 
-/// The layer of a pipeline alone, which holds for targets that say nothing of their own.
+/// The layer of a pipeline as a whole. It applies to targets that have no more specific layer.
 #[must_use]
 pub fn of_whole_pipeline(spec: &PipelineSpec, namespace: &str, name: &str) -> Option<Layer> {
     spec.notifications.iter().find(|l| l.name == name).map(|l| Layer::of(Source::Pipeline, namespace, l))
 }
 
-/// The notifications of which a pipeline says something, anywhere.
+/// The names of all notifications for which a pipeline has a layer, at any level.
 #[must_use]
 pub fn names(spec: &PipelineSpec) -> BTreeSet<String> {
     let environments = spec.environments.iter();
@@ -171,25 +170,28 @@ fn fields(of: &impl Serialize) -> Map<String, Value> {
     }
 }
 
-/// What the layers come to.
+/// The result of merging layers.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Folded {
-    /// The whole.
+    /// The merged value.
     pub value: Map<String, Value>,
-    /// For each field that is no object, by JSON Pointer: the layer, as an index into `sources`.
+    /// By JSON Pointer, the layer that set the field, as an index into `sources`. Only empty objects and fields that are not objects have
+    /// an entry.
     wrote: BTreeMap<String, usize>,
     sources: Vec<(Source, String)>,
 }
 
-/// Folds layers, least specific first. `see` is told of the state after each.
+/// Merges layers, least specific first. Calls `see` with the state after each layer.
 pub fn fold(layers: &[Layer], mut see: impl FnMut(&Folded)) -> Result<Folded, Problem> {
     let mut folded = Folded::default();
     for (index, layer) in layers.iter().enumerate() {
         folded.sources.push((layer.source.clone(), layer.namespace.clone()));
         for pointer in &layer.remove {
             if pointer.split('/').nth(1) == Some("pipelineSelector") {
-                let message =
-                    format!("{pointer:?} in {}: which pipelines it is for cannot be taken away; leave it out", layer.source);
+                let message = format!(
+                    "{pointer:?} in {}: a layer cannot remove the selection of pipelines; remove this entry",
+                    layer.source
+                );
                 return Err(Problem::invalid("remove", message));
             }
             folded.take_away(pointer).ok_or_else(|| {
@@ -207,30 +209,30 @@ pub fn fold(layers: &[Layer], mut see: impl FnMut(&Folded)) -> Result<Folded, Pr
 }
 
 impl Folded {
-    /// Who wrote the field at this JSON Pointer; of an object the most specific one who wrote anything in it.
+    /// The layer that set the field at this JSON Pointer. For an object, the most specific layer that set anything in it.
     #[must_use]
     pub fn author(&self, pointer: &str) -> Option<&Source> {
         self.wrote_at(pointer).and_then(|index| self.sources.get(index)).map(|(source, _)| source)
     }
 
-    /// The namespace in which a reference at this JSON Pointer resolves: that of the most specific layer that wrote any part of it,
-    /// so that nobody reaches into another's with half of a reference.
+    /// The namespace in which a reference at this JSON Pointer resolves: that of the most specific layer that set any part of it. So
+    /// nobody can use half of a reference to reach into another namespace.
     #[must_use]
     pub fn namespace(&self, pointer: &str) -> Option<&str> {
         self.wrote_at(pointer).and_then(|index| self.sources.get(index)).map(|(_, namespace)| namespace.as_str())
     }
 
-    /// The namespace of the layer that was laid over the others last.
+    /// The namespace of the layer that was merged last.
     pub(super) fn last_namespace(&self) -> Option<&str> {
         self.sources.last().map(|(_, namespace)| namespace.as_str())
     }
 
-    /// The place of the most specific layer of this namespace.
+    /// The index of the most specific layer of this namespace.
     pub(super) fn last_of(&self, namespace: &str) -> Option<usize> {
         self.sources.iter().rposition(|(_, of)| of == namespace)
     }
 
-    /// Who of those that wrote anything in it is the least specific.
+    /// The least specific layer that set the field at this JSON Pointer or anything in it.
     pub(super) fn first_author(&self, pointer: &str) -> Option<&Source> {
         self.wrote_first(pointer).and_then(|index| self.sources.get(index)).map(|(source, _)| source)
     }
@@ -239,7 +241,8 @@ impl Folded {
         self.within(pointer).max()
     }
 
-    /// The place of the least specific layer that wrote anything in it: whose it is, if others have only added to it.
+    /// The index of the least specific layer that set the field or anything in it. The field belongs to this layer if other layers only
+    /// added to it.
     pub(super) fn wrote_first(&self, pointer: &str) -> Option<usize> {
         self.within(pointer).min()
     }
@@ -251,12 +254,13 @@ impl Folded {
         itself.into_iter().chain(range)
     }
 
-    /// Every field that is no object, with who wrote it.
+    /// Every field that is an empty object or not an object, with the layer that set it.
     pub fn authors(&self) -> impl Iterator<Item = (&str, &Source)> {
         self.wrote.iter().filter_map(|(pointer, index)| Some((pointer.as_str(), &self.sources.get(*index)?.0)))
     }
 
-    /// `None`: that is no pointer. Nothing being there is no error: what lies beneath may change.
+    /// Deletes the field at a JSON Pointer. `None`: the pointer is invalid. A pointer to a missing field is not an error, because less
+    /// specific layers can change.
     fn take_away(&mut self, pointer: &str) -> Option<()> {
         let (parent, last) = pointer.rsplit_once('/')?;
         if !parent.is_empty() && !parent.starts_with('/') {
@@ -278,7 +282,7 @@ impl Folded {
         Some(())
     }
 
-    /// Nobody wrote this any more, nor anything in it.
+    /// Deletes the record of which layers set this field and anything in it.
     fn forget(&mut self, pointer: &str) {
         let within = format!("{pointer}/");
         self.wrote.retain(|p, _| p != pointer && !p.starts_with(&within));
@@ -299,7 +303,7 @@ impl Folded {
                         self.forget(&pointer);
                         target.insert(name.clone(), Value::Object(Map::new()));
                     }
-                    // An empty object has no field that could say who wrote it.
+                    // Only an empty object has its own entry, because it has no field that could have one.
                     self.wrote.remove(&pointer);
                     if let Some(Value::Object(object)) = target.get_mut(name) {
                         let mut object = std::mem::take(object);
@@ -319,8 +323,8 @@ impl Folded {
         }
     }
 
-    /// Takes away what cannot stand beside a field that is about to be set. What the same layer sets stays: that it contradicts
-    /// itself is told when all is understood.
+    /// Deletes the alternatives of a field that is about to be set. Fields of the same layer stay: a contradiction within a layer is
+    /// reported when the whole result is resolved.
     fn drop_rivals(&mut self, target: &mut Map<String, Value>, patch: &Map<String, Value>, name: &str, at: &str) {
         let sets = |name: &str| patch.get(name).is_some_and(|value| !value.is_null());
         if !sets(name) {
@@ -339,7 +343,7 @@ impl Folded {
     }
 }
 
-/// One step of a JSON Pointer (RFC 6901).
+/// Escapes a name as one step of a JSON Pointer (RFC 6901).
 pub(super) fn escape(name: &str) -> String {
     name.replace('~', "~0").replace('/', "~1")
 }

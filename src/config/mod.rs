@@ -1,12 +1,12 @@
-//! What a Notification means once it is understood.
+//! Resolves Notifications and layers into effective notifications.
 //!
-//! In: the resources as users wrote them. Out: [`EffectiveNotification`], in which the URL is parsed, the templates are
-//! compiled and tried, the durations are durations, and every default is filled in; or a [`Problem`] that names the field and
-//! the remedy. Pure: what it needs from the cluster is given to it.
+//! In: the resources as users wrote them. Out: [`EffectiveNotification`], with a parsed URL, compiled and tried templates, parsed
+//! durations, and all defaults; or a [`Problem`] that names the field and the remedy. Pure: the caller provides what it needs from the
+//! cluster.
 //!
-//! An effective notification has two halves, for they fail apart. What decides whether a change is *recorded* (selector and
-//! triggers) is [`Intake`]; what decides how a recorded delivery is *sent* is [`Sending`]. A broken template must not lose a
-//! transition: it is recorded, waits with the reason, and goes when the template is mended.
+//! An effective notification has two halves, because they fail separately. [`Intake`] decides whether a change is *recorded* (selector
+//! and triggers). [`Sending`] decides how a recorded delivery is *sent*. A broken template must not lose a transition: it is recorded,
+//! waits with the reason, and is sent when the template is fixed.
 
 pub mod effective;
 pub mod global;

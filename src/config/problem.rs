@@ -1,4 +1,4 @@
-//! What can be wrong with a notification.
+//! The problems that a notification can have.
 
 use thiserror::Error;
 
@@ -10,30 +10,30 @@ use crate::trigger::TriggerError;
 /// Why a notification, or one half of it, cannot be used. The message names the field and the remedy.
 #[derive(Clone, Debug, Error)]
 pub enum Problem {
-    /// A part without which nothing can be sent is absent.
+    /// A field is missing, and without it nothing can be sent.
     #[error("{field} is missing: set it")]
     Incomplete {
         /// The missing field.
         field: &'static str,
     },
-    /// A built-in template needs a parameter; found where it is used, and told with all others as `ParametersMissing`.
+    /// A built-in template needs a parameter that is missing. It is found where it is used, and reported with all others as
+    /// `ParametersMissing`.
     #[error("spec.template.parameters.{0} is missing: set it")]
     ParameterMissing(String),
-    /// Parameters that a built-in template needs.
+    /// Parameters that a built-in template needs are missing.
     #[error("missing: {0}: set what the built-in template needs")]
     ParametersMissing(String),
-    /// A ConfigMap that is referred to has not been read yet.
+    /// Pennant has not read a referenced ConfigMap yet.
     #[error("ConfigMap {0} has not been read yet")]
     ConfigMapUnknown(ConfigMapKey),
-    /// Layers have not been folded, and their templates not compiled, yet. `waits`: others of the namespace come first.
-    #[error(
-        "the layers of this namespace's pipelines take long to compile; these wait for their turn, and nothing is lost meanwhile"
-    )]
+    /// Pennant has not merged layers and compiled their templates yet. `waits`: the namespace has spent its budget, so these layers wait in
+    /// the queue.
+    #[error("the layers of this namespace take long to compile; these layers wait in the queue, and no change is lost")]
     Compiling {
         /// Whether the namespace has spent its budget of compile time.
         waits: bool,
     },
-    /// A key of a ConfigMap that is referred to is not there.
+    /// A referenced key of a ConfigMap is missing or cannot be read.
     #[error("{field}: {what}", what = .what.of(.key))]
     ConfigMap {
         /// The field that refers to it.
@@ -43,7 +43,7 @@ pub enum Problem {
         /// What is missing.
         what: Missing,
     },
-    /// A value that the schema could not refuse.
+    /// An invalid value that the schema could not reject.
     #[error("{field}: {message}")]
     InvalidSpec {
         /// The field.
@@ -51,13 +51,13 @@ pub enum Problem {
         /// What is wrong and what to write instead.
         message: String,
     },
-    /// The selector cannot be understood.
+    /// The selector is invalid.
     #[error("spec.pipelineSelector: {0}")]
     Selector(SelectorError),
-    /// A trigger cannot be understood.
+    /// A trigger is invalid.
     #[error("spec.{0}")]
     Trigger(String),
-    /// The condition of a trigger cannot be understood.
+    /// The condition of a trigger is invalid.
     #[error("spec.{0}")]
     Expression(String),
     /// A template does not compile, or does not render against a sample.
@@ -67,10 +67,10 @@ pub enum Problem {
         field: String,
         /// Line, column, name and remedy.
         message: String,
-        /// The same recorded data gives it each time.
+        /// Whether the same recorded data causes the problem each time.
         is_final: bool,
     },
-    /// A template names a parameter of another namespace, which does not share it.
+    /// A template names a parameter that another namespace set and does not share.
     #[error("{field}: {message}")]
     ParameterHidden {
         /// The field that holds the template.
@@ -78,36 +78,36 @@ pub enum Problem {
         /// Line, column, name and remedy.
         message: String,
     },
-    /// Credentials of one layer would go where a more specific one leads.
+    /// Credentials of one layer would be sent to a receiver that a more specific layer sets.
     #[error("{0}")]
     CredentialOrigin(String),
-    /// Another problem, with the layer that its field is from.
+    /// Another problem, with the layer that set its field.
     #[error("{problem} (from {author})")]
     Layer {
-        /// Who wrote the field.
+        /// The layer that set the field.
         author: String,
         /// What is wrong with it.
         problem: Box<Problem>,
     },
-    /// Several problems at once; none of them is several itself.
+    /// Several problems at once. They are never nested.
     #[error("{}", told(&lines(.0)))]
     Several(Vec<Problem>),
-    /// `http` without permission.
-    #[error("{field}: http sends in clear text; use https, a *.svc name, or start Pennant with --allow-http")]
+    /// The URL uses `http`, which is not allowed for this host.
+    #[error("{field}: http is not encrypted; use https, a *.svc name, or start Pennant with --allow-http")]
     InsecureScheme {
         /// The field.
         field: &'static str,
     },
 }
 
-/// What is missing of a key of a ConfigMap.
+/// What is missing to read a key of a ConfigMap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Missing {
     /// The ConfigMap.
     ConfigMap,
     /// The key.
     Key,
-    /// The right to read it.
+    /// The permission to read it.
     Right,
 }
 
@@ -166,7 +166,7 @@ impl Problem {
         }
     }
 
-    /// Whether the same recorded data gives it each time, so that waiting does not help.
+    /// Whether the same recorded data causes the problem each time, so that waiting does not help.
     #[must_use]
     pub fn is_final(&self) -> bool {
         match self {
@@ -189,7 +189,7 @@ impl Problem {
         }
     }
 
-    /// Whether it is only that something has not been read or compiled yet, which the next moment will tell.
+    /// Whether the only problem is that Pennant has not read or compiled something yet, and will do so in a moment.
     #[must_use]
     pub fn is_unknown(&self) -> bool {
         match self {
@@ -199,7 +199,8 @@ impl Problem {
         }
     }
 
-    /// The field that it is about, as a JSON Pointer into the spec; `None` if it is about none, or says itself whose it is.
+    /// The field that the problem is about, as a JSON Pointer into the spec. `None`: it is about no field, or its message already names the
+    /// layer.
     #[must_use]
     pub fn pointer(&self) -> Option<String> {
         let field = match self {
@@ -214,7 +215,7 @@ impl Problem {
         Some(path.replace(['.', '['], "/").replace(']', ""))
     }
 
-    /// These as one problem: of one it is that.
+    /// Merges problems into one problem. A single problem stays as it is.
     pub(super) fn several(problems: impl IntoIterator<Item = Self>) -> Self {
         let mut all: Vec<_> = problems.into_iter().flat_map(Self::each).collect();
         match all.pop() {
@@ -235,7 +236,7 @@ impl Problem {
         }
     }
 
-    /// The same with the layers that the fields are from: `author` says who wrote a field, by its JSON Pointer.
+    /// Adds the layers that set the fields. `author` returns the layer that set the field at a JSON Pointer.
     pub(super) fn of_layers(self, author: &impl Fn(&str) -> Option<String>) -> Self {
         match self {
             Self::Several(all) => Self::Several(all.into_iter().map(|one| one.of_layers(author)).collect()),
@@ -246,12 +247,12 @@ impl Problem {
         }
     }
 
-    /// The parameter that is missing, if that is the problem.
+    /// The missing parameter, if that is the problem.
     pub(super) fn unset(&self) -> Option<&String> {
         if let Self::ParameterMissing(name) = self { Some(name) } else { None }
     }
 
-    /// Field and message, where there is a field.
+    /// Field and message, if the problem has both.
     fn parts(&self) -> Option<(&str, &str)> {
         match self {
             Self::InvalidSpec { field, message }
@@ -262,7 +263,7 @@ impl Problem {
         }
     }
 
-    /// The same, with a word on what a template was tried with, which is nothing that was recorded.
+    /// Adds a note on the sample that a template was tried with. The problem is not final, because a sample is not recorded data.
     pub(super) fn tried(self, with: &str) -> Self {
         match self {
             Self::Template { field, message, .. } => {
@@ -273,7 +274,7 @@ impl Problem {
     }
 }
 
-/// What several problems say. Several of one field of one layer name it once.
+/// The messages of several problems. Consecutive problems of the same field and layer name the field only once.
 fn lines(problems: &[Problem]) -> Vec<String> {
     let place = |problem: &Problem| {
         let author = if let Problem::Layer { author, .. } = problem { Some(author.clone()) } else { None };

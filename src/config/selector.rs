@@ -1,4 +1,4 @@
-//! Label selectors over pipelines, by kube's own implementation of the Kubernetes rules
+//! Label selectors for pipelines, with kube's implementation of the Kubernetes rules
 //! (<https://kubernetes.io/docs/concepts/overview/working-with-objects/labels/#label-selectors>).
 
 use std::collections::BTreeMap;
@@ -11,9 +11,9 @@ use thiserror::Error;
 #[derive(Clone, Debug)]
 pub struct PipelineSelector(Selector);
 
-/// A selector that Kubernetes would not understand.
+/// A selector that Kubernetes would reject.
 #[derive(Clone, Debug, Error)]
-#[error("cannot be understood ({0}); operators are In, NotIn, Exists and DoesNotExist, with values for the first two only")]
+#[error("is invalid ({0}); the operators are In, NotIn, Exists and DoesNotExist; only In and NotIn have values")]
 pub struct SelectorError(String);
 
 impl PipelineSelector {

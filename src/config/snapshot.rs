@@ -1,7 +1,8 @@
 //! The snapshot: the effective notifications of all pipelines, as of one moment.
 //!
-//! In: what Notifications, cluster-wide notifications and the layers of pipelines compile to. Out: the one that applies to a subject of a
-//! pipeline. The most specific wins: the pipeline's own layers, then the Notification of the namespace, then the cluster-wide one.
+//! In: the effective notifications of Notifications, of cluster-wide notifications and of the layers of pipelines. Out: the effective
+//! notification that applies to a subject of a pipeline. The most specific wins: the pipeline's own layers, then the Notification of the
+//! namespace, then the cluster-wide one.
 
 mod layered;
 
@@ -27,13 +28,13 @@ pub struct Snapshot {
 }
 
 impl Snapshot {
-    /// A number that changes with every change of what notifications mean.
+    /// A number that changes with every change of an effective notification.
     #[must_use]
     pub fn version(&self) -> u64 {
         self.version
     }
 
-    /// Puts or removes a Notification; `true` if there was one.
+    /// Puts or removes a Notification. Returns `true` if there was one before.
     pub fn put_notification(&mut self, namespace: &str, name: &str, notification: Option<Based>) -> bool {
         let of_namespace = self.notifications.entry(namespace.to_owned()).or_default();
         let is_removed = notification.is_none();
@@ -57,7 +58,7 @@ impl Snapshot {
         }
     }
 
-    /// Puts what the layers of a pipeline compile to; none removes them.
+    /// Puts the result of the layers of a pipeline. An empty result removes the previous one.
     pub fn put_layers(&mut self, uid: &str, layered: Layered) {
         if layered.is_empty() {
             self.version += u64::from(self.layered.remove(uid).is_some());
@@ -67,7 +68,7 @@ impl Snapshot {
         }
     }
 
-    /// A Notification.
+    /// The Notification with this name.
     #[must_use]
     pub fn notification(&self, namespace: &str, name: &str) -> Option<&Based> {
         self.notifications.get(namespace)?.get(name)
@@ -78,7 +79,7 @@ impl Snapshot {
         self.notifications.get(namespace).into_iter().flat_map(BTreeMap::keys)
     }
 
-    /// What applies to a pipeline without layers of its own.
+    /// The effective notification for a pipeline, without the pipeline's own layers.
     #[must_use]
     pub fn base(&self, namespace: &str, name: &str, labels: &Labels) -> Option<&Arc<EffectiveNotification>> {
         let everywhere = self.everywhere.get(name).filter(|e| e.reach.selects(namespace, labels)).map(|e| &e.effective);
@@ -88,7 +89,7 @@ impl Snapshot {
         }
     }
 
-    /// What applies to a subject of a pipeline: (uid, namespace, labels).
+    /// The effective notification for a subject of a pipeline. The first argument is the pipeline as (uid, namespace, labels).
     #[must_use]
     pub fn effective(
         &self,
@@ -100,7 +101,7 @@ impl Snapshot {
         layered.or_else(|| self.base(namespace, name, labels))
     }
 
-    /// All notifications that a pipeline may have, by name.
+    /// All notifications that can apply to a pipeline, by name.
     #[must_use]
     pub fn applied(&self, (uid, namespace, labels): (&str, &str, &Labels)) -> BTreeMap<String, Applied> {
         let names = self.names_in(namespace).chain(self.everywhere.keys());

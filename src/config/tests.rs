@@ -1,4 +1,4 @@
-//! What notifications mean, by tables.
+//! Table tests that resolve notifications.
 
 use serde_json::{Value, json};
 
@@ -38,9 +38,9 @@ fn a_built_in_gives_the_path_where_the_url_has_none() {
         ("https://ghe.example.com/api/v3/x", Ok("https://ghe.example.com/api/v3/x".to_owned())),
         ("https://ghe.example.com/{{environment}}", Ok("https://ghe.example.com/prod".to_owned())),
         ("https://ghe.example.com//", Ok("https://ghe.example.com//".to_owned())),
-        ("https://api.github.com?a=b", Err("has a query and no path")),
-        ("https://api.github.com/?a=b", Err("has a query and no path")),
-        ("https://api.github.com/#a", Err("has a query and no path")),
+        ("https://api.github.com?a=b", Err("has a query but no path")),
+        ("https://api.github.com/?a=b", Err("has a query but no path")),
+        ("https://api.github.com/#a", Err("has a query but no path")),
         ("https:///x", Err("host")),
         ("https://", Err("host")),
     ] {
@@ -51,7 +51,7 @@ fn a_built_in_gives_the_path_where_the_url_has_none() {
             (found, _) => panic!("{url}: {found:?}"),
         }
     }
-    // A URL without a path stands for itself where the template has none either.
+    // A URL without a path stays as it is if the template has no path either.
     let inline = json!({"inline": {"body": "{}"}});
     assert!(rendered(&json!({"url": "https://example.com?a=b"}), &inline).is_ok());
 }
@@ -63,7 +63,7 @@ fn what_the_user_writes_goes_before_what_the_built_in_gives() {
     let headers: Vec<_> = found.headers.iter().map(|(name, value)| format!("{name}: {value}")).collect();
     assert_eq!(headers, ["accept: text/plain", "x-github-api-version: 2022-11-28", "x-own: prod"]);
     let twice = json!({"url": "https://api.github.com", "headers": {"X-A": "1", "x-a": "2"}});
-    assert!(rendered(&twice, &dispatch()).unwrap_err().contains("stands there twice"));
+    assert!(rendered(&twice, &dispatch()).unwrap_err().contains("occurs twice"));
     let sending = understood(&json!({"url": "https://api.github.com", "method": "PUT"}), &dispatch()).unwrap();
     assert_eq!(sending.method.as_str(), "PUT");
 }
@@ -115,7 +115,7 @@ fn parameters_are_held_against_what_the_built_in_declares() {
         ),
         (&github, json!({"owner": "{{parameters.repository}}", "repository": "b"}), &["parameters.owner", "no field"]),
         (&whole, json!({"owner": "{{commit environment}}"}), &[]),
-        // What only the path would use need not be set where the path is another.
+        // A parameter that only the template's path uses is optional if the URL has its own path.
         (&whole, json!({}), &[]),
     ] {
         let problem = understood(endpoint, &with(parameters.clone())).err().unwrap_or_default();
@@ -232,8 +232,8 @@ fn a_built_in_is_not_asked_for_what_it_cannot_report() {
     assert_eq!((problem.reason(), problem.pointer().as_deref()), ("InvalidSpec", Some("/triggers")));
     assert_eq!(
         problem.to_string(),
-        "spec.triggers: github-commit-status cannot report ClusterOffline or ClusterOnline: a cluster has no revision, and so no \
-         commit to set a status on; leave that out, or report it by another notification",
+        "spec.triggers: github-commit-status cannot report ClusterOffline or ClusterOnline: a cluster has no \
+         revision, so there is no commit to set a status on; remove this trigger, or use another notification for it",
     );
     assert!(with("github-commit-status", &["Deployed", "Drifted", "EnvironmentReady", "PipelineReady"]).is_ok());
     assert!(with("slack", &offline).is_ok());

@@ -1,7 +1,7 @@
-//! What the dispatcher keeps of objects, by their uid.
+//! Values that the dispatcher keeps for objects, by uid.
 //!
-//! In: values of pipelines and notifications; a look at one of them may end after its object is gone, and put its value back. Out: the
-//! values. So everything that is kept is compared with what is there from time to time.
+//! In: values of pipelines and notifications. Out: the values. A reconcile can end after its object was deleted, and put its value back. So
+//! the values of objects that do not exist are dropped from time to time.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -26,7 +26,7 @@ impl<T> ByUid<T> {
         self.book().insert(uid.to_owned(), value);
     }
 
-    /// Takes a value out.
+    /// Removes and returns a value.
     pub(super) fn take(&self, uid: &str) -> Option<T> {
         self.book().remove(uid)
     }
@@ -39,7 +39,7 @@ impl<T> ByUid<T> {
         self.book().get(uid).cloned()
     }
 
-    /// Changes a value, which begins as its default; gives what it was.
+    /// Changes a value, which starts as its default. Returns the value before the change.
     pub(super) fn replace(&self, uid: &str, change: impl FnOnce(T) -> T) -> T
     where
         T: Copy + Default,
@@ -49,7 +49,7 @@ impl<T> ByUid<T> {
         std::mem::replace(value, change(*value))
     }
 
-    /// Drops what is not there; gives how many are left.
+    /// Drops the values of objects that do not exist. Returns the number of remaining values.
     pub(super) fn tidy(&self, is_there: impl Fn(&str) -> bool) -> usize {
         let mut book = self.book();
         book.retain(|uid, _| is_there(uid));
@@ -71,7 +71,7 @@ mod tests {
             values.put(&uid, n);
             let taken = values.take(&uid);
             assert_eq!((taken, values.get(&uid)), (Some(n), None));
-            // Its object is gone, and a look at it ends only now.
+            // The object was deleted, and its reconcile ends only now.
             values.put(&uid, n);
             assert_eq!(values.replace(&uid, |n| n + 1), n);
         }

@@ -1,4 +1,4 @@
-//! What all parts of the dispatcher share.
+//! The data that all parts of the dispatcher share.
 
 use std::time::Duration;
 
@@ -23,57 +23,57 @@ use crate::report::events::Events;
 use crate::telemetry::Metrics;
 use crate::webhook::SecretWatches;
 
-/// No call takes longer.
+/// The maximum duration of a call.
 pub(super) const CALL: Duration = Duration::from_secs(10);
 
-/// After the order to stop, a pass may go on for so long.
+/// After shutdown starts, a reconcile can continue for this time.
 const LAST_WORK: Duration = Duration::from_secs(5);
 
-/// Pipelines and notifications that are gone over at once.
+/// How many pipelines and notifications are reconciled at once.
 const LOOKS: usize = 64;
 
-/// Whether a look may do something.
+/// Whether a reconcile is allowed to act.
 pub(super) enum Acts {
-    /// It may, in this turn.
+    /// Yes, in this leadership term.
     Yes(u64),
-    /// It may, after it was brought what is so now.
+    /// Yes, but it had to wait: reconcile the object again, in its current state.
     Again,
-    /// It may not; when that changes, everything is looked at.
+    /// No. When this changes, everything is reconciled.
     No,
 }
 
-/// What the dispatcher is made of.
+/// What the dispatcher needs to start.
 pub struct Given {
     /// The management cluster.
     pub client: Client,
-    /// Whether this replica may act.
+    /// Decides whether this replica is the leader.
     pub lease: Lease,
     /// The name of the local cluster.
     pub cluster_name: String,
     /// Whether `http` is allowed everywhere.
     pub allow_http: bool,
-    /// Where deliveries go.
+    /// Records the deliveries and hands them over for sending.
     pub deliveries: Deliveries,
-    /// The Secrets that are referred to.
+    /// The Secrets that notifications refer to.
     pub secrets: SecretWatches,
-    /// What people are told.
+    /// Writes Events for users.
     pub events: Events,
-    /// What is counted.
+    /// The metrics.
     pub metrics: Metrics,
-    /// Namespaces that are watched; one `None`: all.
+    /// The watched namespaces. A single `None` means all namespaces.
     pub namespaces: Vec<Option<String>>,
     /// The ConfigMap with the global configuration.
     pub config_map: ObjectName,
 }
 
-/// Keys of one watched namespace that are to be looked at again: (namespace, name).
+/// The objects of one watched namespace to reconcile again, by (namespace, name).
 #[derive(Clone, Debug, Default)]
 pub(super) struct Again {
     pub pipelines: WorkQueue<(String, String)>,
     pub notifications: WorkQueue<(String, String)>,
 }
 
-/// What all parts of the dispatcher share.
+/// The data that all parts of the dispatcher share.
 pub struct Context {
     pub(super) client: Client,
     pub(super) lease: Lease,
@@ -84,14 +84,14 @@ pub struct Context {
     pub(super) events: Events,
     pub(super) metrics: Metrics,
     pub(super) refused: Refused,
-    /// Passes, and statuses of notifications, that are under way at once.
+    /// Limits how many reconciles of pipelines and notifications run at once.
     pub(super) limiter: NamespaceLimiter,
     pub(super) written: Written,
     scopes: Vec<(Option<String>, Again)>,
     cursor_states: ByUid<CursorState>,
-    /// Failures in a row.
+    /// By uid: the number of failures in a row.
     failures: ByUid<u32>,
-    /// The turn in which every watch has brought its list; nothing is decided in it before.
+    /// The leadership term in which every watch has delivered its list. Before that, nothing is decided in a term.
     pub(super) complete: watch::Sender<Option<u64>>,
     stop: CancellationToken,
 }
@@ -121,11 +121,11 @@ impl Context {
         }
     }
 
-    /// The turn in which this replica acts: the Lease is its own for longer than a call takes, and since then everything was
-    /// listed. `None` while another replica acts, and when the process is to stop. What was brought to a look that had to wait
-    /// may be out of date.
+    /// The leadership term in which this replica is the leader. It holds the Lease for longer than a call takes, and everything was listed
+    /// in this term. `Acts::No` while another replica is the leader, and if the process stops during the wait. If a reconcile had to wait,
+    /// its object may be out of date (`Acts::Again`).
     ///
-    /// It is awaited within a look and not before the queue, so that the watches go on meanwhile.
+    /// It is awaited within a reconcile and not before the queue, so the watches continue meanwhile.
     pub(super) async fn acts(&self) -> Acts {
         let Some(term) = self.lease.term() else { return Acts::No };
         if *self.complete.borrow() == Some(term.turn) && self.lease.may(CALL) {
@@ -142,7 +142,7 @@ impl Context {
         }
     }
 
-    /// Gives something a little time after the order to stop; a create that hangs must not keep the Lease from others.
+    /// Limits the time of some work after shutdown starts, because a hanging create must not keep the Lease from other replicas.
     pub(super) async fn before_the_end<T>(&self, work: impl Future<Output = T>) -> Option<T> {
         let late = async {
             self.stop.cancelled().await;
@@ -154,7 +154,7 @@ impl Context {
         }
     }
 
-    /// Whether this replica acts now, without waiting for it: for the last writes.
+    /// The leadership term, if this replica is the leader now. Unlike `acts`, it does not wait. The last writes use it.
     pub(super) fn acts_now(&self) -> Option<u64> {
         let turn = self.lease.term().map(|term| term.turn).filter(|_| self.lease.may(CALL));
         turn.filter(|turn| *self.complete.borrow() == Some(*turn))
@@ -174,7 +174,7 @@ impl Context {
         }
     }
 
-    /// Has all pipelines looked at of which this is so.
+    /// Queues a reconcile of all pipelines for which `wanted` returns true.
     pub(super) fn wake_pipelines(&self, wanted: impl Fn(&PipelineFacts) -> bool) {
         for (_, pipeline) in self.deliveries.pipeline_index.pipelines_but(|_| false) {
             if wanted(&pipeline) {
@@ -189,7 +189,8 @@ impl Context {
         }
     }
 
-    /// A Warning Event about a notification of a pipeline: regarding the object that defines it, or the pipeline itself.
+    /// Writes a Warning Event about a notification of a pipeline. It regards the object that defines the notification, or else the
+    /// pipeline.
     pub(super) fn warn(&self, of: &PipelineRef, name: &str, reason: &str, action: &'static str, note: &str) {
         let regarding = match self.config.notification(&of.namespace, name) {
             Some(notification) => Some(notification.object_ref(&())),
@@ -198,7 +199,7 @@ impl Context {
         self.events.warn(regarding.unwrap_or_else(|| references::regarding(of)), reason, action, note);
     }
 
-    /// The ConfigMap with the global configuration, for Events; of this version, so that what is wrong with the next is told apart.
+    /// The ConfigMap with the global configuration, for Events, with its version. So an error of the next version is a new Event.
     pub(super) fn global_reference(&self, version: Option<String>) -> ObjectReference {
         ObjectReference {
             resource_version: version,
@@ -210,8 +211,8 @@ impl Context {
         }
     }
 
-    /// Takes where the dispatcher stands with a pipeline. Only one pass over a pipeline runs at a time, so nobody misses it;
-    /// should the pass be lost, or another replica have acted since, the next begins from what is persisted.
+    /// Takes the dispatcher's state of a pipeline. Only one reconcile of a pipeline runs at a time, so no other needs it. If the
+    /// reconcile is lost, or another replica was the leader since, the next one starts from the persisted state.
     pub(super) fn take_cursor_state(&self, uid: &str, turn: u64) -> CursorState {
         let known = self.cursor_states.take(uid);
         known.filter(|cursor_state| cursor_state.turn == turn).unwrap_or_else(|| CursorState::new(turn))
@@ -227,8 +228,8 @@ impl Context {
         self.refused.forget(uid);
     }
 
-    /// Drops what is kept of pipelines and notifications that are gone: a look that was under way then has put it back. Gives how
-    /// many entries are left.
+    /// Drops the data of deleted pipelines and notifications. A reconcile that was running at the deletion may have put the data back.
+    /// Returns the number of remaining entries.
     pub(super) fn tidy(&self) -> usize {
         let pipelines = |uid: &str| self.deliveries.pipeline_index.pipeline(uid).is_some();
         let uids = self.config.uids();
@@ -240,7 +241,7 @@ impl Context {
         kept + self.deliveries.delivery_index.entries().into_iter().sum::<usize>()
     }
 
-    /// Counts a failure of an object's reconciliation; gives how many there were in a row before.
+    /// Counts a failed reconcile of an object. Returns the number of failures in a row before it.
     pub(super) fn failed(&self, uid: &str) -> u32 {
         self.failures.replace(uid, |count| count.saturating_add(1))
     }

@@ -21,19 +21,18 @@ use crate::k8s::call::CallError;
 use crate::outbox::{Note, Scope};
 use crate::telemetry::chain;
 
-/// Between two looks at what may be dropped: a figure that nobody needs lives for two of these at most, and statuses are written
-/// more often.
+/// The interval between two cleanups. A figure that nobody needs is kept for at most two intervals, and statuses are written more often.
 const TIDY: Duration = Duration::from_secs(15);
-/// Last writes that are made at once.
+/// How many last writes run at once.
 const CONCURRENCY: usize = 32;
-/// The gate bounds what is done at once, and what one namespace may take of it: a bound of all alone would let a namespace whose
-/// writes hang hold up the others.
+/// The limiter bounds concurrent work, and the share of one namespace. With one bound for all, a namespace with hanging writes would block
+/// the others.
 const UNBOUNDED: u16 = 0;
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
-/// Starts the dispatcher. `ready` is called when all watches have brought their first lists.
+/// Starts the dispatcher. `ready` is called when all watches have delivered their first lists.
 ///
-/// The tasks end after `stop`; the last thing that they do is to persist the cursors.
+/// The tasks end after `stop`. Their last step is to persist the cursors.
 pub fn start(
     given: Given,
     notes: mpsc::Receiver<Note>,
@@ -69,7 +68,7 @@ pub fn start(
     tasks.spawn(wake::compile(ctx, stop.clone()));
 }
 
-/// Waits in each turn for the list of every watch; from then on, what is not known is not there.
+/// Waits in each leadership term for the list of every watch. From then on, an unknown object does not exist.
 async fn complete(
     ctx: Arc<Context>,
     mut lists: mpsc::Receiver<Listed>,
@@ -104,7 +103,7 @@ async fn watch_pipelines(
         |pipeline: Arc<Pipeline>, ctx: Arc<Context>| Box::pin(pipeline_pass(pipeline, ctx)),
         |pipeline, error: &PassError, ctx: Arc<Context>| {
             let of = references::reference(&pipeline);
-            tracing::warn!(pipeline = %of.name, namespace = %of.namespace, error = %chain(error), "a pass ended early; it begins anew");
+            tracing::warn!(pipeline = %of.name, namespace = %of.namespace, error = %chain(error), "reconcile failed; retrying");
             Action::requeue(pause(ctx.failed(&of.uid)))
         },
         ctx.clone(),
@@ -125,7 +124,7 @@ async fn pipeline_pass(pipeline: Arc<Pipeline>, ctx: Arc<Context>) -> Result<Act
     };
     let uid = pipeline.uid().unwrap_or_default();
     let mut visit = ctx.limiter.pass(&pipeline.namespace().unwrap_or_default()).await;
-    // It may have waited for long: what it was brought is taken up only if that is still so.
+    // The reconcile may have waited for long. It continues only if this replica is still the leader, in the same term.
     if ctx.acts_now() != Some(turn) {
         return Ok(Action::requeue(Duration::ZERO));
     }
@@ -141,7 +140,7 @@ async fn pipeline_pass(pipeline: Arc<Pipeline>, ctx: Arc<Context>) -> Result<Act
     result
 }
 
-/// The last write, once the requests under way are over: where the cursors stand, and what was sent.
+/// The last write, after the running requests have ended: the cursors, and what was sent.
 async fn flush(ctx: &Context, pipelines: &[Arc<Pipeline>]) {
     ctx.deliveries.ended().await;
     let Some(turn) = ctx.acts_now() else { return };
@@ -154,7 +153,7 @@ async fn flush(ctx: &Context, pipelines: &[Arc<Pipeline>]) {
                 return;
             }
             if let Err(error) = cursor_state.save(&of, None, ctx).await {
-                tracing::warn!(pipeline = %of.name, error = %chain(&error), "cursors could not be flushed; the names of the deliveries will find what is recorded");
+                tracing::warn!(pipeline = %of.name, error = %chain(&error), "could not persist cursors on shutdown; changes are read again after the restart, and Deliveries that exist are found by name");
             }
         }
     };
@@ -172,7 +171,7 @@ async fn watch_notifications(
     let run = applier(
         |notification: Arc<Notification>, ctx: Arc<Context>| Box::pin(notification_status(notification, ctx)),
         |notification, error: &CallError, ctx: Arc<Context>| {
-            tracing::warn!(notification = %notification.name_any(), error = %chain(error), "a status could not be written");
+            tracing::warn!(notification = %notification.name_any(), error = %chain(error), "could not write a status");
             Action::requeue(pause(ctx.failed(&notification.uid().unwrap_or_default())))
         },
         ctx.clone(),
@@ -187,7 +186,7 @@ async fn watch_notifications(
             return;
         }
         if let Err(error) = status::notification::write(&notification, &ctx, true).await {
-            tracing::warn!(notification = %notification.name_any(), error = %chain(&error), "the last status could not be written");
+            tracing::warn!(notification = %notification.name_any(), error = %chain(&error), "could not write the last status");
         }
     };
     stream::iter(reader.state()).map(tell).buffer_unordered(CONCURRENCY).collect::<()>().await;
@@ -208,7 +207,7 @@ async fn notification_status(notification: Arc<Notification>, ctx: Arc<Context>)
     Ok(action)
 }
 
-/// Passes on what the engine says: figures and times to whoever writes them, and what a person must know to Events.
+/// Forwards the output of the engine: figures and times to their writers, and messages for users to Events.
 async fn pass_on(ctx: Arc<Context>, mut notes: mpsc::Receiver<Note>, stop: CancellationToken) -> &'static str {
     let mut changed = Box::pin(ctx.deliveries.delivery_index.changed.stream());
     let mut sent = Box::pin(ctx.deliveries.delivery_index.sent.stream());
@@ -222,7 +221,7 @@ async fn pass_on(ctx: Arc<Context>, mut notes: mpsc::Receiver<Note>, stop: Cance
     }
 }
 
-/// Drops what is kept of what is gone, from time to time.
+/// Periodically drops the data of deleted objects.
 async fn tidy(ctx: Arc<Context>, stop: CancellationToken) -> &'static str {
     while stop.run_until_cancelled(tokio::time::sleep(TIDY)).await.is_some() {
         ctx.metrics.bookkeeping(ctx.tidy());
@@ -241,7 +240,8 @@ fn warn(ctx: &Context, note: &Note) {
     ctx.warn(&spec.pipeline_ref, &spec.notification, reason, action, &text);
 }
 
-/// After so many failures in a row: from a fifth of a second to half a minute, spread so that a thousand do not come at once.
+/// The delay after this number of failures in a row, from a fifth of a second to half a minute. It has jitter, so that a thousand objects
+/// do not retry at once.
 fn pause(failures: u32) -> Duration {
     let base = Duration::from_millis(200).saturating_mul(1 << failures.min(8)).min(LONGEST_PAUSE);
     base.mul_f64(0.8 + 0.4 * fastrand::f64())

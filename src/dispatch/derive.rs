@@ -1,7 +1,7 @@
-//! From changes to deliveries. Pure.
+//! Derives deliveries from changes. Pure.
 //!
-//! In: the log, a cursor, the timers that run, what the notification wants of each subject, and now. Out: deliveries by lane, in
-//! order, the timers that go on, and how far that goes.
+//! In: the log, a cursor, the running timers, which transitions the notification wants for each subject, and the current time. Out:
+//! deliveries by lane, in order; the timers that continue; and the serial up to which the log was processed.
 
 pub mod subjects;
 pub mod timers;
@@ -20,21 +20,21 @@ use crate::trigger::{Triggers, Wanted, kind, transitions};
 use subjects::Subjects;
 use timers::{Timer, Timers};
 
-/// What a notification wants of one subject.
+/// What a notification wants to report about one subject.
 #[derive(Clone, Copy, Debug)]
 pub enum Wants<'a> {
-    /// It has nothing to do with it.
+    /// Nothing: the notification does not apply to the subject.
     Nothing,
-    /// That cannot be understood: nothing of the subject is passed until it can.
+    /// Its configuration is invalid or not known yet. Until it is valid, the cursor passes no change of the subject.
     Unclear,
-    /// These transitions, in lanes like this.
+    /// These transitions, with this ordering of lanes.
     These(&'a Triggers, Ordering),
 }
 
-/// The pipeline whose log it is.
+/// The pipeline to which the log belongs.
 #[derive(Clone, Copy, Debug)]
 pub struct Of<'a> {
-    /// As deliveries name it.
+    /// The reference to it in deliveries.
     pub pipeline: &'a PipelineRef,
     /// Its labels.
     pub labels: &'a Texts,
@@ -42,7 +42,7 @@ pub struct Of<'a> {
     pub annotations: &'a Texts,
     /// Its subjects.
     pub subjects: &'a Subjects,
-    /// By subject: the serial of the log when its state was last replaced without a word. No timer outlives that.
+    /// By subject: the serial of the log when the last silent baseline was taken. No timer continues from a change at or below it.
     pub based: &'a HashMap<String, i64>,
     /// Its log.
     pub log: &'a ChangeLog,
@@ -54,49 +54,50 @@ impl Of<'_> {
     }
 }
 
-/// How far a notification was taken.
+/// How far the log was processed for a notification.
 #[derive(Clone, Copy, Debug)]
 pub struct Reached<'a> {
-    /// All changes up to it were.
+    /// All changes up to this cursor were processed.
     pub cursor: &'a Cursor,
-    /// Subjects that were taken further.
+    /// Subjects that were processed beyond the cursor.
     pub taken: &'a Taken,
-    /// The timers that run.
+    /// The running timers.
     pub armed: &'a [Armed],
-    /// How many may.
+    /// How many timers of this notification can run.
     pub room: usize,
 }
 
-/// What the changes above a cursor mean to its notification.
+/// What the changes above a cursor mean for its notification.
 #[derive(Debug, Default)]
 pub struct Derived {
     /// One list for each lane, in order.
     pub lanes: Vec<Vec<DeliverySpec>>,
-    /// By subject of which it is not clear what is wanted: the serial of its first change.
+    /// By subject with [`Wants::Unclear`]: the serial of its first change.
     pub unclear: BTreeMap<String, i64>,
-    /// The timers that go on.
+    /// The timers that continue.
     pub armed: Vec<Armed>,
-    /// How many were due.
+    /// How many timers were due.
     pub fired: usize,
-    /// The subjects of those that were for want of a change which would have ended their state: as far as this copy of the log goes.
+    /// The subjects of timers that fired because this copy of the log has no change that ends their state. The API server may have a later
+    /// one.
     pub rang: BTreeSet<String>,
-    /// There is no room for the timers of the change behind `reached`.
+    /// Whether there is no room for the timers of the change after `reached`.
     pub full: bool,
-    /// All changes up to this one were gone through.
+    /// All changes up to this serial were processed.
     pub reached: i64,
-    /// How long until a timer may be due.
+    /// How long until a timer can be due.
     pub next: Option<Duration>,
 }
 
 impl Derived {
-    /// How many timers go on if nothing of it can be recorded.
+    /// How many timers continue if no delivery can be recorded.
     #[must_use]
     pub fn timers(&self) -> usize {
         self.armed.len() + self.fired
     }
 }
 
-/// Derives it.
+/// Derives the deliveries, and the timers that continue.
 #[must_use]
 pub fn derive<'w>(of: &Of<'_>, from: &Reached<'_>, wants: impl Fn(&str) -> Wants<'w>, now: Time) -> Derived {
     let mut pass = Pass {
@@ -112,7 +113,7 @@ pub fn derive<'w>(of: &Of<'_>, from: &Reached<'_>, wants: impl Fn(&str) -> Wants
         pass.resume(armed, wants(&armed.subject));
     }
     for change in of.log.changes.iter().filter(|change| change.serial > from.cursor.serial) {
-        // One that was taken before still tells the place of a timer that could not be recorded then.
+        // A change that was processed before still determines the place of a timer whose delivery could not be recorded then.
         let is_news = change.serial > position(&change.subject);
         if !pass.come_to(change) || (is_news && !pass.take(change, wants(&change.subject), from.room)) {
             pass.derived.reached = change.serial - 1;
@@ -122,7 +123,7 @@ pub fn derive<'w>(of: &Of<'_>, from: &Reached<'_>, wants: impl Fn(&str) -> Wants
     pass.end()
 }
 
-/// On the way through the log.
+/// The state while the log is processed.
 struct Pass<'p, 'a> {
     of: &'p Of<'a>,
     cursor: &'p Cursor,
@@ -133,7 +134,7 @@ struct Pass<'p, 'a> {
 }
 
 impl<'a> Pass<'_, 'a> {
-    /// A timer that ran before: what it waits for is computed again, for triggers may have been edited.
+    /// Resumes a timer that ran before. Its time is computed again, because the triggers may have been edited.
     fn resume(&mut self, armed: &Armed, wants: Wants<'_>) {
         let (triggers, ordering) = match wants {
             Wants::Nothing => return,
@@ -154,7 +155,7 @@ impl<'a> Pass<'_, 'a> {
         }
     }
 
-    /// Timers that are due before a change, and those that it ends; `false`: it must wait.
+    /// Fires the timers that are due before a change, and disarms the timers that it ends. Returns `false` if the change must wait.
     fn come_to(&mut self, change: &Change) -> bool {
         let (due, held) = self.timers.before(change);
         for timer in due {
@@ -166,7 +167,7 @@ impl<'a> Pass<'_, 'a> {
         !held
     }
 
-    /// What one change means; `false`: there is no room for that.
+    /// Derives what one change means. Returns `false` if there is no room for its timers.
     fn take(&mut self, change: &'a Change, wants: Wants<'_>, room: usize) -> bool {
         let (triggers, ordering) = match wants {
             Wants::Nothing => return true,
@@ -181,7 +182,7 @@ impl<'a> Pass<'_, 'a> {
         let (later, at_once): (Vec<_>, Vec<_>) = wanted.partition(|(_, wanted)| wanted.hold.is_some());
         let timers = later.into_iter().map(|(type_, wanted)| self.timer(change, type_, wanted, ordering));
         let timers: Vec<_> = timers.filter(|timer| self.runs(timer)).collect();
-        // What is due goes on if it cannot be recorded.
+        // Fired timers count as well, because they continue if their deliveries cannot be recorded.
         let running = self.timers.count() + self.derived.timers();
         if !timers.is_empty() && running + timers.len() > room {
             self.derived.full = true;
@@ -196,7 +197,7 @@ impl<'a> Pass<'_, 'a> {
         true
     }
 
-    /// What is wanted of one transition.
+    /// How the notification wants to report one transition. `None`: it does not.
     fn ask(&self, change: &Change, type_: TransitionType, triggers: &Triggers) -> Option<Wanted> {
         if !triggers.mention(type_) {
             return None;
@@ -215,12 +216,12 @@ impl<'a> Pass<'_, 'a> {
         Timer { change, type_, due, fires, error: wanted.error, ordering }
     }
 
-    /// Whether a timer can still be due: the others are not kept, so that they take nobody's place.
+    /// Whether a timer can still be due. Other timers are dropped, so they do not count for the limit.
     fn runs(&self, timer: &Timer<'_>) -> bool {
         timer.change.serial > self.of.based(&timer.change.subject) && !self.timers.is_ended(timer)
     }
 
-    /// A timer is due behind the change of this serial.
+    /// Fires a timer. Its delivery is ordered behind the change with this serial.
     fn fire(&mut self, timer: Timer<'_>, order: i64) {
         self.derived.fired += 1;
         let Timer { change, type_, fires, error, ordering, .. } = timer;
@@ -258,7 +259,7 @@ impl<'a> Pass<'_, 'a> {
         let mut derived = self.derived;
         derived.armed.extend(self.timers.armed(&self.cursor.notification));
         let mut lanes: Vec<_> = self.lanes.into_values().collect();
-        // Timers are gone through by the times of the log; in a lane they stand by when they rang.
+        // Timers are processed by the times of the log. In a lane, their deliveries are ordered by the times at which the timers fire.
         for lane in &mut lanes {
             lane.sort_by_key(|delivery| Place::from(delivery));
         }
@@ -266,7 +267,7 @@ impl<'a> Pass<'_, 'a> {
     }
 }
 
-/// The lane of a subject. That of the pipeline itself is not the one in which everything stands with `ordering: Pipeline`.
+/// The lane of a subject. The lane of the pipeline itself differs from the lane that contains everything with `ordering: Pipeline`.
 fn lane(subject: &str, ordering: Ordering, pipeline: &PipelineRef) -> String {
     match ordering {
         Ordering::Pipeline => PIPELINE_LANE.to_owned(),

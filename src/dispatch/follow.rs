@@ -1,7 +1,7 @@
-//! Following our own resources: what the watch brings is taken in first, and then asks for a look.
+//! Follows Pennant's own resources. Each watch event is applied first, and then its object is queued for a reconcile.
 //!
-//! In: watch events, and word from elsewhere that something is to be looked at again. Out: a store, and the queue of objects to
-//! look at, for kube's `applier`.
+//! In: watch events, and requests from other components to reconcile an object again. Out: a store, and the queue of objects to reconcile,
+//! for kube's `applier`.
 
 pub(super) mod global;
 pub(super) mod notifications;
@@ -23,29 +23,30 @@ use super::Context;
 use crate::k8s::watch::Deleted;
 use crate::telemetry::metrics::Watch;
 
-/// A watch: its namespace, and what it watches.
+/// Identifies a watch by its namespace and the resource that it watches.
 pub(super) type Watched = (Option<String>, &'static str);
 
-/// A list is complete: whose, and the turn in which it was begun.
+/// Reports a complete list: the watch, and the leadership term in which the list started.
 pub(super) type Listed = (Watched, u64);
 
-/// A resource of ours that the dispatcher follows.
+/// A resource of Pennant that the dispatcher follows.
 pub(super) trait Followed:
     Deleted + Resource<Scope = NamespaceResourceScope> + Clone + PartialEq + Debug + Send + Sync + 'static
 {
-    /// For log lines.
+    /// The name of the resource. It identifies the watches of the resource.
     const WHAT: &'static str;
-    /// For metrics.
+    /// The label of the watch in metrics.
     const WATCH: Watch;
 
-    /// Takes in one event.
+    /// Applies one watch event.
     fn absorb(ctx: &Context, event: &watcher::Event<Self>) -> impl Future<Output = ()> + Send;
 
-    /// After a list of a namespace, or of all: what is not in it is gone.
+    /// Runs after a list of one namespace, or of all. Removes the objects that are not in the list.
     fn sweep(ctx: &Context, namespace: Option<&str>, there: &[Arc<Self>]) -> impl Future<Output = ()> + Send;
 }
 
-/// Follows a resource in a namespace, or in all. `listed` is told of each list; `woken` brings (namespace, name).
+/// Watches a resource in one namespace, or in all. `listed` receives a message after each list. `woken` yields (namespace, name) of each
+/// object to reconcile again.
 pub(super) fn follow<K: Followed>(
     ctx: &Arc<Context>,
     namespace: Option<String>,
@@ -66,7 +67,7 @@ pub(super) fn follow<K: Followed>(
             K::absorb(&ctx, &event).await;
             if matches!(event, watcher::Event::InitDone) {
                 K::sweep(&ctx, scope.as_deref(), &reader.state()).await;
-                // Nobody listens any more when everything stops.
+                // During shutdown, the receiver may be closed already.
                 let _ = listed.send(((scope, K::WHAT), turn)).await;
             }
             touched(&event, &reader)
@@ -81,8 +82,8 @@ fn interrupted<K: Followed>(ctx: &Context, event: watcher::Result<watcher::Event
     event.inspect_err(|_| ctx.metrics.watch_error(K::WATCH)).ok()
 }
 
-/// What an event asks to be looked at. While a list comes in nothing is, for the store is still the old one; after it,
-/// everything.
+/// The objects to reconcile after an event. During a list there are none, because the store still has the old content. After the list, all
+/// objects are reconciled.
 fn touched<K: Followed>(event: &watcher::Event<K>, reader: &Store<K>) -> Vec<ObjectRef<K>> {
     match event {
         watcher::Event::Apply(object) => vec![ObjectRef::from(object)],

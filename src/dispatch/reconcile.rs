@@ -1,8 +1,8 @@
-//! One pass over one pipeline: cursors → derive → record → advance → persist.
+//! One reconcile of one pipeline: cursors → derive → record → advance → persist.
 //!
-//! In: the pipeline as the watch last brought it, and where the dispatcher stands with it in memory. Out: deliveries that are
-//! recorded, and cursors that have moved; those are persisted at most once a second. After a crash a cursor may be a second
-//! old: its changes are derived again, and the names of the deliveries find what is recorded already.
+//! In: the latest pipeline from the watch, and the dispatcher's progress for it in memory. Out: recorded deliveries, and advanced cursors,
+//! which are persisted at most once a second. After a crash, a cursor can be one second old. Then its changes are derived again, and
+//! deliveries that are already recorded are found by name.
 
 use std::cell::LazyCell;
 use std::collections::BTreeMap;
@@ -32,10 +32,10 @@ use crate::api::{ChangeLog, Pipeline, now, since_boot};
 use crate::config::EffectiveNotification;
 use crate::outbox::{Applied, JournalError, ToRecord, is_notification_gone};
 
-/// A timer of which it is not sure that it fires is looked at again after so long.
+/// If it is not certain that a timer fires, it is processed again after this time.
 const UNSURE: Duration = Duration::from_secs(1);
 
-/// Goes over one pipeline.
+/// Reconciles one pipeline.
 pub async fn run(pipeline: &Pipeline, cursor_state: &mut CursorState, ctx: &Context) -> Result<Action, PassError> {
     cursor_state.absorb(pipeline);
     let Some(log) = pipeline.status.as_ref().and_then(|s| s.log.as_ref()) else { return Ok(Action::await_change()) };
@@ -54,28 +54,29 @@ pub async fn run(pipeline: &Pipeline, cursor_state: &mut CursorState, ctx: &Cont
     Ok(again.into_iter().chain(due).min().map_or_else(Action::await_change, Action::requeue))
 }
 
-/// What one notification is to have recorded in this pass.
+/// What to record for one notification in this reconcile.
 struct Work {
     notification: String,
     derived: Derived,
-    /// How many of its lanes are tried. Where creates were refused the last time, one shows whether they still are, so that a slow
-    /// refusal costs the others little.
+    /// How many of its lanes are tried. If creates were refused the last time, only one lane is tried, to learn whether they still are. So
+    /// a slow refusal costs the other notifications little.
     tried: usize,
-    /// Where each lane of it is kept: if that may have been elsewhere before, it is looked for there.
+    /// A hash of the namespaces of its lanes. If its deliveries may have been recorded in other namespaces before, they are also looked up
+    /// there.
     homes: u64,
 }
 
-/// What came of a pass for one notification.
+/// The result of a reconcile for one notification.
 enum Recorded {
-    /// All that can be now; a change that waits for a timer is taken when that is due.
+    /// Everything that can be recorded now is recorded. A change that waits for a timer is processed when the timer is due.
     All,
-    /// What was refused is no longer: the rest can be tried.
+    /// Creates are accepted again, or timers that fired have made room. The rest can be tried.
     More,
-    /// Something is refused, or unclear.
+    /// Something is refused, or its configuration is unclear.
     Held,
 }
 
-/// One pass over one pipeline, and what is the same from its beginning to its end.
+/// One reconcile of one pipeline, with the data that stays the same during it.
 struct Pass<'a> {
     pipeline: &'a Pipeline,
     of: &'a PipelineRef,
@@ -86,7 +87,7 @@ struct Pass<'a> {
 }
 
 impl Pass<'_> {
-    /// Makes new cursors and persists them before anything is derived; drops those of notifications that are gone.
+    /// Creates new cursors and persists them before anything is derived. Drops the cursors of deleted notifications.
     async fn arrange(&self, cursor_state: &mut CursorState) -> Result<Saved, PassError> {
         let Self { of, log, ctx, .. } = self;
         let labels = self.pipeline.labels();
@@ -101,7 +102,7 @@ impl Pass<'_> {
             let uid = cursor_state.position.cursors.get(name).map_or("", |cursor| cursor.uid.as_str());
             let found = is_notification_gone(&ctx.client, &ctx.deliveries.pipeline_index, &of.namespace, name, uid).await;
             let is_gone = found.map_err(PassError::Confirm)?;
-            // It may have come back since it was missed.
+            // The notification may exist again since it was found missing.
             if is_gone && ctx.deliveries.pipeline_index.base(&of.namespace, name, labels).is_none() {
                 plan.cursors.remove(name);
                 if let Some(own) = applying.get(name) {
@@ -111,7 +112,7 @@ impl Pass<'_> {
             }
         }
         for (name, old) in &cursor_state.position.cursors {
-            // What was refused was another's, or is no longer asked for.
+            // The refusal belongs to another notification, or recording is no longer requested.
             if plan.cursors.get(name).is_none_or(|new| new.uid != old.uid) {
                 self.forgive(name);
             }
@@ -126,7 +127,7 @@ impl Pass<'_> {
         cursor_state.begin(of, plan.cursors, serial, ctx).await
     }
 
-    /// What is wrong with the notifications that apply to a pipeline.
+    /// The problems of the notifications that apply to a pipeline.
     fn wrong(&self) -> Vec<InTrouble> {
         let Self { pipeline, ctx, .. } = self;
         let labels = pipeline.labels();
@@ -145,13 +146,13 @@ impl Pass<'_> {
         troubles(&applying, &targets(&pipeline.spec, cluster), |n| defined_wrong(n).or_else(|| missing(n)), unfit)
     }
 
-    /// Derives what is to be recorded, one notification after the other; and gives the notifications that are not tried yet.
+    /// Derives what to record, one notification after the other. Also returns the notifications for which no retry is allowed yet.
     async fn gather(&self, cursor_state: &CursorState) -> (Vec<Work>, Vec<String>) {
         let Self { pipeline, of, log, notifications, ctx } = self;
         let (mut work, mut held) = (Vec::new(), Vec::new());
         let is_idle = |cursor: &Cursor| cursor.serial >= log.serial && cursor_state.armed(&cursor.notification).is_empty();
         if cursor_state.position.cursors.values().all(is_idle) {
-            // The usual case when a pipeline is looked at, so nothing is made ready for it.
+            // This is the usual case of a reconcile, so it skips the preparation below.
             cursor_state.position.cursors.keys().for_each(|name| self.forgive(name));
             return (work, held);
         }
@@ -167,7 +168,8 @@ impl Pass<'_> {
                 self.forgive(name);
                 continue;
             }
-            // What is not known to be gone is not taken for another of its name.
+            // The cursor may belong to another notification of the same name. It is not used until the deletion of that notification is
+            // confirmed.
             let same = |n: &&Applied| n.uid() == cursor.uid;
             let Some(notification) = notifications.get(name).filter(same) else { continue };
             if !ctx.refused.may_try(of, name) {
@@ -182,13 +184,13 @@ impl Pass<'_> {
             let probes = ctx.refused.reason(of, name) == Some(Reason::RecordRefused);
             let tried = if probes { derived.lanes.len().min(1) } else { derived.lanes.len() };
             work.push(Work { notification: name.clone(), derived, tried, homes: homes(notification, &subjects) });
-            // The log may be long, and so may be what conditions look at.
+            // The log and the data that conditions evaluate can be long, so other tasks can run in between.
             tokio::task::yield_now().await;
         }
         (work, held)
     }
 
-    /// Takes the changes above each cursor: derives, records, advances. Gives the time after which there is more to do.
+    /// Processes the changes above each cursor: derives, records, advances. Returns the time after which there is more to do.
     async fn take(&self, cursor_state: &mut CursorState) -> Result<Option<Duration>, PassError> {
         let (mut work, mut held) = self.gather(cursor_state).await;
         let mut again = self.hush(&mut work).await?;
@@ -225,8 +227,8 @@ impl Pass<'_> {
         Ok(waits.into_iter().chain(again).min())
     }
 
-    /// Leaves out the notifications with a timer that fires because nothing has come between, if something has: this copy may have
-    /// waited at the gate, or for a watch that has gone deaf. Gives when to go over them again.
+    /// Removes the notifications whose timer would fire, if the API server has a later change of the subject. This copy may have waited at
+    /// the limiter, or for a stalled watch. Returns when to process them again.
     async fn hush(&self, work: &mut Vec<Work>) -> Result<Option<Duration>, PassError> {
         if work.iter().all(|w| w.derived.rang.is_empty()) {
             return Ok(None);
@@ -234,7 +236,7 @@ impl Pass<'_> {
         let moved = persist::changed_since(&self.ctx.client, self.of, self.log.serial).await?;
         let all = work.len();
         work.retain(|w| moved.as_ref().is_some_and(|moved| moved.is_disjoint(&w.derived.rang)) || w.derived.rang.is_empty());
-        // The watch is about to bring it.
+        // The watch is about to deliver the later change.
         Ok((work.len() < all).then_some(UNSURE))
     }
 
@@ -267,7 +269,7 @@ impl Pass<'_> {
         }
         self.forgive(name);
         match () {
-            // Those that were due have made room.
+            // The timers that were due have made room.
             () if full => Recorded::More,
             () if !derived.unclear.is_empty() => Recorded::Held,
             () if probes => Recorded::More,
@@ -275,7 +277,8 @@ impl Pass<'_> {
         }
     }
 
-    /// Tells of changes that were dropped from the log and that a notification had not read: its cursor passes a gap.
+    /// Reports changes that were dropped from the log before they were processed for a notification. The cursor of the notification skips
+    /// them.
     fn tell_dropped(&self, cursor_state: &mut CursorState) {
         let Self { of, ctx, .. } = self;
         let Some(dropped) = self.pipeline.status.as_ref().and_then(|status| status.dropped) else { return };
@@ -288,7 +291,7 @@ impl Pass<'_> {
         }
     }
 
-    /// Nothing is refused any more.
+    /// Removes the refusal of a notification, if any.
     fn forgive(&self, name: &str) {
         let Self { of, ctx, .. } = self;
         if ctx.refused.clear(of, name) {
@@ -296,21 +299,22 @@ impl Pass<'_> {
         }
     }
 
-    /// A create was refused or could not be made: only this notification waits.
+    /// Handles a create that was refused or failed. Only this notification waits.
     fn refuse(&self, name: &str, error: &JournalError) {
         let of = self.of;
         let detail = error.detail();
-        tracing::warn!(pipeline = %of.name, namespace = %of.namespace, notification = %name, error = %detail, "a delivery could not be recorded; its notification's cursor is held");
+        tracing::warn!(pipeline = %of.name, namespace = %of.namespace, notification = %name, error = %detail, "could not record a delivery; the cursor of its notification stays");
         let refused = matches!(error, JournalError::Refused(_) | JournalError::Taken(_));
         self.note(name, Refusal { reason: Reason::RecordRefused, refused, detail });
     }
 
-    /// There is no room for another timer: only this notification waits. That is told as seldom as it would be of a refused create.
+    /// The pipeline has the maximum number of timers: only this notification waits. The report has the same backoff as that of a refused
+    /// create.
     fn crowd(&self, name: &str) {
         let (of, refused) = (self.of, &self.ctx.refused);
         let reason = Reason::TooManyClocks;
         if refused.is_time(of, name) || refused.reason(of, name) != Some(reason) {
-            let detail = format!("{} transitions wait for their state to have held (`for`), and no more may", timers::MOST);
+            let detail = format!("{} transitions wait for their delay (`for`), which is the maximum", timers::MOST);
             self.note(name, Refusal { reason, refused: true, detail });
         }
     }
@@ -325,7 +329,7 @@ impl Pass<'_> {
         }
     }
 
-    /// A held cursor passes what is older than `maxAge`, and says so. Gives when to try again.
+    /// A held cursor skips changes that are older than `maxAge`, and reports it. Returns when to try again.
     fn hold(&self, name: &str, cursor_state: &mut CursorState) -> Option<Duration> {
         let Self { of, ctx, .. } = self;
         let max_age = self.notifications.get(name)?.all().map(|n| n.delivery.retry.max_age).max()?;
@@ -352,7 +356,7 @@ fn wants<'a>(notification: &'a Applied, subject: &str) -> Wants<'a> {
     }
 }
 
-/// In which namespaces the deliveries of a notification are kept, by subject; as a number that tells one such answer from another.
+/// A hash of the namespaces of a notification's deliveries, by subject. If the hash changes, the namespaces have changed.
 fn homes(notification: &Applied, subjects: &Subjects) -> u64 {
     let mut hasher = DefaultHasher::new();
     for subject in subjects.names() {

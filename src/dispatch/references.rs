@@ -6,7 +6,7 @@ use kube::{Resource as _, ResourceExt as _};
 use crate::api::Pipeline;
 use crate::api::delivery::PipelineRef;
 
-/// A pipeline, for Events.
+/// The reference to a pipeline, for Events.
 #[must_use]
 pub(super) fn regarding(of: &PipelineRef) -> ObjectReference {
     ObjectReference {
@@ -19,7 +19,7 @@ pub(super) fn regarding(of: &PipelineRef) -> ObjectReference {
     }
 }
 
-/// The pipeline as deliveries name it.
+/// The reference to a pipeline, for deliveries.
 #[must_use]
 pub(super) fn reference(pipeline: &Pipeline) -> PipelineRef {
     PipelineRef {

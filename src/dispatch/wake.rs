@@ -1,7 +1,7 @@
-//! What follows from a change of the configuration: statuses, pipelines and lanes that are looked at again, ConfigMaps and Secrets that are
-//! watched, layers that are compiled.
+//! Reacts to a change of the configuration. It queues statuses and pipelines for a reconcile, and lanes for a check. It watches ConfigMaps
+//! and Secrets, and compiles layers.
 //!
-//! In: what a change concerns. Out: keys in the queues of pipelines and notifications; scopes for the lanes; the names that are watched.
+//! In: what a change affects. Out: keys in the queues of pipelines and notifications; scopes for the lanes; the watched names.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -18,10 +18,10 @@ use crate::api::values::refs::{ConfigMapKey, ObjectName};
 use crate::config::{EffectiveNotification, Sending};
 use crate::outbox::Scope;
 
-/// While there is much to compile, the watches follow at most so often.
+/// While there is much to compile, the watches are updated at most once in this interval.
 const FOLLOW: Duration = Duration::from_millis(200);
 
-/// Has everything looked at that a change concerns.
+/// Queues everything that a change affects: statuses, pipelines and lanes.
 pub(super) async fn wake(ctx: &Context, changed: Changed) {
     for (namespace, name) in changed.statuses {
         ctx.wake_notification(&namespace, &name);
@@ -45,7 +45,7 @@ pub(super) async fn wake(ctx: &Context, changed: Changed) {
     }
 }
 
-/// Has everything looked at that a Notification decides, except for its status.
+/// Queues everything that depends on a Notification, except for its status.
 pub(super) async fn wake_lanes_of(ctx: &Context, namespace: &str, name: &str) {
     for pipeline in ctx.deliveries.pipeline_index.pipelines_in(namespace) {
         ctx.wake_pipeline(namespace, &pipeline.name);
@@ -100,7 +100,7 @@ pub(super) async fn follow_config_maps(ctx: Arc<Context>, stop: CancellationToke
     "the dispatcher's templates"
 }
 
-/// Compiles layers in the background until the end.
+/// Compiles layers in the background until shutdown.
 pub(super) async fn compile(ctx: Arc<Context>, stop: CancellationToken) -> &'static str {
     let (mut is_due, mut followed) = (false, Instant::now());
     while !stop.is_cancelled() {
@@ -118,7 +118,7 @@ pub(super) async fn compile(ctx: Arc<Context>, stop: CancellationToken) -> &'sta
                 });
                 let (job, outcome) = match run.await {
                     Ok(ran) => ran,
-                    // A defect, which ends the process as it would in this task.
+                    // A panic is a defect. It ends the process, as a panic in this task would.
                     Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
                     Err(_) => continue,
                 };

@@ -1,9 +1,10 @@
-//! Connections that are bounded in number, in memory and in time.
+//! Limits the number, the memory and the duration of connections.
 //!
-//! A connection brings one request: a head of at most 16 KiB within 10 s. It ends after its answer, or after a minute. At most 64
-//! are open. When all places are taken, a new connection is accepted nevertheless and the oldest one that has not sent a whole head
-//! is closed; if all of them have, the oldest one. None is closed for that in its first 50 ms: until then the next ones wait. So clients that
-//! never finish a request push out each other, and a health probe, which sends its request at once, is answered.
+//! A connection carries one request: a head of at most 16 KiB within 10 s. It ends after its answer, or after a minute. At most 64
+//! connections are open. At this limit the server still accepts a new connection, and closes the oldest one without a complete head.
+//! If all have sent a complete head, it closes the oldest connection. It closes none in the first 50 ms for this reason: new
+//! connections wait until then. So clients that never finish a request only displace each other. A health probe sends its request at
+//! once and is answered.
 
 use std::collections::VecDeque;
 use std::io;
@@ -25,22 +26,22 @@ use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use tower::ServiceExt as _;
 
-/// So long a connection is not closed for a newer one: a request that is sent at once has arrived by then, also on a busy machine. A
-/// full queue of the kernel ([`BACKLOG`]) is accepted within 3.2 s, and a probe has 5 s.
+/// Minimum age at which a connection can be closed for a newer one. A request that is sent at once has arrived by then, even on a busy
+/// machine. The server accepts a full queue of the kernel ([`BACKLOG`]) within 3.2 s, and a probe has 5 s.
 const PROTECTED: Duration = Duration::from_millis(50);
-/// Connections that the kernel keeps until they are accepted. One that does not fit would be tried again only after a second.
+/// Connections that the kernel queues until they are accepted. A client retries a connection that does not fit only after a second.
 const BACKLOG: u32 = 4096;
 
-/// What connections may use.
+/// Limits of connections.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// Open at once.
+    /// Maximum number of open connections.
     pub places: usize,
-    /// Bytes of the head of a request.
+    /// Maximum number of bytes in the head of a request.
     pub head: usize,
-    /// From the beginning of a connection to the end of the head.
+    /// Maximum time from the start of a connection to the end of the head.
     pub head_time: Duration,
-    /// From the beginning of a connection to its end: longer than any scrape.
+    /// Maximum duration of a connection: longer than any scrape.
     pub life: Duration,
 }
 
@@ -52,7 +53,7 @@ impl Default for Limits {
 
 /// An open connection.
 struct Place {
-    /// Whether the head of its request was whole.
+    /// Whether the complete head of its request has arrived.
     has_asked: Arc<AtomicBool>,
     since: Instant,
     task: AbortHandle,
@@ -71,20 +72,20 @@ impl Places {
         self.0.push_back(place);
     }
 
-    /// Which one has to go for another.
+    /// The connection to close when a new one arrives, if the limit is reached.
     fn victim(&mut self, most: usize) -> Option<usize> {
         self.0.retain(|place| !place.task.is_finished());
         let waits = || self.0.iter().position(|place| !place.has_asked.load(Ordering::Relaxed));
         (self.0.len() >= most).then(|| waits().unwrap_or(0))
     }
 
-    /// How long until there is room for another one.
+    /// How long to wait until another connection can be accepted.
     fn wait(&mut self, most: usize) -> Duration {
         let victim = self.victim(most).and_then(|at| self.0.get(at));
         victim.map_or(Duration::ZERO, |place| PROTECTED.saturating_sub(place.since.elapsed()))
     }
 
-    /// Closes those that have not asked for anything.
+    /// Closes the connections that have not sent a request.
     fn close_silent(&self) {
         self.0.iter().filter(|place| !place.has_asked.load(Ordering::Relaxed)).for_each(|place| place.task.abort());
     }
@@ -93,7 +94,7 @@ impl Places {
 /// Opens a port.
 pub fn listen(address: SocketAddr) -> io::Result<TcpListener> {
     let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
-    // As `TcpListener::bind` does, so that a restart need not wait for the connections of the process before.
+    // As in `TcpListener::bind`, so that a restart does not wait for the connections of the previous process.
     socket.set_reuseaddr(true)?;
     socket.bind(address)?;
     socket.listen(BACKLOG)
@@ -110,7 +111,7 @@ pub async fn answer(mut listener: TcpListener, router: Router, limits: Limits, s
                 () = sleep(wait) => continue,
             }
         }
-        // The trait's `accept` waits out errors such as too many open files.
+        // The `accept` of the trait retries after errors such as too many open files.
         let stream = tokio::select! {
             () = stop.cancelled() => break,
             (stream, _) = Listener::accept(&mut listener) => stream,
@@ -124,7 +125,7 @@ pub async fn answer(mut listener: TcpListener, router: Router, limits: Limits, s
     tasks
 }
 
-/// Answers the one request of a connection. What goes wrong with it is the client's concern.
+/// Answers the one request of a connection. Errors are ignored, because they concern only this client.
 async fn connection(stream: TcpStream, router: Router, has_asked: Arc<AtomicBool>, limits: Limits) {
     let service = service_fn(move |request: Request<Incoming>| {
         has_asked.store(true, Ordering::Relaxed);
@@ -161,7 +162,7 @@ mod tests {
         stream
     }
 
-    /// What comes until the connection ends.
+    /// Reads until the connection ends.
     async fn rest(mut stream: TcpStream) -> String {
         let mut rest = Vec::new();
         let read = timeout(Duration::from_secs(10), stream.read_to_end(&mut rest)).await;
@@ -181,7 +182,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_head_is_bounded_and_a_connection_brings_one_request() {
+    async fn a_head_is_bounded_and_a_connection_carries_one_request() {
         let address = running(Limits::default());
         let head = |bytes: usize| format!("GET / HTTP/1.1\r\nhost: x\r\nx: {}\r\n\r\n", "y".repeat(bytes));
         assert!(rest(sent(address, &head(8 * 1024)).await).await.starts_with("HTTP/1.1 200"));
@@ -190,7 +191,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_request_that_comes_at_once_is_answered_while_all_places_are_taken() {
+    async fn a_request_that_is_sent_at_once_is_answered_while_all_places_are_taken() {
         let limits = Limits { places: 4, ..Limits::default() };
         for held in [HALF, "GET /never HTTP/1.1\r\nhost: x\r\n\r\n"] {
             let address = running(limits);
@@ -201,7 +202,7 @@ mod tests {
             let begun = Instant::now();
             let answer = rest(sent(address, "GET / HTTP/1.1\r\nhost: x\r\n\r\n").await).await;
             assert!(answer.starts_with("HTTP/1.1 200") && begun.elapsed() < Duration::from_secs(1), "{answer}");
-            // The oldest ones had to go.
+            // The server closed the oldest connections.
             for stream in open.drain(..16) {
                 let _ = timeout(Duration::from_secs(5), stream.readable()).await.expect("it is closed");
             }
@@ -209,18 +210,18 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_connection_that_has_asked_is_kept_for_those_that_have_not() {
+    async fn a_connection_with_a_request_is_kept_and_silent_connections_are_closed() {
         let address = running(Limits { places: 2, ..Limits::default() });
         let mut asked = sent(address, "GET /begins HTTP/1.1\r\nhost: x\r\n\r\n").await;
         let mut bytes = [0; 4096];
         assert!(asked.read(&mut bytes).await.unwrap() > 0);
         for _ in 0..8 {
-            // The first of two silent ones must go.
+            // The server must close the first of two silent connections.
             let first = sent(address, HALF).await;
             let _second = sent(address, HALF).await;
             rest(first).await;
         }
         let read = std::iter::repeat_with(|| asked.try_read(&mut bytes)).find(|read| !matches!(read, Ok(1..)));
-        assert!(read.unwrap().is_err_and(|e| e.kind() == std::io::ErrorKind::WouldBlock), "it is open");
+        assert!(read.unwrap().is_err_and(|e| e.kind() == std::io::ErrorKind::WouldBlock), "the connection is still open");
     }
 }

@@ -1,10 +1,10 @@
-//! The process's own HTTP port: is it alive, is it ready, what does it count.
+//! The HTTP port of the process: liveness, readiness and metrics.
 //!
 //! In: read-only handles ([`Metrics`], [`Gates`]), a bound listener, and the token that says when to stop.
-//! Out: `/healthz` (200 as long as the process runs), `/readyz` (200, or 503 with the names of the gates that are still
-//! closed, one a line), `/metrics` (`OpenMetrics` text).
+//! Out: `/healthz` (200 as long as the process runs), `/readyz` (200, or 503 with the closed gates, one per line), `/metrics`
+//! (`OpenMetrics` text).
 //!
-//! Nothing here takes credentials or changes anything. Connections are bounded in number, memory and time (see
+//! No path accepts credentials or changes anything. The number, memory and duration of connections are limited (see
 //! `listener.rs`).
 
 mod gates;
@@ -28,25 +28,25 @@ pub use gates::{Gate, Gates};
 use listener::Limits;
 pub use listener::listen;
 
-/// How long requests that have begun may go on after the order to stop.
+/// Maximum duration of requests in flight after the order to stop.
 const LINGER: Duration = Duration::from_secs(2);
 
-/// What the routes read.
+/// The values that the routes serve.
 #[derive(Clone, Debug)]
 pub struct Served {
     /// The metrics.
     pub metrics: Metrics,
-    /// What must be so before the process is ready.
+    /// The conditions that must hold before the process is ready.
     pub gates: Gates,
-    /// Whose tasks are counted.
+    /// The runtimes whose tasks are counted.
     pub runtimes: Vec<Handle>,
 }
 
-/// Serves until `shutdown`; then answers what has begun, for two seconds at most.
+/// Serves until `shutdown`. Then it answers the requests in flight, for two seconds at most.
 pub async fn serve(listener: TcpListener, served: Served, shutdown: CancellationToken) {
     let mut unanswered = listener::answer(listener, router(served), Limits::default(), &shutdown).await;
     let answered = async { while unanswered.join_next().await.is_some() {} };
-    // Those that take longer are closed.
+    // Requests that take longer are closed.
     let _ = tokio::time::timeout(LINGER, answered).await;
 }
 
@@ -71,7 +71,7 @@ async fn scrape(State(served): State<Served>) -> Response {
     match served.metrics.encode() {
         Ok(text) => ([(header::CONTENT_TYPE, metrics::CONTENT_TYPE)], text).into_response(),
         Err(error) => {
-            tracing::error!(%error, "metrics could not be encoded");
+            tracing::error!(%error, "could not encode the metrics");
             StatusCode::INTERNAL_SERVER_ERROR.into_response()
         }
     }
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_client_that_never_finishes_does_not_hold_up_the_end() {
+    async fn a_client_that_never_finishes_does_not_delay_the_shutdown() {
         let server = running(Served { metrics: Metrics::new(), gates: Gates::default(), runtimes: Vec::new() }).await;
         let mut half = TcpStream::connect(server.address).await.unwrap();
         half.write_all(b"GET /healthz HTTP/1.1\r\nhost:").await.unwrap();
@@ -153,6 +153,6 @@ mod tests {
         server.shutdown.cancel();
         let ended = tokio::time::timeout(LINGER * 4, server.task).await;
         assert!(matches!(ended, Ok(Ok(()))), "{ended:?}");
-        assert!(TcpStream::connect(server.address).await.is_err(), "nobody listens any more");
+        assert!(TcpStream::connect(server.address).await.is_err(), "the port is closed");
     }
 }

@@ -1,4 +1,4 @@
-//! Asking another process of Pennant whether it is ready.
+//! Queries the readiness of another Pennant process.
 
 use std::time::Duration;
 
@@ -8,21 +8,21 @@ use hyper_util::client::legacy::Client;
 use hyper_util::rt::TokioExecutor;
 use tokio::time::timeout;
 
-/// It answers within this time.
+/// Timeout of a probe.
 const DEADLINE: Duration = Duration::from_secs(5);
-/// Bytes of an answer that are read.
+/// Maximum number of bytes that are read of an answer.
 const LONGEST: usize = 4096;
 
-/// Why it is not ready, as far as is known.
+/// Why the process is not ready, as far as is known.
 #[derive(Debug, thiserror::Error)]
 pub enum ProbeError {
-    /// Nothing answers there.
+    /// No process answers at the URL.
     #[error("no answer")]
     Unreachable(#[source] Box<dyn std::error::Error + Send + Sync>),
-    /// It took too long.
+    /// The process did not answer in time.
     #[error("no answer within {} s", DEADLINE.as_secs())]
     Slow,
-    /// It says that it is not ready, and what it waits for.
+    /// The process answers that it is not ready, and for what it waits.
     #[error("it answers {status}: {waits}")]
     NotReady {
         /// The status of the answer.
@@ -44,7 +44,7 @@ async fn ask(url: &Uri) -> Result<(), ProbeError> {
     if status.is_success() {
         return Ok(());
     }
-    // A longer text is not ours.
+    // A longer text does not come from Pennant.
     let text = to_bytes(Body::new(answer.into_body()), LONGEST).await.unwrap_or_default();
     let waits = String::from_utf8_lossy(&text).split_whitespace().collect::<Vec<_>>().join(", ");
     Err(ProbeError::NotReady { status, waits })

@@ -1,20 +1,20 @@
-//! Pure: what of our definitions the schemas that an API server publishes do not have.
+//! Pure: the fields of our CRDs that are missing in the schemas of an API server.
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use serde_json::{Map, Value};
 
-/// Fields of `ours` that what is published lacks, or holds to be something else, as `KIND.path`; a kind that is not there at all
-/// by its name.
+/// Fields of `ours` that the published schemas lack or declare differently, as `KIND.path`. A kind without a schema is listed by its
+/// name.
 ///
-/// Rules and defaults are not compared, only what would be lost: names, types and allowed values. What is there and not ours is
-/// that of another version, and welcome.
+/// This compares only what would be lost: names, types and allowed values. It compares neither rules nor defaults. Additional
+/// published fields belong to another version and are accepted.
 #[must_use]
 pub fn missing(ours: &[CustomResourceDefinition], published: &Value) -> Vec<String> {
     let mut lost = Vec::new();
     for definition in ours {
         let kind = &definition.spec.names.kind;
         let own = definition.spec.versions.iter().find_map(|v| v.schema.as_ref()?.open_api_v3_schema.as_ref());
-        // What has a JSON form in a file has one here.
+        // This cannot fail: the schema is also serialized as JSON in files.
         let own = own.and_then(|schema| serde_json::to_value(schema).ok()).unwrap_or_default();
         match of_kind(published, definition, kind) {
             Some(theirs) => compare(&own, theirs, kind, &mut lost),
@@ -48,7 +48,7 @@ fn compare(own: &Value, theirs: &Value, at: &str, lost: &mut Vec<String>) {
     for (name, field) in own["properties"].as_object().unwrap_or(&none) {
         let path = format!("{at}.{name}");
         match known.and_then(|known| known.get(name)) {
-            // Published by reference, and the same for all kinds.
+            // The schema of `metadata` is published by reference, and is the same for all kinds.
             Some(_) if path.ends_with(".metadata") && path.matches('.').count() == 1 => {}
             Some(theirs) => compare(field, theirs, &path, lost),
             None => lost.push(path),
@@ -71,7 +71,7 @@ mod tests {
 
     use super::*;
 
-    /// Our own definitions, as an API server would publish them.
+    /// Our own CRDs, as an API server would publish them.
     fn published() -> Value {
         let schemas = crate::api::crds().into_iter().map(|definition| {
             let version = &definition.spec.versions[0];
@@ -94,7 +94,7 @@ mod tests {
     type Change = fn(&mut Value);
 
     #[test]
-    fn what_would_be_lost_is_named() {
+    fn fields_that_would_be_lost_are_listed() {
         assert_eq!(lacks(|_| ()), Vec::<String>::new());
         assert_eq!(missing(&crate::api::crds(), &Value::Null), ["Pipeline", "Notification", "Delivery"]);
         let table: [(&str, Change, &[&str]); 6] = [
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_that_is_not_taken_is_named() {
+    fn an_enum_value_that_is_not_accepted_is_listed() {
         let mut published = published();
         let delivery = &mut published["components"]["schemas"]["dev.pennant.v1alpha1.Delivery"];
         let outcome = &mut delivery["properties"]["status"]["properties"]["outcome"]["enum"];

@@ -1,12 +1,12 @@
-//! Whether the custom resource definitions as they are installed are those of this version.
+//! Whether the installed CRDs are those of this version.
 //!
-//! In: what the API server publishes of its schemas, which every account may read
+//! In: the schemas that the API server publishes, which every account can read
 //! ([OpenAPI v3](https://kubernetes.io/docs/concepts/overview/kubernetes-api/#openapi-v3)).
-//! Out: nothing until they [`fit`]; meanwhile a log line says what is missing, and what to do.
+//! Out: nothing until they [`fit`]. Until then a log line says what is missing, and how to fix it.
 //!
-//! A field that the API server does not know is dropped without a word, such as a cursor, or what has been settled. So a version
-//! that is newer than its definitions does nothing at all: the one before it, which knows them, goes on. Older ones may also be put
-//! beneath a version that runs, as by a roll-back; so it looks again now and then, and ends when they no longer fit.
+//! The API server drops a field that it does not know without an error, such as a cursor or the settled state. So a version that is
+//! newer than the CRDs does not start its controllers, and the previous version, which fits them, continues. A rollback can also
+//! install older CRDs under a running version. So the process checks them periodically, and exits when they no longer fit.
 
 pub mod fit;
 
@@ -23,33 +23,33 @@ use crate::api::Pipeline;
 use crate::telemetry::chain;
 use fit::missing;
 
-/// Until the definitions fit, they are read again so often.
+/// Interval between checks until the CRDs fit.
 const AGAIN: Duration = Duration::from_secs(2);
-/// Once they fit, they are asked for so often; an answer that has not changed is next to nothing.
+/// Interval between checks once the CRDs fit. An unchanged answer costs almost nothing.
 const NOW_AND_THEN: Duration = Duration::from_secs(15);
-/// The API server answers within this, or is asked again.
+/// Timeout of one check; after it the next check follows.
 const DEADLINE: Duration = Duration::from_secs(5);
-/// So often in a row the right to look must be refused, half a minute in all: an API server that starts refuses everybody.
+/// The check is skipped after this many consecutive 403 answers, half a minute in total. A starting API server refuses all callers.
 const REFUSALS: u32 = 15;
-/// So many missing fields are named.
+/// Maximum number of missing fields in a message.
 const NAMED: usize = 5;
 
-/// What was found.
+/// The result of a check.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Found {
-    /// They have all that this version needs.
+    /// The CRDs have all fields that this version needs.
     Fit,
-    /// Nobody may look, which is as well as can be had.
+    /// The process is not allowed to read the schemas. After 15 such answers in a row it continues without a check.
     Hidden,
-    /// Fields are missing: why they do not fit, in words for people.
+    /// Fields are missing; with a human-readable message.
     Not(String),
-    /// There are none of some kinds, and nothing is wrong with the others: in words for people.
+    /// The CRDs of some kinds are missing, and the other CRDs fit; with a human-readable message.
     Gone(String),
-    /// The API server cannot be asked.
+    /// The API server did not answer with its schemas; with the reason.
     Unknown(String),
 }
 
-/// Waits until the definitions fit. Says what is wrong when it first is, and when it is something else. Gives what goes on looking.
+/// Waits until the CRDs fit. Logs a problem when it first occurs, and when it changes. Returns the value that continues the checks.
 pub async fn fits(client: &Client) -> Looks {
     let (mut looks, mut said, mut refused) = (Looks::new(client), Found::Fit, 0);
     loop {
@@ -58,11 +58,11 @@ pub async fn fits(client: &Client) -> Looks {
             match &found {
                 Found::Fit => {}
                 Found::Hidden => {
-                    tracing::warn!("the schemas of the API server may not be read, so the definitions are not checked");
+                    tracing::warn!("no permission to read the schemas of the API server, so the CRDs cannot be checked");
                 }
-                Found::Not(words) | Found::Gone(words) => tracing::error!("nothing is done: {words}"),
+                Found::Not(words) | Found::Gone(words) => tracing::error!("controllers are not started: {words}"),
                 Found::Unknown(error) => {
-                    tracing::warn!(error, "the API server cannot be asked for its schemas; trying again");
+                    tracing::warn!(error, "could not read the schemas of the API server; retrying");
                 }
             }
         }
@@ -75,35 +75,35 @@ pub async fn fits(client: &Client) -> Looks {
     }
 }
 
-/// Looks again and again, and reads only what is new.
+/// Repeated checks, which read only a changed answer.
 pub struct Looks {
     client: Client,
-    /// What was found in the answer with this mark.
+    /// The `ETag` of the last answer, and its result.
     last: Option<(HeaderValue, Found)>,
 }
 
 impl Looks {
-    /// Has not looked yet.
+    /// Creates the state without a check.
     #[must_use]
     pub fn new(client: &Client) -> Self {
         Self { client: client.clone(), last: None }
     }
 
-    /// Waits until definitions that did fit no longer do: says why. Where a kind is not there at all, nothing of it can be written
-    /// either, so nothing is lost by waiting until it is back.
+    /// Waits until CRDs that did fit no longer fit, and returns why. A missing CRD does not count: no object of its kind can be
+    /// written, so nothing is lost until the CRD is back.
     pub async fn misfit(mut self) -> String {
         let mut doubt = false;
         loop {
             tokio::time::sleep(NOW_AND_THEN).await;
             match self.look().await {
-                // One of several API servers may still publish what was there before an upgrade.
+                // Two failed checks are required, because one of several API servers may still publish the CRDs from before an upgrade.
                 Found::Not(words) if doubt => return words,
                 found => doubt = matches!(found, Found::Not(_)),
             }
         }
     }
 
-    /// Looks once.
+    /// Checks once.
     pub async fn look(&mut self) -> Found {
         let slow = || Err(kube::Error::Service("no answer in time".into()));
         timeout(DEADLINE, self.ask()).await.unwrap_or_else(|_| slow()).unwrap_or_else(|e| Found::Unknown(chain(&e)))
@@ -127,11 +127,11 @@ impl Looks {
                 Ok(found)
             }
             StatusCode::NOT_MODIFIED => {
-                Ok(self.last.as_ref().map_or(Found::Unknown("nothing was changed".to_owned()), |(_, found)| found.clone()))
+                Ok(self.last.as_ref().map_or(Found::Unknown("304 without an ETag".to_owned()), |(_, found)| found.clone()))
             }
             StatusCode::NOT_FOUND => Ok(judge(&missing(&crate::api::crds(), &Value::Null))),
             StatusCode::FORBIDDEN => Ok(Found::Hidden),
-            other => Ok(Found::Unknown(format!("it answers {other}"))),
+            other => Ok(Found::Unknown(format!("the API server answers {other}"))),
         }
     }
 }
@@ -141,12 +141,12 @@ fn judge(missing: &[String]) -> Found {
     if named.is_empty() {
         return Found::Fit;
     }
-    // What is missing of a kind that is there has a path.
+    // A missing field has a path. A missing kind has only its name.
     let found = if missing.iter().any(|lost| lost.contains('.')) { Found::Not } else { Found::Gone };
     let more = if more.is_empty() { String::new() } else { format!(" and {} more", more.len()) };
     found(format!(
-        "the custom resource definitions as installed are not those of version {}; missing: {}{more}. Install them with \
-         `pennant crds | kubectl apply --server-side --force-conflicts -f -`, and this goes on by itself",
+        "the installed CRDs are not those of version {}; missing: {}{more}. Install them with \
+         `pennant crds | kubectl apply --server-side --force-conflicts -f -`; Pennant then continues automatically",
         env!("CARGO_PKG_VERSION"),
         named.join(", "),
     ))
@@ -157,7 +157,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_said_has_a_bound_and_a_remedy() {
+    fn the_message_is_bounded_and_has_a_remedy() {
         assert_eq!(judge(&[]), Found::Fit);
         let many: Vec<String> = (0..9).map(|n| format!("K.f{n}")).collect();
         let Found::Not(words) = judge(&many) else { panic!("it does not fit") };
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn a_kind_that_is_gone_is_another_matter_than_one_that_lacks_something() {
+    fn a_missing_kind_is_not_treated_as_a_missing_field() {
         let judged = |missing: &[&str]| judge(&missing.iter().map(ToString::to_string).collect::<Vec<_>>());
         assert!(matches!(judged(&["Pipeline", "Delivery"]), Found::Gone(_)));
         assert!(matches!(judged(&["Pipeline.status.settled"]), Found::Not(_)));

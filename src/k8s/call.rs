@@ -11,13 +11,13 @@ const DEADLINE: Duration = Duration::from_secs(10);
 #[derive(Debug, Error)]
 pub enum CallError {
     /// The API server refused, or could not be asked.
-    #[error("the API server refused, or could not be asked")]
+    #[error("the API server rejected the call or is unreachable")]
     Api(#[source] Box<kube::Error>),
     /// It is not known what became of the call.
     #[error("the API server did not answer in time")]
     Timeout,
     /// What is to be written has no JSON form, which cannot be.
-    #[error("it could not be encoded as JSON")]
+    #[error("the object could not be encoded as JSON")]
     Json(#[from] serde_json::Error),
 }
 

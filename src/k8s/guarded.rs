@@ -1,4 +1,4 @@
-//! A guarded patch of a status: it tests what it replaces, so that a stale writer never overwrites a newer one, and two writers of different
+//! A guarded patch of a status: it tests what it replaces. So a stale writer never overwrites a newer one, and two writers of different
 //! parts of one status never conflict.
 //!
 //! In: what must be so, and what is to be put where. Out: a JSON Patch (<https://www.rfc-editor.org/rfc/rfc6902>), and what became of it.
@@ -49,7 +49,7 @@ impl Guarded {
         Ok(self)
     }
 
-    /// The patch, for whoever sends it.
+    /// The patch to send.
     #[must_use]
     pub fn patch(self) -> kube::api::Patch<()> {
         kube::api::Patch::Json(Patch(self.0))

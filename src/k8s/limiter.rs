@@ -1,8 +1,8 @@
 //! How many calls are under way at once, of all and of each namespace.
 //!
-//! In: the namespace of a call, and whether it was answered. Out: turns. Admission webhooks and the like can make the calls of
-//! one namespace hang until their deadline. So each namespace begins with few turns, earns one with each answer, up to a part of
-//! all, and loses one with each call that nobody answers: those of one that hangs hold up nobody else's.
+//! In: the namespace of a call, and whether it was answered. Out: permits. Admission webhooks and similar components can make the calls
+//! of one namespace hang until their deadline. So each namespace starts with few permits, gains one with each answer, up to a part of
+//! all, and loses one with each unanswered call. A hanging namespace blocks no other.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -46,7 +46,7 @@ struct Visit {
 }
 
 impl NamespaceLimiter {
-    /// For so many calls at once, of all namespaces together.
+    /// The limit of concurrent calls of all namespaces together.
     #[must_use]
     pub fn new(all: usize) -> Self {
         Self { all: Arc::new(Semaphore::new(all.max(1))), most: (all / PART).max(1), rooms: Arc::default() }

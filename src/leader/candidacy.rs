@@ -2,12 +2,12 @@
 //!
 //! In: what the Lease says (live reads, the watch, answers to writes) and the time since boot. Out: the next [`Step`].
 //!
-//! - A renewal that was answered makes it ours for [`LASTS`] from before it was sent.
-//! - Another's is taken over when it has not changed for as long as it says, counted here from first sight, and when two live
-//!   reads at least [`GRACE`] apart have said so: after an outage of the API server the holder gets the first word.
-//! - One that was deleted is made again at once by its holder, and by others when its holder would have stopped.
-//! - One's own name of an earlier life is taken over at once, but only when a process begins: a container that was restarted
-//!   goes on, and two processes of one name do not throw each other out for ever.
+//! - An answered renewal makes the Lease ours for [`LASTS`] from before it was sent.
+//! - Another replica's Lease is acquired if it has not changed for its own duration, counted from our first sight. Two live reads at least
+//!   [`GRACE`] apart must confirm that. So after an outage of the API server the holder can renew first.
+//! - The holder recreates a deleted Lease at once. Others recreate it when its holder would have stopped.
+//! - A Lease in our own name of an earlier process is acquired at once, but only at the start of a process. So a restarted container
+//!   continues, and two processes of one name do not replace each other forever.
 
 use std::time::Duration;
 
@@ -89,7 +89,7 @@ pub struct Held {
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Known {
     Nothing,
-    /// Whoever held it may go on until then.
+    /// The previous holder may continue until then.
     Absent(Duration),
     There {
         seen: Seen,
@@ -138,7 +138,7 @@ impl Candidacy {
         self.held
     }
 
-    /// The epoch of the Lease, whoever holds it; `None`: it is not known, or there is no Lease.
+    /// The epoch of the Lease, for any holder. `None`: it is unknown, or there is no Lease.
     #[must_use]
     pub fn epoch(&self) -> Option<i32> {
         if let Known::There { seen, .. } = &self.known { Some(seen.epoch) } else { None }
@@ -275,7 +275,7 @@ impl Candidacy {
         }
     }
 
-    /// Gives it up: from here on it is not ours, whatever comes of the write that says so.
+    /// Releases it: from here on it is not ours, whatever the result of the write is.
     #[must_use]
     pub fn resign(&mut self) -> Option<Write> {
         let held = self.held.take()?;

@@ -1,4 +1,4 @@
-//! Keeps one Lease: carries out what `candidacy` decides, and says what is so.
+//! Keeps one Lease: carries out the decisions of `candidacy`, and publishes the current state.
 //!
 //! In: the Lease object and the order to stop. Out: what [`Lease`] tells. A call is never broken off half-way, for its fate
 //! would not be known.
@@ -34,7 +34,7 @@ pub enum LeaseError {
     #[error("leases in namespace {0} are forbidden; the service account needs get, list, watch, create and update on them")]
     Forbidden(String, #[source] Box<kube::Error>),
     /// Everything else.
-    #[error("the API server could not be asked")]
+    #[error("the API server is unreachable")]
     Api(#[source] Box<kube::Error>),
     /// It did not answer in time.
     #[error("the API server did not answer in time")]
@@ -126,7 +126,7 @@ impl Keeper {
             Ok(object) => self.state.told(object.as_ref().map(seen), since_boot()),
             Err(error) => {
                 // Without it the Lease is still kept, and a hand-over takes longer.
-                tracing::warn!(lease = self.named.name, error = %chain(&error), "the watch of the Lease was interrupted; it is taken up again");
+                tracing::warn!(lease = self.named.name, error = %chain(&error), "the watch of the Lease was interrupted; restarting it");
             }
         }
     }
@@ -166,7 +166,7 @@ impl Keeper {
     async fn call<T>(&self, call: impl Future<Output = Result<T, kube::Error>>) -> Result<T, LeaseError> {
         let answer = tokio::time::timeout(DEADLINE, call).await.map_err(|_| LeaseError::Timeout)?;
         answer.map_err(|error| match &error {
-            kube::Error::Api(status) if status.code == 403 && status.message.contains("because it is being terminated") => {
+            kube::Error::Api(status) if status.code == 403 && status.message.contains("because it is being deleted") => {
                 LeaseError::NoNamespace(self.named.namespace.clone())
             }
             kube::Error::Api(status) if status.code == 403 => {
@@ -184,14 +184,14 @@ impl Keeper {
         let text = chain(error);
         if self.complaint.as_ref() != Some(&text) {
             let held = self.state.held().is_some();
-            tracing::warn!(lease = self.named.name, held, error = %text, "the Lease could not be kept; tried again every {RETRY:?}");
+            tracing::warn!(lease = self.named.name, held, error = %text, "could not renew the Lease; retrying every {RETRY:?}");
             self.complaint = Some(text);
         }
-        // Who holds it is not known, and whoever waits to begin may as well begin.
+        // The holder is unknown, so a component that waits to start can start.
         self.turns.send_if_modified(|turn| std::mem::replace(turn, turn.or(Some(0))).is_none());
     }
 
-    /// Says what is so, if it is news.
+    /// Publishes the current state, if it has changed.
     fn publish(&mut self) {
         let before = *self.view.borrow();
         let held = self.state.held();
@@ -207,13 +207,13 @@ impl Keeper {
         let (lease, identity) = (self.named.name, self.named.identity.as_str());
         match (before.term, view.term) {
             (None, Some(term)) => {
-                tracing::info!(lease, identity, epoch = term.epoch, "this replica acts from now on");
+                tracing::info!(lease, identity, epoch = term.epoch, "acquired leadership");
                 self.view.send_replace(view);
                 self.turns.send_replace(Some(term.turn));
             }
             (was, _) => {
                 if was.is_some() && view.term.is_none() {
-                    tracing::info!(lease, identity, "this replica does not act any more");
+                    tracing::info!(lease, identity, "lost leadership");
                 }
                 self.view.send_if_modified(|old| std::mem::replace(old, view) != view);
                 let known = self.state.decided();

@@ -1,11 +1,11 @@
 //! Who may act: of any number of replicas one, as a Kubernetes Lease says (<https://kubernetes.io/docs/concepts/architecture/leases/>).
 //!
-//! In: the Lease object, by a watch and by writes that name the version they replace. Out: [`Lease`], which whoever acts asks
-//! first: is it ours, and for how much longer?
+//! In: the Lease object, by a watch and by writes that name the version they replace. Out: [`Lease`], which every controller checks
+//! first: whether it is ours, and for how much longer.
 //!
-//! `candidacy` decides and is pure; `keeper` does the calls. A holder believes in its Lease for 90 s from the moment *before*
-//! it sent the renewal that was answered; another replica takes it over 90 s *after* it saw that renewal. So two never act at
-//! once, whatever their wall clocks say, as long as none begins what may outlast its belief: hence [`Lease::may`].
+//! `candidacy` decides and is pure; `keeper` makes the calls. A holder trusts its Lease for 90 s from the moment *before* it sent the
+//! renewal that was answered. Another replica acquires it 90 s *after* it saw that renewal. So two replicas never lead at once, whatever
+//! their wall clocks are, if none starts work that can outlast its Lease: hence [`Lease::may`].
 
 mod candidacy;
 mod keeper;
@@ -17,15 +17,15 @@ use tokio::sync::watch;
 use crate::api::since_boot;
 pub use keeper::{Keeper, LeaseError, Named};
 
-/// For clocks that run unevenly, and for what is between a decision and its deed.
+/// Margin for clocks that run unevenly, and for the time between a decision and its action.
 const MARGIN: Duration = Duration::from_secs(5);
 
-/// The time in which this process holds the Lease without a break.
+/// A period in which this process holds the Lease without interruption.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LeadershipTerm {
-    /// The how-manieth of this process, from 1.
+    /// Sequence number of this term within the process, starting at 1.
     pub turn: u64,
-    /// `leaseTransitions`: higher than that of every holder before.
+    /// `leaseTransitions`: higher than that of every earlier holder.
     pub epoch: i32,
 }
 
@@ -72,15 +72,15 @@ impl Lease {
         }
     }
 
-    /// Waits for the next word of the keeper: a term has begun, was prolonged, or has ended.
+    /// Waits for the next change of the keeper: a term has started, was prolonged, or has ended.
     pub async fn changed(&mut self) {
         if self.view.changed().await.is_err() {
             std::future::pending::<()>().await;
         }
     }
 
-    /// The number of the latest term, 0 while there was none, `None` while nothing is known. With each new number everything
-    /// must be listed anew: whoever acted before may have written what a watch has not told yet.
+    /// The number of the latest term, 0 if there was none, `None` while nothing is known. With each new number everything must be listed
+    /// again: the previous leader may have written something that a watch has not shown yet.
     #[must_use]
     pub fn turns(&self) -> watch::Receiver<Option<u64>> {
         self.turns.clone()

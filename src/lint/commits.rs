@@ -1,7 +1,7 @@
-//! Notifications that need a commit, over pipelines whose applications have none.
+//! Finds notifications that need a commit, for pipelines whose applications have none.
 //!
-//! In: a pipeline, and what is among the files beside it. Out: a finding where the kind of an application never names a commit, and
-//! a note where only the cluster can tell. Manifests have no revisions; the controller says `CommitMissing` once it sees them.
+//! In: a pipeline, and the content of the other files. Out: a finding if the kind of an application never names a commit, and a note if
+//! only the cluster knows. Manifests contain no revisions. The controller reports `CommitMissing` once it sees the revisions.
 
 use std::collections::BTreeSet;
 
@@ -17,12 +17,12 @@ use crate::config::Given;
 use crate::config::layers::{Spot, names, of_pipeline};
 use crate::manifests::{beneath, has_notification, understood};
 
-/// What the revision of an application is.
+/// What the revision of an application consists of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Revision {
-    /// A version, which is no commit.
+    /// A version, which is not a commit.
     Version,
-    /// The tags or digests of images, which may be commits.
+    /// The tags or digests of images, which can be commits.
     Images,
 }
 
@@ -38,7 +38,7 @@ fn revision(app: &AppRef) -> Option<Revision> {
     }
 }
 
-/// Looks at the targets of a pipeline.
+/// Checks the targets of a pipeline.
 pub(super) fn check(pipeline: &Pipeline, sheet: Sheet<'_>, files: Files<'_>, report: &mut Report) {
     let namespace = pipeline.namespace().unwrap_or_default();
     let all = targets(&pipeline.spec, &files.options.cluster_name);
@@ -51,8 +51,7 @@ pub(super) fn check(pipeline: &Pipeline, sheet: Sheet<'_>, files: Files<'_>, rep
         for (kind, without) in lacking(pipeline, &namespace, &name, files) {
             let subject = format!("notification {name} needs a commit, and the revision of a {kind} is");
             if without == Revision::Version {
-                let remedy =
-                    "the version of its chart; set appRef.revisionPath to a field that names one, or leave the pipeline out";
+                let remedy = "the version of its chart; set appRef.revisionPath to a field with a commit, or do not select the pipeline";
                 report.findings.push(sheet.finding(
                     "spec.appRef".to_owned(),
                     format!("{subject} {remedy}"),
@@ -60,13 +59,13 @@ pub(super) fn check(pipeline: &Pipeline, sheet: Sheet<'_>, files: Files<'_>, rep
                 ));
             } else {
                 let of = format!("Pipeline {namespace}/{}", pipeline.name_any());
-                report.notes.push(format!("{of}: {subject} the tag of its image, which need not be one"));
+                report.notes.push(format!("{of}: {subject} the tag of its image, which may not be a commit"));
             }
         }
     }
 }
 
-/// The kinds of applications of which a notification needs a commit, with what their revisions are.
+/// The kinds of applications from which a notification needs a commit, with what their revisions consist of.
 fn lacking(pipeline: &Pipeline, namespace: &str, name: &str, files: Files<'_>) -> BTreeSet<(String, Revision)> {
     let notification = files.notifications.get(&(namespace.to_owned(), name.to_owned()));
     let notification = notification.and_then(|(_, notification)| notification.as_ref());

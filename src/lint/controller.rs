@@ -1,4 +1,4 @@
-//! What the controllers would say of an object that the API server has taken.
+//! Checks an object as the controllers do after the API server has accepted it.
 
 use std::collections::HashSet;
 
@@ -17,7 +17,7 @@ use crate::manifests::field::{below, entry, steps};
 use crate::manifests::one_line;
 use crate::pipeline::plan::plan;
 
-/// A kind of ours, as far as the object fits it.
+/// Parses an object as a kind of Pennant, or returns the problem if the object does not fit the kind.
 pub(super) fn parse<K: DeserializeOwned + kube::Resource>(object: &Value, namespace: &str) -> Result<K, Said> {
     let mut parsed: K = serde_path_to_error::deserialize(object)
         .map_err(|e| (e.path().to_string(), one_line(&e.inner().to_string()), Source::Controller))?;
@@ -25,7 +25,7 @@ pub(super) fn parse<K: DeserializeOwned + kube::Resource>(object: &Value, namesp
     Ok(parsed)
 }
 
-/// Whether the pipeline controller would follow its spec.
+/// The problem if the pipeline controller would not accept the spec.
 pub(super) fn pipeline(pipeline: &Pipeline, options: &Options) -> Option<Said> {
     let namespace = pipeline.metadata.namespace.as_deref().unwrap_or_default();
     let refused = plan(&pipeline.spec, namespace, &options.cluster_name, options.cross_namespace_refs).err()?;
@@ -36,7 +36,7 @@ pub(super) fn pipeline(pipeline: &Pipeline, options: &Options) -> Option<Said> {
     Some((field.unwrap_or_else(|| "spec.environments".to_owned()), refused.message, Source::Controller))
 }
 
-/// The first target whose name another has.
+/// The first target whose name an earlier target has.
 fn second(pipeline: &Pipeline, options: &Options) -> Option<String> {
     let all = targets(&pipeline.spec, &options.cluster_name);
     let mut names = HashSet::new();
@@ -47,8 +47,7 @@ fn second(pipeline: &Pipeline, options: &Options) -> Option<String> {
     Some(entry(&below(&entry("spec.environments", environment), "targets"), target))
 }
 
-/// What the dispatcher would say of a Notification, over the global configuration. What the API server has said something of is
-/// taken away before.
+/// Checks a Notification over the global configuration, as the dispatcher does. Fields that the API server would report are removed first.
 pub(super) fn notification(
     object: &Value,
     sheet: Sheet<'_>,
@@ -60,7 +59,7 @@ pub(super) fn notification(
     let gone: Vec<String> = said.iter().map(|(field, ..)| without(&mut object, field)).collect();
     let notification: Notification = match parse(&object, &files.options.namespace) {
         Ok(notification) => notification,
-        // What does not fit the type does not fit the schema either, and that has been said.
+        // An object that does not fit the type does not fit the schema either. That problem is already reported.
         Err(_) if !gone.is_empty() => return Vec::new(),
         Err((field, message, source)) => return vec![sheet.finding(field, message, source)],
     };
@@ -75,7 +74,7 @@ pub(super) fn notification(
     stack.check(files.options, files.texts, gone, notes)
 }
 
-/// Takes a field of an object away, or puts something harmless in its place. Returns what is gone.
+/// Removes a field of an object, or replaces it with a harmless value. Returns the removed field.
 fn without(object: &mut Value, field: &str) -> String {
     let path: Vec<&str> = steps(field).take_while(|step| step.parse::<usize>().is_err()).collect();
     match object {

@@ -1,4 +1,4 @@
-//! What the API server asks of an object: the schema, the fields that it knows, and its rules.
+//! Checks what the API server requires of an object: the schema, the known fields, and the rules.
 
 use std::sync::LazyLock;
 
@@ -8,16 +8,16 @@ use super::{LintError, Said, Source, metadata, rules};
 use crate::manifests::field::is_within;
 use crate::manifests::{Document, Structure, schema};
 
-/// The kinds that people write.
+/// The CRDs of the kinds that people write.
 pub(super) struct Definitions(Vec<Definition>);
 
-/// What the API server asks of one kind.
+/// What the API server requires of one kind.
 pub(super) struct Definition {
     kind: &'static str,
     structure: Structure,
 }
 
-/// Compiled once: that takes many times longer than to hold an object against them.
+/// Compiled once, because compiling takes many times longer than checking an object.
 static KNOWN: LazyLock<Result<Definitions, LintError>> = LazyLock::new(|| {
     ["Pipeline", "Notification"].map(Definition::new).into_iter().collect::<Result<_, _>>().map(Definitions)
 });
@@ -27,7 +27,7 @@ impl Definitions {
         KNOWN.as_ref().map_err(LintError::clone)
     }
 
-    /// That of a kind.
+    /// The definition of a kind.
     pub(super) fn of(&self, kind: &str) -> Option<&Definition> {
         self.0.iter().find(|definition| definition.kind == kind)
     }
@@ -41,8 +41,7 @@ impl Definition {
         Ok(Self { kind, structure })
     }
 
-    /// The object as the API server looks at it: without a status, which a create does not take, and without the fields that are
-    /// null, which it takes for fields that are not there.
+    /// The object as the API server sees it: without a status, which a create ignores, and without null fields, which count as absent.
     pub(super) fn as_taken(&self, object: &Value) -> Value {
         let mut object = object.clone();
         if let Value::Object(fields) = &mut object {
@@ -51,7 +50,7 @@ impl Definition {
         self.structure.without_nulls(&object)
     }
 
-    /// What is wrong with a document; `object` is how it is taken.
+    /// The problems of a document. `object` is the document as the API server sees it.
     pub(super) fn check(&self, document: &Document, object: &Value) -> Vec<Said> {
         let mut said = metadata::check(object);
         for (field, message) in self.structure.misfits(&document.value, object) {
@@ -62,9 +61,9 @@ impl Definition {
         let broken = rules::check(&self.structure.schema, object).into_iter().filter_map(|(field, verdict)| match verdict {
             rules::Verdict::Holds => None,
             rules::Verdict::Broken(message) => Some((field, message, Source::Rule)),
-            // A rule goes by the types of the schema; where they are not kept, that has been said.
+            // A rule requires the types of the schema. A wrong type is already reported.
             rules::Verdict::Unclear(_) if said.iter().any(|(at, ..)| is_within(at, &field)) => None,
-            rules::Verdict::Unclear(why) => Some((field, format!("a rule cannot be tried: {why}"), Source::Rule)),
+            rules::Verdict::Unclear(why) => Some((field, format!("a rule cannot be evaluated: {why}"), Source::Rule)),
         });
         let broken: Vec<_> = broken.collect();
         said.extend(broken);

@@ -1,7 +1,8 @@
-//! The global configuration among the files, and what the dispatcher would say of it.
+//! Finds the global configuration among the files, and checks it as the dispatcher does.
 //!
-//! It is a ConfigMap with a name of its own, or a document that is nothing else: with its keys, or in a file that is called as the
-//! key of the ConfigMap. Such a file that was found in a folder may belong to another program; there only a misspelt key is forgiven.
+//! The global configuration is a ConfigMap with the configured name, a document with only its keys, or a file with the name of the
+//! ConfigMap's key. Such a file in a folder can belong to another program. So each of its keys must be a key of the global configuration or
+//! a misspelling of one.
 
 use std::path::Path;
 
@@ -19,15 +20,15 @@ use crate::manifests::global::{Wrong, document, understand};
 use crate::manifests::literal::first_line;
 use crate::manifests::{ConfigMaps, Document};
 
-/// The global configuration as it stands in a file.
+/// The global configuration in a file.
 #[derive(Debug)]
 pub(super) struct Found<'a> {
     written: &'a Written<'a>,
     lines: Lines,
     document: Option<Document>,
-    /// In which its references resolve.
+    /// The namespace in which its references resolve.
     namespace: String,
-    /// `None`: it cannot be understood.
+    /// `None`: the configuration is invalid.
     pub(super) global: Option<Global>,
 }
 
@@ -38,7 +39,7 @@ impl Found<'_> {
         Sheet { file, kind, name, document: self.document.as_ref(), lines: self.lines }
     }
 
-    /// What one of its layers is, for a notification of this name.
+    /// Adds the position to one of its layers, for a notification with this name.
     pub(super) fn laid(&self, name: &str, layer: Layer) -> Laid<'_> {
         let field = if layer.source == Author::Defaults {
             "defaults".to_owned()
@@ -50,7 +51,7 @@ impl Found<'_> {
         Laid { layer, sheet: self.sheet(), field }
     }
 
-    /// What the dispatcher would say of the defaults, and of each cluster-wide notification over them.
+    /// Checks the defaults, and each cluster-wide notification over them, as the dispatcher does.
     pub(super) fn check(&self, options: &Options, texts: &ConfigMaps, report: &mut Report) {
         let Some(global) = &self.global else { return };
         let namespace = self.namespace.as_str();
@@ -69,15 +70,15 @@ impl Found<'_> {
     }
 }
 
-/// Looks for it, and tells what its schema refuses. Where there are several, the first lies beneath the rest of the files.
+/// Finds the global configuration, and reports what its schema rejects. If there are several, the other files are checked with the first
+/// one.
 pub(super) fn find<'a>(written: &'a [Written<'a>], options: &Options, report: &mut Report) -> Option<Found<'a>> {
     let mut found = None;
     for written in written {
         let Some(one) = read(written, options, report) else { continue };
         report.objects += 1;
         if found.is_some() {
-            let note =
-                format!("{}: a second global configuration; what lies over one was checked with the first", written.file);
+            let note = format!("{}: a second global configuration; layers were checked with the first one", written.file);
             report.notes.push(note);
         }
         found.get_or_insert(one);
@@ -101,10 +102,10 @@ fn read<'a>(written: &'a Written<'a>, options: &Options, report: &mut Report) ->
     let wrong = |message: &str, source| Sheet::of(written).finding(field.clone(), message.to_owned(), source);
     let text = match &value["data"][KEY] {
         Value::String(text) => text,
-        // Elsewhere, one of this name is something else.
+        // In another namespace, a ConfigMap with this name is not the global configuration.
         Value::Null if namespace != options.config_map.namespace => return None,
         Value::Null => {
-            report.findings.push(wrong("is missing: add it, or leave the ConfigMap out", Source::Controller));
+            report.findings.push(wrong("is missing: add it, or remove the ConfigMap", Source::Controller));
             return None;
         }
         _ => {
@@ -140,7 +141,7 @@ fn told(found: &Found<'_>, wrongs: Vec<Wrong>, report: &mut Report) {
 
 const KEYS: [&str; 2] = ["defaults", "notifications"];
 
-/// Whether a document is the global configuration itself, and no object.
+/// Whether a document is the global configuration itself and not an object.
 fn is_bare(written: &Written<'_>) -> bool {
     let Value::Object(fields) = &written.document.value else { return false };
     let is_object = fields.contains_key("apiVersion") || fields.contains_key("kind");

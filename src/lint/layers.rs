@@ -1,7 +1,7 @@
-//! What the dispatcher would say of layers: those of a Notification, of the global configuration, or of a pipeline.
+//! Checks layers as the dispatcher does: the layers of a Notification, of the global configuration, or of a pipeline.
 //!
-//! In: layers, each with where it stands. Out: findings, each where the field stands that is to be mended. What is blamed is taken
-//! away and the rest is looked at again, so that all problems are told at once.
+//! In: layers, each with its position. Out: findings, each at the position of the field to fix. The reported field is removed and the
+//! rest is checked again, so that all problems are reported at once.
 
 use std::cell::RefCell;
 
@@ -15,33 +15,33 @@ use crate::config::{Given, Problem, Text};
 use crate::manifests::field::{below, is_within, steps};
 use crate::manifests::{ConfigMaps, understood};
 
-/// What may come from a ConfigMap that is not among the files, and cannot be stood in for.
+/// A field whose content can come from a ConfigMap that is not among the files. This content has no substitute.
 const AUTHORITIES: &str = "spec.endpoint.tls.caFrom";
-/// So many times something is taken away.
+/// Maximum number of removed fields.
 const MOST: usize = 20;
 
-/// A layer, and where it stands.
+/// A layer and its position.
 #[derive(Clone, Debug)]
 pub(super) struct Laid<'a> {
     pub(super) layer: Layer,
     pub(super) sheet: Sheet<'a>,
-    /// The field of the object that it is.
+    /// The field of the object that contains the layer.
     pub(super) field: String,
 }
 
-/// The layers of one notification, least specific first; at least one has to be there for anything to be said.
+/// The layers of one notification, least specific first. Without a layer, there are no findings.
 #[derive(Clone, Debug)]
 pub(super) struct Stack<'a> {
     pub(super) layers: Vec<Laid<'a>>,
-    /// Of whom it speaks.
+    /// The namespace of the pipelines that the layers are resolved for.
     pub(super) namespace: String,
-    /// What is missing may come from elsewhere.
+    /// Whether missing fields can come from layers that are not known.
     pub(super) partial: bool,
 }
 
-/// What is wrong, as if it were a Notification.
+/// A problem, with the field as in a Notification.
 struct Blame {
-    /// Who wrote it; `None`: nobody did.
+    /// The layer that set the field. `None`: no layer set it.
     author: Option<Author>,
     field: String,
     message: String,
@@ -49,7 +49,7 @@ struct Blame {
 }
 
 impl Stack<'_> {
-    /// What is wrong; `gone`: fields that are not to be spoken of.
+    /// Finds the problems of the layers. Problems of fields in `gone` are not reported.
     pub(super) fn check(
         &self,
         options: &Options,
@@ -84,7 +84,7 @@ impl Stack<'_> {
         found
     }
 
-    /// Where a problem is to be mended: in the layer that wrote the field, or else in the most specific.
+    /// Where a problem is to be fixed: in the layer that set the field, or else in the most specific layer.
     fn finding(&self, blame: Blame) -> Option<Finding> {
         if self.partial && blame.is_missing {
             return None;
@@ -96,14 +96,14 @@ impl Stack<'_> {
     }
 }
 
-/// What a key of a ConfigMap holds. One that is not among the files may be in the cluster: it is noted, and a template that fits
-/// stands in for it.
+/// The content of a key of a ConfigMap. A ConfigMap that is not among the files can be in the cluster, so a note is added. If the key is a
+/// template, a valid template replaces it.
 fn held(key: &ConfigMapKey, folded: &Folded, texts: &ConfigMaps, notes: &mut Vec<String>) -> Text {
     let text = texts.text(key);
     if text != Text::NoConfigMap {
         return text;
     }
-    let note = format!("ConfigMap {} is not among the files; what it holds was not checked", key.object());
+    let note = format!("ConfigMap {} is not among the files; its content was not checked", key.object());
     if !notes.contains(&note) {
         notes.push(note);
     }
@@ -121,7 +121,7 @@ impl Blame {
         let (field, message) = blamed(&problem.to_string());
         let is_missing = matches!(problem, Problem::Incomplete { .. } | Problem::ParametersMissing(_));
         if let Problem::CredentialOrigin(message) = problem {
-            // What leads them elsewhere is what has to bring its own.
+            // The layer that sets another receiver must set its own credentials.
             let leads = ["/endpoint/url", "/endpoint/urlFrom", "/endpoint/tls"];
             let author = leads.iter().filter_map(|at| folded.author(at)).max().cloned();
             return Self { author, field: credential(&field), message, is_missing };
@@ -131,19 +131,19 @@ impl Blame {
     }
 }
 
-/// The whole of a credential, which is nothing without its reference.
+/// The field of the whole credential, because a credential without its reference is useless.
 fn credential(field: &str) -> String {
     let whole = ["spec.endpoint.auth", "spec.endpoint.signing", "spec.endpoint.tls.clientCertificate"];
     whole.into_iter().find(|whole| is_within(field, whole)).unwrap_or(field).to_owned()
 }
 
-/// A field of a Notification as a JSON Pointer into its spec. What stands in a list is whose the list is.
+/// A field of a Notification as a JSON Pointer into its spec. An element of a list belongs to the layer that set the list.
 fn pointer(field: &str) -> String {
     let path = steps(field).take_while(|step| step.parse::<usize>().is_err());
     path.skip(1).flat_map(|step| ["/".to_owned(), step.replace('~', "~0").replace('/', "~1")]).collect()
 }
 
-/// Field and message of a problem, which begins with its field if it has one.
+/// Field and message of a problem. The text begins with the field if the problem has one.
 fn blamed(problem: &str) -> (String, String) {
     let end = problem.find([' ', ',', ':']).unwrap_or(problem.len());
     let (field, message) = problem.split_at(end);
@@ -160,8 +160,8 @@ fn blamed(problem: &str) -> (String, String) {
     }
 }
 
-/// Takes a field of `spec` away from all layers, or puts something harmless in its place; of a list, all of it. Returns what is
-/// gone.
+/// Removes a field of `spec` from all layers, or replaces it with a harmless value. For a field in a list, it removes the whole list.
+/// Returns the removed field.
 pub(super) fn take_away<'v>(specs: impl Iterator<Item = &'v mut Map<String, Value>>, field: &str) -> String {
     let mut specs: Vec<_> = specs.collect();
     let has_url = specs.iter().any(|spec| spec.get("endpoint").is_some_and(|endpoint| endpoint.get("url").is_some()));

@@ -1,4 +1,4 @@
-//! Names, labels and finalizers, which the API server checks beside the schema
+//! Checks names, labels, annotations and finalizers, which the API server checks in addition to the schema
 //! (<https://kubernetes.io/docs/concepts/overview/working-with-objects/names/>,
 //! <https://kubernetes.io/docs/concepts/overview/working-with-objects/labels/#syntax-and-character-set>).
 
@@ -7,7 +7,7 @@ use serde_json::Value;
 use super::{Said, Source};
 use crate::manifests::field::{below, entry};
 
-/// What is wrong with them.
+/// The problems of the metadata.
 pub(super) fn check(object: &Value) -> Vec<Said> {
     let metadata = &object["metadata"];
     let mut said = Vec::new();
@@ -35,7 +35,7 @@ pub(super) fn check(object: &Value) -> Vec<Said> {
     for (map, values) in [("labels", true), ("annotations", false)] {
         let path = below("metadata", map);
         for (key, value) in metadata[map].as_object().into_iter().flatten() {
-            // The keys of annotations may have capitals before the slash.
+            // The keys of annotations can have capital letters before the slash.
             let key_fits = if values { is_key(key) } else { is_key(&key.to_lowercase()) };
             if !key_fits {
                 say(
@@ -53,13 +53,13 @@ pub(super) fn check(object: &Value) -> Vec<Said> {
     said
 }
 
-/// RFC 1123, a label.
+/// Whether the text is an RFC 1123 label.
 fn is_label(text: &str) -> bool {
     let inner = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
     (1..=63).contains(&text.len()) && text.chars().all(inner) && !text.starts_with('-') && !text.ends_with('-')
 }
 
-/// RFC 1123, a subdomain, whose labels Kubernetes does not measure one by one.
+/// Whether the text is an RFC 1123 subdomain. Kubernetes does not check the length of each label in it.
 fn is_subdomain(text: &str) -> bool {
     let inner = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
     let fits =
@@ -67,7 +67,7 @@ fn is_subdomain(text: &str) -> bool {
     text.len() <= 253 && text.split('.').all(fits)
 }
 
-/// The value of a label, or the last part of its key.
+/// Whether the text is valid as the value of a label, or as the last part of its key.
 fn is_name(text: &str) -> bool {
     let end = |c: Option<char>| c.is_some_and(|c| c.is_ascii_alphanumeric());
     let inner = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');

@@ -1,13 +1,11 @@
-//! Manifests held against all that is asked of them, without a cluster; pure.
+//! Checks manifests against everything that the API server and the controllers require, without a cluster. Pure.
 //!
-//! In: the texts of files, and how Pennant is run ([`Options`]). Out: a [`Report`] with every [`Finding`]: what the API server
-//! would refuse (the schema and its rules, fields that it does not know, names), and what the controllers would say afterwards
-//! in a condition.
+//! In: the texts of files, and the settings of Pennant ([`Options`]). Out: a [`Report`] with every [`Finding`]: what the API server would
+//! reject (the schema and its rules, unknown fields, names), and what the controllers would report in a condition.
 //!
-//! `definition` knows the schema, `rules` its CEL, `metadata` the names; `controller` and `layers` what comes after the API server,
-//! `global` the global configuration among the files, `pipelines` what pipelines lay over the rest, and `commits` whether they have
-//! the commits that templates need. Objects of other groups are
-//! passed over; ConfigMaps among them give templates.
+//! `definition` checks the schema, `rules` its CEL rules, `metadata` the names. `controller` and `layers` check what the controllers check,
+//! `global` the global configuration among the files, `pipelines` the layers of pipelines. `commits` checks whether templates get the
+//! commits that they need. Objects of other groups are skipped, except ConfigMaps with templates.
 
 mod commits;
 mod controller;
@@ -36,23 +34,23 @@ use definition::Definitions;
 use pipelines::{Files, Notifications};
 use sheet::Sheet;
 
-/// How Pennant is run where the manifests go.
+/// The settings of the Pennant installation that the manifests are for.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// The namespace of what names none.
+    /// The namespace of objects that name no namespace.
     pub namespace: String,
-    /// The ConfigMap of the global configuration. One that names no namespace is in that of what names none; a file that is no
-    /// object is in this one.
+    /// The ConfigMap of the global configuration. A ConfigMap that names no namespace is in `namespace`. A file that is not an object
+    /// counts as this ConfigMap's content.
     pub config_map: ObjectName,
-    /// What the local cluster is called.
+    /// The name of the local cluster.
     pub cluster_name: String,
-    /// `http` is allowed to any host.
+    /// Whether `http` is allowed to any host.
     pub allow_http: bool,
-    /// Targets may be in other namespaces than their pipeline.
+    /// Whether targets can be in other namespaces than their pipeline.
     pub cross_namespace_refs: bool,
 }
 
-/// What there is to say.
+/// The result of the checks.
 #[derive(Debug, Default)]
 pub struct Report {
     /// In the order of files and lines.
@@ -63,26 +61,26 @@ pub struct Report {
     pub objects: usize,
 }
 
-/// One thing that is wrong.
+/// One problem.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Finding {
     /// The file, as it was named.
     pub file: String,
-    /// The line of the field, or of the nearest that holds it; 0 where none is known.
+    /// The line of the field, or of the nearest field that contains it. 0 if no line is known.
     pub line: u64,
-    /// Kind of the object; empty where there is none.
+    /// Kind of the object; empty if there is none.
     pub kind: String,
-    /// Its name; empty where there is none.
+    /// Name of the object; empty if there is none.
     pub name: String,
-    /// The field; empty if it is about the whole object.
+    /// The field; empty if the problem is about the whole object.
     pub field: String,
     /// What is wrong with it, and what to write instead.
     pub message: String,
-    /// Who says so.
+    /// The source of the finding.
     pub source: Source,
 }
 
-/// Who says that something is wrong.
+/// The component that would report the problem.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Source {
@@ -90,11 +88,11 @@ pub enum Source {
     Schema,
     /// The API server, by a rule of the schema.
     Rule,
-    /// A controller of Pennant, afterwards.
+    /// A controller of Pennant, after the API server has accepted the object.
     Controller,
 }
 
-/// A definition of our own that cannot be used: a bug, which a test would find.
+/// A CRD of Pennant that cannot be used. This is a bug, which a test would find.
 #[derive(Clone, Debug, thiserror::Error)]
 #[error("the definition of {kind} cannot be used: {problem}")]
 pub struct LintError {
@@ -102,7 +100,7 @@ pub struct LintError {
     problem: String,
 }
 
-/// Field, message and who says so, before it is known where that is.
+/// Field, message and source, before the position is known.
 type Said = (String, String, Source);
 
 impl fmt::Display for Finding {
@@ -122,22 +120,22 @@ impl fmt::Display for Finding {
 /// A file to check.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct File {
-    /// As findings call it.
+    /// The name that findings show.
     name: String,
-    /// What is in it.
+    /// The content of the file.
     text: String,
-    /// It was found in a folder, so it may be anything: only what is of Pennant is checked.
+    /// Whether the file was found in a folder. Such a file can contain anything, so only what belongs to Pennant is checked.
     is_found: bool,
 }
 
 impl File {
-    /// One that was asked for by itself.
+    /// A file that the user named.
     #[must_use]
     pub fn named(name: &str, text: impl Into<String>) -> Self {
         Self { name: name.to_owned(), text: text.into(), is_found: false }
     }
 
-    /// One that was found in a folder; `None` if there can be nothing in it to check or to refer to. Every object of Pennant names
+    /// A file that was found in a folder. `None`: the file cannot contain anything to check or to refer to. Every object of Pennant names
     /// the group.
     #[must_use]
     pub fn found(name: &str, text: String) -> Option<Self> {
@@ -148,7 +146,7 @@ impl File {
     }
 }
 
-/// A document, and where it stands.
+/// A document, and the file that contains it.
 #[derive(Debug)]
 struct Written<'a> {
     file: &'a str,
@@ -160,7 +158,8 @@ struct Written<'a> {
 }
 
 impl Report {
-    /// Adds findings of layers, which may have been found with others over them before.
+    /// Adds findings of layers. It skips findings that are already reported, because the same layers are also checked with other layers
+    /// over them.
     fn add(&mut self, findings: Vec<Finding>) {
         if findings.is_empty() {
             return;
@@ -179,12 +178,12 @@ pub fn lint(files: &[File], options: &Options) -> Result<Report, LintError> {
         for document in read(text) {
             match document {
                 Ok(document) => all.push(Written { file: name, is_found: *is_found, text, document }),
-                // Templates of Helm, say.
+                // For example, a Helm template.
                 Err(broken) if *is_found && !text.contains(GROUP) => {
                     let (line, problem) = (broken.place.line, broken.problem);
                     report
                         .notes
-                        .push(format!("{name}:{line}: not YAML, and nothing of {GROUP} in it: passed over ({problem})"));
+                        .push(format!("{name}:{line}: skipped: not YAML, and it does not contain {GROUP} ({problem})"));
                     break;
                 }
                 Err(broken) => report.findings.push(not_yaml(name, broken.place.line, &broken.problem)),
@@ -205,7 +204,7 @@ pub fn lint(files: &[File], options: &Options) -> Result<Report, LintError> {
     Ok(report)
 }
 
-/// Pipelines and Notifications.
+/// Checks Pipelines and Notifications.
 fn objects(all: &[Written<'_>], files: Files<'_>, report: &mut Report) -> Result<(), LintError> {
     let definitions = Definitions::known()?;
     let mut pipelines = Vec::new();
@@ -233,7 +232,7 @@ fn objects(all: &[Written<'_>], files: Files<'_>, report: &mut Report) -> Result
             None => report.findings.extend(said.into_iter().map(|said| finding(&sheet, said))),
         }
     }
-    // What they lay over others is told after what is wrong with those by themselves.
+    // Problems of layers are reported after the problems of the objects below them.
     for (sheet, object, mut said) in pipelines {
         match controller::parse::<Pipeline>(&object, &files.options.namespace) {
             Ok(pipeline) => {
@@ -242,7 +241,7 @@ fn objects(all: &[Written<'_>], files: Files<'_>, report: &mut Report) -> Result
                 pipelines::check(&pipeline, sheet, &fields, files, report);
                 commits::check(&pipeline, sheet, files, report);
             }
-            // What does not fit the type does not fit the schema either, and that has been said.
+            // An object that does not fit the type does not fit the schema either. That problem is already reported.
             Err(_) if !said.is_empty() => {}
             Err(misfit) => said.push(misfit),
         }
@@ -251,7 +250,7 @@ fn objects(all: &[Written<'_>], files: Files<'_>, report: &mut Report) -> Result
     Ok(())
 }
 
-/// Those that may lie beneath what a pipeline says. Of several of one name the last is the one that is applied.
+/// The Notifications that can be below a pipeline's layers. If several have the same name, the last one is applied.
 fn notifications<'a>(all: &'a [Written<'a>], options: &Options) -> Notifications<'a> {
     let is_ours = |written: &&Written<'_>| {
         let document = &written.document;
@@ -269,7 +268,7 @@ fn texts(all: &[Written<'_>], namespace: &str) -> ConfigMaps {
     let mut texts = ConfigMaps::default();
     let documents = all.iter().map(|written| &written.document);
     for document in documents.filter(|d| (d.api_version(), d.kind()) == ("v1", "ConfigMap")) {
-        // One that the API server would not understand holds nothing.
+        // A ConfigMap that the API server would reject is ignored.
         if let Ok(object) = serde_json::from_value(document.value.clone()) {
             texts.insert(object, namespace);
         }
@@ -277,7 +276,7 @@ fn texts(all: &[Written<'_>], namespace: &str) -> ConfigMaps {
     texts
 }
 
-/// Whether an object of our group is none that people write.
+/// Reports an object of our group that people do not write.
 fn misplaced(document: &Document) -> Option<Said> {
     let known = format!("{GROUP}/{VERSION}");
     if document.api_version() != known {

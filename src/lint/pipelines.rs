@@ -1,4 +1,4 @@
-//! What a pipeline's own layers come to, over what lies beneath them among the files.
+//! Checks the result of a pipeline's layers over the objects below them in the files.
 
 use std::collections::BTreeMap;
 
@@ -16,29 +16,29 @@ use crate::config::layers::{Layer, Source as Author, Spot, fold, names, of_pipel
 use crate::manifests::field::{below, entry, is_within};
 use crate::manifests::{ConfigMaps, beneath, has_notification};
 
-/// The Notifications of the files, by namespace and name; `None`: one that cannot be read.
+/// The Notifications of the files, by namespace and name; `None`: the Notification cannot be parsed.
 pub(super) type Notifications<'a> = BTreeMap<(String, String), (Sheet<'a>, Option<Notification>)>;
 
-/// What is among the files besides the pipeline.
+/// The content of the files besides the pipeline.
 #[derive(Clone, Copy)]
 pub(super) struct Files<'a> {
     pub(super) notifications: &'a Notifications<'a>,
-    /// The global configuration; nothing, where it is not known.
+    /// The global configuration. Empty if it is not known.
     pub(super) global: &'a Global,
-    /// Where it stands.
+    /// The global configuration with its position in the files.
     pub(super) found: Option<&'a Found<'a>>,
     pub(super) texts: &'a ConfigMaps,
     pub(super) options: &'a Options,
 }
 
 impl Files<'_> {
-    /// The global configuration is there and cannot be understood: what is missing may be in it.
+    /// Whether the global configuration is in the files but invalid. Then fields that are missing elsewhere can be in it.
     pub(super) fn are_partial(&self) -> bool {
         self.found.is_some_and(|found| found.global.is_none())
     }
 }
 
-/// Checks the layers of a pipeline; `said` is where something is wrong with its fields already.
+/// Checks the layers of a pipeline. `said` contains the fields for which a problem is already reported.
 pub(super) fn check(pipeline: &Pipeline, sheet: Sheet<'_>, said: &[String], files: Files<'_>, report: &mut Report) {
     let namespace = pipeline.namespace().unwrap_or_default();
     for name in names(&pipeline.spec) {
@@ -80,14 +80,14 @@ pub(super) fn check(pipeline: &Pipeline, sheet: Sheet<'_>, said: &[String], file
     }
 }
 
-/// For whom it is wrong, which the field alone does not say.
+/// Adds the target that the finding is for, because the field alone does not show it.
 fn told(finding: Finding, sheet: Sheet<'_>, target: &str, of: &str) -> Finding {
     let is_own = (finding.kind.as_str(), finding.name.as_str()) == (sheet.kind, sheet.name);
     let message = format!("{} (for {})", finding.message, if is_own { target } else { of });
     Finding { message, ..finding }
 }
 
-/// Where a layer that is not the pipeline's stands.
+/// Adds the position to a layer that is not from the pipeline.
 fn laid<'a>(layer: Layer, name: &str, known: Option<Sheet<'a>>, found: Option<&'a Found<'a>>) -> Option<Laid<'a>> {
     match layer.source {
         Author::Notification => known.map(|sheet| Laid { layer, sheet, field: "spec".to_owned() }),
@@ -95,7 +95,7 @@ fn laid<'a>(layer: Layer, name: &str, known: Option<Sheet<'a>>, found: Option<&'
     }
 }
 
-/// The layers of the pipeline for its targets, each once, with the first target that has them.
+/// The different lists of layers that the pipeline has for its targets, each with the first target that has it.
 fn different<'a>(pipeline: &Pipeline, name: &str, sheet: Sheet<'a>, options: &Options) -> Vec<(String, Vec<Laid<'a>>)> {
     let namespace = pipeline.namespace().unwrap_or_default();
     let spec = &pipeline.spec;
@@ -105,7 +105,7 @@ fn different<'a>(pipeline: &Pipeline, name: &str, sheet: Sheet<'a>, options: &Op
     let mut all = Vec::new();
     for ((e, t), info) in places.zip(&infos) {
         let own = of_pipeline(spec, &namespace, name, Spot { environment: e, index: t, target: &info.name });
-        // What says nothing of its own is what lies beneath.
+        // If a target has no layers, its result is the result of the layers below.
         if own.is_empty() || seen.contains(&own) {
             continue;
         }
@@ -116,7 +116,7 @@ fn different<'a>(pipeline: &Pipeline, name: &str, sheet: Sheet<'a>, options: &Op
     all
 }
 
-/// The field of the pipeline that a layer is.
+/// The field of the pipeline that contains a layer.
 fn field(pipeline: &Pipeline, author: &Author, name: &str, (e, t): (usize, usize)) -> String {
     let environment = &pipeline.spec.environments[e];
     let outer = entry("spec.environments", e);
@@ -129,7 +129,7 @@ fn field(pipeline: &Pipeline, author: &Author, name: &str, (e, t): (usize, usize
     entry(&below(&holder, "notifications"), index)
 }
 
-/// Whether nothing is missing, so that it may well be a notification of its own.
+/// Whether nothing is missing, so that the layers can be a notification of their own.
 fn is_whole(layers: &[Laid<'_>]) -> bool {
     let layers: Vec<_> = layers.iter().map(|laid| laid.layer.clone()).collect();
     let folded = fold(&layers, |_| {}).unwrap_or_default();

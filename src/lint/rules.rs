@@ -1,8 +1,8 @@
-//! The rules of a schema (`x-kubernetes-validations`), tried on an object as the API server tries them
+//! The rules of a schema (`x-kubernetes-validations`), evaluated on an object as the API server evaluates them
 //! (<https://kubernetes.io/docs/tasks/extend-kubernetes/custom-resources/custom-resource-definitions/#validation-rules>).
 //!
-//! kube-cel has an engine for whole schemas, but parses without the syntax of optionals (`self.?max`), which our rules use; so
-//! the walk is our own, and the functions of Kubernetes are kube-cel's.
+//! kube-cel has an engine for whole schemas, but it does not parse optional syntax (`self.?max`), which our rules use. So the walk is our
+//! own, and the Kubernetes functions come from kube-cel.
 
 use kube_cel::KubeCelExt as _;
 use kube_cel::cel::common::ast::Expr;
@@ -13,22 +13,22 @@ use serde_json::Value;
 
 use crate::manifests::field::{below, entry};
 
-/// What a rule says of a value.
+/// The result of a rule for a value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
-    /// Nothing.
+    /// The rule holds.
     Holds,
-    /// It does not hold; the message is the rule's own.
+    /// The rule does not hold. The text is the message of the rule.
     Broken(String),
-    /// It cannot be tried on this value: of another type than the schema says, or the rule is broken.
+    /// The rule cannot be evaluated on this value. The value has another type than the schema requires, or the rule is invalid.
     Unclear(String),
 }
 
-/// Tries every rule that applies to the object, each with the field that it is about.
+/// Evaluates every rule that applies to the object. Returns each result with the field that the rule is about.
 pub(super) fn check(schema: &Value, object: &Value) -> Vec<(String, Verdict)> {
     let mut said = Vec::new();
     visit(schema, object, "", &mut |field, rule, value| {
-        // What may not change cannot be tried on an object that nobody has written yet.
+        // A rule that forbids a change cannot be evaluated on an object that does not exist yet.
         if !text(rule, "rule").contains("oldSelf") {
             said.push((field.to_owned(), verdict(rule, value, None)));
         }
@@ -36,7 +36,7 @@ pub(super) fn check(schema: &Value, object: &Value) -> Vec<(String, Verdict)> {
     said
 }
 
-/// Shows each rule, with the field and the value that it applies to.
+/// Calls `show` for each rule, with the field and the value that the rule applies to.
 pub(super) fn visit(schema: &Value, value: &Value, path: &str, show: &mut impl FnMut(&str, &Value, &Value)) {
     for rule in schema.get("x-kubernetes-validations").and_then(Value::as_array).into_iter().flatten() {
         show(path, rule, value);
@@ -59,7 +59,7 @@ pub(super) fn visit(schema: &Value, value: &Value, path: &str, show: &mut impl F
     }
 }
 
-/// Tries one rule on one value.
+/// Evaluates one rule on one value.
 pub(super) fn verdict(rule: &Value, value: &Value, old: Option<&Value>) -> Verdict {
     match evaluate(text(rule, "rule"), value, old) {
         Ok(true) => Verdict::Holds,
@@ -79,12 +79,12 @@ fn evaluate(rule: &str, value: &Value, old: Option<&Value>) -> Result<bool, Stri
     }
     match CelValue::resolve(&parsed, &context) {
         Ok(CelValue::Bool(holds)) => Ok(holds),
-        Ok(_) => Err("it is neither true nor false".to_owned()),
+        Ok(_) => Err("the result is neither true nor false".to_owned()),
         Err(error) => Err(error.to_string()),
     }
 }
 
-/// `a.?b` becomes `a[?'b']`, which is the same; the first fails in cel 0.13 where there is no `b`.
+/// Replaces `a.?b` with `a[?'b']`, which has the same meaning. In cel 0.13, `a.?b` fails if there is no `b`.
 fn select_by_index(expression: &mut Expression) {
     match &mut expression.expr {
         Expr::Call(call) => {

@@ -1,15 +1,15 @@
-//! What a finding is about, and the line of the file on which its fields stand.
+//! The object that a finding is about, and the lines of its fields in the file.
 
 use super::{Finding, Source, Written};
 use crate::manifests::Document;
 
-/// An object of a file, or the global configuration in one.
+/// An object in a file, or the global configuration in a file.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Sheet<'a> {
     pub(super) file: &'a str,
     pub(super) kind: &'a str,
     pub(super) name: &'a str,
-    /// Where the fields stand.
+    /// The document with the positions of the fields.
     pub(super) document: Option<&'a Document>,
     pub(super) lines: Lines,
 }
@@ -17,11 +17,11 @@ pub(super) struct Sheet<'a> {
 /// The lines of a document.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Lines {
-    /// Those of the file.
+    /// The lines of the file.
     OfFile,
-    /// Those of a text in the file whose first line is this one.
+    /// The lines of a text in the file. The first line of the text is this line of the file.
     From(u64),
-    /// The text is written in another way in the value of a key, which is on this line.
+    /// The text is the value of a key on this line, in a form that does not keep its lines.
     Folded(u64),
 }
 
@@ -36,7 +36,7 @@ impl Lines {
 }
 
 impl<'a> Sheet<'a> {
-    /// An object as it stands in its file.
+    /// An object as it is in its file.
     pub(super) fn of(written: &'a Written<'_>) -> Self {
         let document = &written.document;
         Self {
@@ -48,13 +48,13 @@ impl<'a> Sheet<'a> {
         }
     }
 
-    /// Something that is wrong with a field.
+    /// A finding about a field.
     pub(super) fn finding(&self, field: String, message: String, source: Source) -> Finding {
         let line = self.document.map_or(0, |document| document.line(&field));
         self.finding_at(line, field, message, source)
     }
 
-    /// The same, where the line within the text is known already.
+    /// A finding about a field whose line in the text is already known.
     pub(super) fn finding_at(&self, line: u64, field: String, message: String, source: Source) -> Finding {
         Finding {
             file: self.file.to_owned(),

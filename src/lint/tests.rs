@@ -1,4 +1,4 @@
-//! What is said of files, and that every rule of every definition can be tried.
+//! Tests the findings for files, and that every rule of every CRD can be evaluated.
 
 mod durations;
 mod layered;
@@ -61,7 +61,7 @@ fn full() -> Vec<Value> {
     vec![pipeline, notification, delivery]
 }
 
-/// The rules of a schema, wherever they stand.
+/// The rules of a schema, at any depth.
 fn all_rules<'a>(schema: &'a Value, found: &mut BTreeSet<&'a str>) {
     match schema {
         Value::Object(fields) => {
@@ -198,7 +198,7 @@ a: [
 ";
     let found = lines(text);
     for expected in [
-        "a.yaml:6: Notification deploys: spec.trigers: there is no such field; did you mean triggers?",
+        "a.yaml:6: Notification deploys: spec.trigers: unknown field; did you mean triggers?",
         "a.yaml:8: Notification deploys: spec.triggers[0].type: \"Deploy\" is not known; did you mean Deployed?",
         "a.yaml:10: Notification deploys: spec.triggers[1].environments[0]: \"prod,dev\" does not match",
         "a.yaml:12: Notification deploys: spec.endpoint.url: line 1, column 21: there is no field `nothing`",
@@ -206,7 +206,7 @@ a: [
         "a.yaml:16: Notification deploys: spec.template.inline.body: ",
         "a.yaml:13: Notification deploys: spec.endpoint.timeout: must be a duration from 100ms to 60s",
         "a.yaml:23: Pipeline Shop: metadata.name: must be lower-case letters",
-        "a.yaml:30: Pipeline Shop: spec.environments[0].targets[1]: two targets are called dev/in-cluster/a",
+        "a.yaml:30: Pipeline Shop: spec.environments[0].targets[1]: two targets have the name dev/in-cluster/a",
         "a.yaml:33: Delivery without a name: kind: Pennant alone writes it",
         "a.yaml:35: Pipeline without a name: apiVersion: there is no such version; write pennant.dev/v1alpha1",
         "a.yaml:39: Notificaton without a name: kind: there is no such kind; did you mean Notification?",
@@ -311,7 +311,7 @@ fn config_maps_beside_them_are_read() {
     assert_eq!((found.findings.len(), found.notes.len()), (2, 1), "{found:?}");
     let alone = report(notification);
     assert!(alone.findings.is_empty(), "{alone:?}");
-    assert_eq!(alone.notes, ["ConfigMap default/t is not among the files; what it holds was not checked"]);
+    assert_eq!(alone.notes, ["ConfigMap default/t is not among the files; its content was not checked"]);
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! What lies beneath all that a pipeline itself says of a notification, by the objects as people have them, and what it comes to.
+//! The layers below those of a pipeline, from the objects of the user, and their result.
 //!
 //! In: the global configuration, a pipeline, and the Notification of its namespace. Out: the layers that the controller would lay
 //! the pipeline's own over; and how it would understand the whole.
@@ -9,31 +9,31 @@ use crate::api::{Notification, Pipeline};
 use crate::config::layers::{Layer, Source};
 use crate::config::{EffectiveNotification, Given, Global, PipelineSelector, resolve, resolve_layers};
 
-/// What lies beneath, least specific first. `notification` is the one of this name in the pipeline's namespace. `None`: the
-/// pipeline is not told of it, whatever its own layers say.
+/// The layers below, least specific first. `notification` is the one with this name in the pipeline's namespace. `None`: the notification
+/// does not apply to the pipeline, whatever its own layers contain.
 #[must_use]
 pub fn beneath(global: &Global, pipeline: &Pipeline, name: &str, notification: Option<&Notification>) -> Option<Vec<Layer>> {
     let (namespace, labels) = (pipeline.namespace().unwrap_or_default(), pipeline.labels());
     let everywhere = global.get(name).filter(|everywhere| everywhere.reach.selects(&namespace, labels));
-    // One whose selector cannot be understood is taken to select, and its problem is told.
+    // An invalid selector counts as selecting, and its problem is reported.
     let selects = |n: &&Notification| {
         let selector = PipelineSelector::parse(n.spec.pipeline_selector.as_ref());
         selector.map_or(true, |selector| selector.selects(labels))
     };
     let applies = notification.filter(selects);
-    // One that does not speak of this pipeline does not lie over the cluster-wide one.
+    // If it does not select this pipeline, it does not override the cluster-wide one.
     let is_untold = everywhere.is_none() && notification.is_some() && applies.is_none();
     (!is_untold).then(|| global.beneath(everywhere, applies))
 }
 
-/// Whether there is a notification among these layers, and not only what lies beneath every one.
+/// Whether these layers contain a notification, and not only defaults.
 #[must_use]
 pub fn has_notification(layers: &[Layer]) -> bool {
     layers.iter().any(|layer| layer.source > Source::Defaults)
 }
 
-/// What layers come to for pipelines of this namespace, as the controller understands it: a Notification with nothing beneath and
-/// nothing over it by itself.
+/// The result of the layers for pipelines of this namespace, as the controller computes it. A Notification without layers below and above
+/// is resolved alone.
 #[must_use]
 pub fn understood(layers: &[Layer], namespace: &str, given: &Given<'_>) -> EffectiveNotification {
     if let [Layer { source: Source::Notification, namespace: own, value, .. }] = layers

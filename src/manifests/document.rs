@@ -33,7 +33,7 @@ impl From<serde_saphyr::Location> for Place {
     }
 }
 
-/// The place of a value, or of the key before it; and the same of what is in it.
+/// The position of a value, or of its key; and the positions of its content.
 #[derive(Clone, Debug)]
 struct Places {
     place: Place,

@@ -41,8 +41,8 @@ fn walk(value: &Value, schema: &Value, path: &str, found: &mut Vec<(String, Stri
 fn meant<'a>(name: &str, known: impl Iterator<Item = &'a String>) -> String {
     let names: Vec<_> = known.map(String::as_str).collect();
     match nearest(name, names.iter().copied()) {
-        Some(nearest) => format!("there is no such field; did you mean {nearest}?"),
-        None => format!("there is no such field; there are {}", names.join(", ")),
+        Some(nearest) => format!("unknown field; did you mean {nearest}?"),
+        None => format!("unknown field; the fields are {}", names.join(", ")),
     }
 }
 
@@ -63,9 +63,9 @@ mod tests {
         assert_eq!(
             unknown(&value, &schema),
             [
-                ("list[1].nam".to_owned(), "there is no such field; did you mean name?".to_owned()),
-                ("list[1].other".to_owned(), "there is no such field; there are name".to_owned()),
-                ("ulr".to_owned(), "there is no such field; did you mean url?".to_owned()),
+                ("list[1].nam".to_owned(), "unknown field; did you mean name?".to_owned()),
+                ("list[1].other".to_owned(), "unknown field; the fields are name".to_owned()),
+                ("ulr".to_owned(), "unknown field; did you mean url?".to_owned()),
             ]
         );
     }

@@ -13,7 +13,7 @@ use crate::config::{Global, is_secret};
 #[allow(clippy::expect_used, reason = "a schema of our own, which a test compiles")]
 static STRUCTURE: LazyLock<Structure> = LazyLock::new(|| Structure::new(schema()).expect("a schema"));
 
-/// Characters of a field, as it is told: the statuses and Events that tell it have their bounds.
+/// Maximum length of a reported field, because statuses and Events have size limits.
 const LONGEST_FIELD: usize = 128;
 /// And of a message.
 const LONGEST_MESSAGE: usize = 384;
@@ -54,7 +54,7 @@ pub fn document(text: &str) -> Result<Option<Document>, Vec<Wrong>> {
         (Some(document), None) => document.map(Some).map_err(|broken| vec![not_yaml(&broken)]),
         (Some(Err(broken)), _) | (_, Some(Err(broken))) => Err(vec![not_yaml(&broken)]),
         (Some(_), Some(Ok(second))) => {
-            let message = "a second document; the global configuration is one".to_owned();
+            let message = "a second document; the global configuration must be one document".to_owned();
             Err(vec![Wrong { place: second.place(""), field: String::new(), message }])
         }
     }
@@ -156,13 +156,13 @@ notifications:
         for (text, expected) in [
             (
                 "defaults:\n  delivry: {}\n",
-                &["line 2, column 3: defaults.delivry: there is no such field; did you mean delivery?"][..],
+                &["line 2, column 3: defaults.delivry: unknown field; did you mean delivery?"][..],
             ),
-            ("notification: []\n", &["line 1, column 1: notification: there is no such field; did you mean notifications?"]),
+            ("notification: []\n", &["line 1, column 1: notification: unknown field; did you mean notifications?"]),
             (
                 "notifications:\n  - name: a\n    endpoint: {ulr: x, url: 5}\n    triggers: [{type: Deploy}]\n",
                 &[
-                    "line 3, column 16: notifications[0].endpoint.ulr: there is no such field; did you mean url?",
+                    "line 3, column 16: notifications[0].endpoint.ulr: unknown field; did you mean url?",
                     "line 3, column 24: notifications[0].endpoint.url: this is not of type \"string\"",
                     "line 4, column 17: notifications[0].triggers[0].type: \"Deploy\" is not known; did you mean Deployed?",
                 ],
@@ -170,13 +170,13 @@ notifications:
             ("notifications:\n  - triggers: []\n", &["line 2, column 5: notifications[0].name: is missing: set it"]),
             (
                 "notifications:\n- name: a\n- name: a\n",
-                &["line 3, column 3: notifications[1]: stands there twice (name \"a\"); leave one out"],
+                &["line 3, column 3: notifications[1]: occurs twice (name \"a\"); leave one out"],
             ),
             (
                 "notifications:\n- name: a\n  namespaces: [\"[x\"]\n",
                 &["line 3, column 16: notifications[0].namespaces[0]: \"[x\" does not match \"^[a-z0-9*?-]+$\""],
             ),
-            ("{}\n---\n{}\n", &["line 3, column 1: a second document; the global configuration is one"]),
+            ("{}\n---\n{}\n", &["line 3, column 1: a second document; the global configuration must be one document"]),
             ("- a\n", &["line 1, column 1: this is not of type \"object\""]),
         ] {
             let found = errors(text);

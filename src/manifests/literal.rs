@@ -1,4 +1,4 @@
-//! Where a text stands that is a value in a file, so that what is wrong within it is told with the line of the file.
+//! The position of a text value in a file. So an error within the text is reported with the line of the file.
 
 /// The line of a file at which the first line of a text stands: the value of a key, written as a literal block (`|`). `None`: it is
 /// written in another way, in which the lines of the file are not its own.

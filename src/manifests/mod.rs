@@ -1,9 +1,8 @@
 //! Manifests as they stand in files; pure, the files are opened elsewhere.
 //!
-//! In: the text of a file, YAML or JSON, with any number of documents. Out: [`Document`]s, which know where each of their fields
-//! stands ([`read()`]); the schema of our kinds as a manifest must follow it ([`schema()`]) and what does not fit it
-//! ([`Structure`]); what the ConfigMaps hold that lie beside them ([`ConfigMaps`]); the global configuration ([`global`]), and what
-//! lies beneath a pipeline with it ([`beneath()`]).
+//! In: the text of a file, YAML or JSON, with any number of documents. Out: [`Document`]s with the positions of their fields
+//! ([`read()`]), the schema of our kinds ([`schema()`]) and its violations ([`Structure`]). Also the content of ConfigMaps
+//! ([`ConfigMaps`]), the global configuration ([`global`]), and the layers below a pipeline ([`beneath()`]).
 //!
 //! A field is written as in `spec.environments[0].name` or `metadata.labels[example.com/team]`.
 

@@ -42,8 +42,8 @@ impl Structure {
         object
     }
 
-    /// All that does not fit of an object: fields that are not known in what was `written`, what the schema refuses in `object`,
-    /// which is how that is taken, and entries of lists that stand there twice. Each field is told once.
+    /// All violations of an object: unknown fields in `written`, schema violations in `object` (the parsed form), and duplicate entries
+    /// of lists. Each field is reported once.
     #[must_use]
     pub fn misfits(&self, written: &Value, object: &Value) -> Vec<Misfit> {
         let mut all = unknown(written, &self.schema);
@@ -109,7 +109,7 @@ fn is_long(value: &Value) -> bool {
     value.as_str().is_some_and(|text| text.len() > QUOTED)
 }
 
-/// Whether credentials may stand there, as people do write them: what is wrong with them is told without them.
+/// Whether the field can contain credentials. Then errors do not quote its value.
 fn may_be_secret(field: &str) -> bool {
     steps(field).any(|step| ["url", "headers", "parameters", "body"].contains(&step))
 }
@@ -142,7 +142,7 @@ fn twice(value: &Value, schema: &Value, path: &str, said: &mut Vec<Misfit>) {
                     let key: Vec<_> = keys.iter().filter_map(Value::as_str).map(|k| (k, item.get(k))).collect();
                     if !seen.insert(format!("{key:?}")) {
                         let key: Vec<_> = key.iter().filter_map(|(k, v)| Some(format!("{k} {}", (*v)?))).collect();
-                        let message = format!("stands there twice ({}); leave one out", key.join(", "));
+                        let message = format!("occurs twice ({}); leave one out", key.join(", "));
                         said.push((field.clone(), message));
                     }
                 }

@@ -45,7 +45,7 @@ impl Verdict {
     }
 }
 
-/// What deletion says, which goes before the rules of any kind.
+/// The result of a deletion, which takes precedence over the rules of any kind.
 pub(super) fn terminating(view: &View<'_>) -> Option<Verdict> {
     view.is_being_deleted().then(|| Verdict {
         status: Status::Terminating,
@@ -58,7 +58,7 @@ pub(super) fn terminating(view: &View<'_>) -> Option<Verdict> {
 pub(super) fn unobserved(view: &View<'_>) -> Option<Verdict> {
     let (generation, observed) = (view.generation()?, view.observed_generation()?);
     (generation != observed)
-        .then(|| Verdict::in_progress(UNOBSERVED, "its controller has not looked at the present spec yet"))
+        .then(|| Verdict::in_progress(UNOBSERVED, "its controller has not observed the current spec yet"))
 }
 
 /// Whether these are the words of an object that its controller has not looked at yet.

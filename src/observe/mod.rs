@@ -1,14 +1,14 @@
 //! What an application object's status says: pure, no clock, no I/O.
 //!
-//! In: one object of any kind as the API server gave it, or `None` where there is none. Its kind is read from `types`, which
-//! the caller must have set; the rest is JSON of any shape, for a remote cluster may hold anything. And where in it the
-//! revision stands, if the pipeline says so.
-//! Out: an [`Observation`]: kstatus, the revision that runs and the one that is tried, why, and whether it has drifted. What of
-//! it counts as a change is the change log's to say. [`reader`] names the rules that read a kind. Of kinds that say it only
-//! together, [`see`] gives what each says, and [`fn@whole`] puts that together.
+//! In: one object of any kind from the API server, or `None` if it does not exist. Its kind is read from `types`, which the caller must
+//! have set. The rest is JSON of any shape, because a remote cluster may contain anything. Also the path of the revision, if the pipeline
+//! sets one.
+//! Out: an [`Observation`]: kstatus, the running and the attempted revision, the reason, and whether it has drifted. The change log
+//! decides what counts as a change. [`reader`] identifies the rules for a kind. For kinds that need other objects, [`see`] reads each of
+//! them, and [`fn@whole`] combines the results.
 //!
-//! `kstatus` holds the rules for any kind, `kinds` those of each kind in a file of its own, `revision` how revisions are
-//! written down, `path` how a pipeline says where they stand, `view` safe access to the JSON.
+//! `kstatus` has the rules for any kind, and `kinds` those of each kind in its own file. `revision` has the format of revisions, `path`
+//! the revision path of a pipeline, and `view` safe access to the JSON.
 
 mod kinds;
 mod kstatus;
@@ -27,11 +27,11 @@ pub use path::{RevisionPath, RevisionPathError};
 use view::View;
 pub use whole::{Came, Family, Member, Parent, Part, Parts, Ties, whole};
 
-/// At most so many bytes of a message are kept.
+/// Maximum length of a message in bytes.
 const MAX_MESSAGE: usize = 1024;
-/// At most so many bytes of a reason are kept.
+/// Maximum length of a reason in bytes.
 const MAX_REASON: usize = 128;
-/// So many hexadecimal digits of its hash stand for a path in a reader's name.
+/// Number of hexadecimal digits of a path's hash in a reader's name.
 const PATH_HASH: usize = 8;
 
 /// What an application object's status says now.
@@ -50,7 +50,7 @@ pub struct Observation {
     pub message: String,
     /// Whether it runs something else than was declared.
     pub drifted: bool,
-    /// Whether that cannot be told at present: then what was known of it stands.
+    /// Whether that is unknown at present: then the earlier state is kept.
     pub drift_unknown: bool,
     /// Suspended or paused: the previous state stands until it goes on. The other fields say what they would if it were not, so
     /// that a first sight has a baseline.
@@ -58,7 +58,7 @@ pub struct Observation {
 }
 
 impl Observation {
-    /// Whether its controller has not looked at the present spec yet. Then reason and message say only that.
+    /// Whether its controller has not observed the current spec yet. Then reason and message say only that.
     #[must_use]
     pub fn is_unobserved(&self) -> bool {
         kstatus::is_unobserved(self.status, &self.reason)
@@ -128,16 +128,16 @@ pub fn see(object: Option<&DynamicObject>, revision_path: Option<&RevisionPath>)
     }
 }
 
-/// A reading with the revision that a path finds: in the status it is what runs and what is tried; elsewhere it is what is
-/// tried, and it runs once the object is `Current`.
+/// A reading with the revision at a path. In the status, it is the running and the attempted revision. Elsewhere it is the attempted one,
+/// and it runs once the object is `Current`.
 fn at(path: &RevisionPath, object: &DynamicObject, reading: Reading) -> Reading {
     let tried = path.find(object);
     let runs = path.is_in_status() || reading.verdict.status == Status::Current;
     Reading { running: if runs { tried.clone() } else { String::new() }, tried, ..reading }
 }
 
-/// Names the rules that read a kind, with their edition, and the path that its revision is read from: when it changes, what
-/// was settled under the old rules is no measure for the new ones, and a new baseline is taken.
+/// Identifies the rules for a kind, with their edition, and the path of its revision. When it changes, states that were settled by the
+/// old rules cannot be compared, and a new baseline is taken.
 #[must_use]
 pub fn reader(api_version: &str, kind: &str, revision_path: Option<&str>) -> String {
     let rules = Rules::of(api_version, kind).reader;

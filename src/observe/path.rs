@@ -4,18 +4,18 @@
 //! (<https://kubernetes.io/docs/reference/kubectl/jsonpath/>): `$.spec.version`, `.spec.version`, `{.spec.version}`,
 //! `.metadata.labels.acme\.example/version`. Out: what stands there, as one line.
 //!
-//! Objects and paths are anybody's, so what a path costs is bounded by the size of the object times its own length: it says
-//! where to go down, step by step, and neither `..` nor a list of selectors multiplies what it finds.
+//! Objects and paths come from anybody. So the cost of a path is at most the size of the object times its own length. It descends step by
+//! step, and neither `..` nor a list of selectors multiplies its results.
 
 use kube::core::DynamicObject;
 use serde_json::{Value, json};
 use serde_json_path::{JsonPath, ParseError};
 
-/// At most so many bytes of a path, as the schema has it too.
+/// Maximum length of a path in bytes, as in the schema.
 const MAX_PATH: usize = 256;
-/// At most so many brackets and parentheses within each other.
+/// Maximum nesting of brackets and parentheses.
 const MAX_DEPTH: usize = 4;
-/// At most so many values are joined.
+/// Maximum number of joined values.
 const MAX_NODES: usize = 16;
 
 /// A path that can be followed in any object.
@@ -47,13 +47,13 @@ pub enum RevisionPathError {
     #[error("cannot be read from '{0}' on")]
     Step(String),
     /// `..`
-    #[error("must name each step: '..' looks everywhere")]
+    #[error("must name each step: '..' is not allowed")]
     Descends,
     /// A `$` that is not in front.
-    #[error("may have '$' only in front")]
+    #[error("can contain '$' only at the start")]
     Root,
     /// Several selectors in one pair of brackets.
-    #[error("may have one selector in a pair of brackets, no list")]
+    #[error("can have only one selector in a pair of brackets")]
     List,
     /// Brackets within brackets.
     #[error("has more than {MAX_DEPTH} brackets within each other")]
@@ -298,14 +298,14 @@ mod tests {
             (".*.version", "name of a field"),
             ("[*].version", "name of a field"),
             ("[0]", "name of a field"),
-            ("$..version", "'..' looks everywhere"),
-            (".spec..version", "'..' looks everywhere"),
-            (".spec..[0]", "'..' looks everywhere"),
-            (".spec[?(@..version)]", "'..' looks everywhere"),
-            (".spec[?(@.a == $.spec.b)]", "'$' only in front"),
-            (".spec.$x", "'$' only in front"),
-            (".spec['a','b']", "no list"),
-            (".spec[0,0]", "no list"),
+            ("$..version", "'..' is not allowed"),
+            (".spec..version", "'..' is not allowed"),
+            (".spec..[0]", "'..' is not allowed"),
+            (".spec[?(@..version)]", "'..' is not allowed"),
+            (".spec[?(@.a == $.spec.b)]", "'$' only at the start"),
+            (".spec.$x", "'$' only at the start"),
+            (".spec['a','b']", "only one selector"),
+            (".spec[0,0]", "only one selector"),
             (&deep, "more than 4 brackets"),
             (&long, "longer than 256 bytes"),
             (".spec.a b", "from '.a b' on"),

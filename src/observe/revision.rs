@@ -5,9 +5,9 @@ use sha2::{Digest as _, Sha256};
 
 use super::view::View;
 
-/// At most so many bytes of a revision are kept: it stands several times in a pipeline's status and in every delivery.
+/// Maximum length of a revision in bytes: it occurs several times in a pipeline's status and in every delivery.
 const MAX: usize = 256;
-/// So many hexadecimal digits of its hash tell a revision that was cut from others with the same beginning.
+/// Number of hexadecimal digits of the hash that distinguishes a cut revision from others with the same start.
 const HASH: usize = 16;
 
 /// The label that names the revision of kinds without a rule of their own
@@ -23,8 +23,8 @@ pub(super) fn of_images(view: &View<'_>) -> String {
     images.map(of_image).collect::<Vec<_>>().join(",")
 }
 
-/// The digest of an image where it has one, for a tag beside it does not decide what runs; else its tag, which is `latest`
-/// where it is left out (<https://kubernetes.io/docs/concepts/containers/images/#image-names>).
+/// The digest of an image if it has one, because a tag beside it does not decide what runs. Otherwise its tag, which is `latest` if it is
+/// omitted (<https://kubernetes.io/docs/concepts/containers/images/#image-names>).
 fn of_image(image: &str) -> &str {
     if let Some((_, digest)) = image.split_once('@') {
         return digest;

@@ -14,7 +14,7 @@ pub(super) struct Condition<'a> {
     status: &'a str,
     pub(super) reason: &'a str,
     pub(super) message: &'a str,
-    /// The generation that it speaks of, where it says so.
+    /// The generation that the status describes, if it has one.
     pub(super) observed_generation: Option<i64>,
 }
 

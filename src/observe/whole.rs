@@ -233,7 +233,7 @@ fn of_revision(own: &Observation, asked: &Revision, members: &[Member<'_>]) -> O
 fn in_the_way(asked: &Revision, members: &[Member<'_>]) -> Option<(Status, String, String)> {
     let waits = |reason: &str, message: String| Some((Status::InProgress, reason.to_owned(), message));
     if members.is_empty() {
-        let nothing = "none of its Bundles is there yet".to_owned();
+        let nothing = "none of its Bundles exists yet".to_owned();
         return if asked.may_be_none { None } else { waits("NotObserved", nothing) };
     }
     if let Some(member) = members.iter().find(|member| member.read.is_none()) {
@@ -257,7 +257,7 @@ fn unconfirmed(own: &Observation, commit: &str) -> Observation {
             status: Status::InProgress,
             revision: String::new(),
             reason: "NotStaged".to_owned(),
-            message: format!("the Bundle has not staged {commit} here, as far as can be seen"),
+            message: format!("the Bundle has not staged {commit} here"),
             ..own.clone()
         },
         Status::InProgress => Observation { revision: String::new(), ..own.clone() },

@@ -1,4 +1,4 @@
-//! What is said of a delivery outside its object: the audit line, the label of a metric, the trouble of its lane.
+//! What Pennant reports about a delivery outside its object: the audit line, the label of a metric, and the trouble of its lane.
 
 use super::record::Record;
 use super::store::delivery_index::Trouble;
@@ -6,7 +6,7 @@ use crate::api::Outcome;
 use crate::telemetry::logging::AUDIT;
 use crate::telemetry::metrics;
 
-/// One line for every settled delivery, for those who keep audits elsewhere.
+/// Writes one log line for every settled delivery, for users who keep audits elsewhere.
 pub(super) fn audit(record: &Record, outcome: Outcome) {
     let (spec, status) = (&record.spec, &record.status);
     tracing::info!(
@@ -29,7 +29,7 @@ pub(super) fn audit(record: &Record, outcome: Outcome) {
     );
 }
 
-/// The outcome as metrics name it.
+/// The outcome as a metric label.
 pub(super) fn label(outcome: Outcome) -> metrics::Outcome {
     match outcome {
         Outcome::Delivered => metrics::Outcome::Delivered,
@@ -39,7 +39,7 @@ pub(super) fn label(outcome: Outcome) -> metrics::Outcome {
     }
 }
 
-/// Why a lane does not move, for the Notification's condition.
+/// Why a lane makes no progress, for the Notification's condition.
 pub(super) fn trouble(record: &Record) -> Option<Trouble> {
     let reason = record.status.reason.clone()?;
     let error = record.status.error.clone().unwrap_or_default();

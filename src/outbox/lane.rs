@@ -1,8 +1,7 @@
 //! One lane: a FIFO with at most one delivery at work. Pure.
 //!
-//! The rule that everything hangs on: a delivery is first sent only after the one before it is settled *and* that was written.
-//! So a lane is busy from the moment its head is taken until the answer to the head's write is back, and only [`Lane::take`]
-//! hands out work.
+//! The central rule: a delivery is first sent only after the previous delivery is settled *and* its outcome is written. So a lane is busy
+//! from the moment its head is taken until the write of the head is answered. Only [`Lane::take`] hands out work.
 
 use std::collections::BTreeMap;
 use std::time::Instant;
@@ -13,7 +12,8 @@ use crate::api::{DeliverySpec, Time, TransitionType};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Place {
     order: i64,
-    /// Of one that had to hold for a time: behind the change that its order names, and the first to be due first.
+    /// The due time of a delivery whose state had to hold for a time. Such a delivery comes after the change that its order names. Among
+    /// several, the earliest due time comes first.
     due: Option<Time>,
     serial: i64,
     type_: TransitionType,
@@ -33,43 +33,43 @@ impl From<&DeliverySpec> for Place {
     }
 }
 
-/// What the lane is doing.
+/// The phase of the lane.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
-    /// The head may be taken.
+    /// The head can be taken.
     Open,
-    /// The head is tried again then. `asked`: the receiver named the time.
+    /// The head is retried at `until`. `asked`: the receiver named the time.
     Waiting { until: Instant, asked: bool },
-    /// The head cannot be sent as things are; something outside must change, or the time come to look again.
+    /// The head cannot be sent at present. Something outside must change, or the lane checks again at `until`.
     Held { until: Option<Instant> },
-    /// The delivery at this place is at work: looked up, sent, or its outcome being written.
+    /// The delivery at this place is at work: it is being checked or sent, or its outcome is being written.
     Busy(Place),
 }
 
-/// Whether there is something to do.
+/// Whether the lane has something to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Due {
-    /// Nothing pending.
+    /// Nothing is pending.
     Empty,
     /// The head is at work.
     Busy,
-    /// Not before this.
+    /// Not before this time.
     At(Instant),
-    /// Only when something changes.
+    /// Only after something changes.
     Held,
     /// Now.
     Now,
 }
 
-/// What became of the delivery that was at work.
+/// The result for the delivery that was at work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum After {
-    /// It is settled and that is written. `answered`: the receiver spoke, so the next failure is a first one.
+    /// The delivery is settled and its outcome is written. `answered`: the receiver responded, so the next failure counts as the first one.
     Settled {
-        /// Whether the receiver answered for good.
+        /// Whether the receiver gave a final response.
         answered: bool,
     },
-    /// Its attempt failed and that is written.
+    /// The attempt failed and that is written.
     Retry {
         /// When to try again.
         until: Instant,
@@ -78,20 +78,20 @@ pub enum After {
     },
     /// Nothing was sent.
     Hold {
-        /// When to look again without being told.
+        /// When the lane checks again without an event.
         until: Option<Instant>,
     },
-    /// Nothing was done; it may be taken again at once.
+    /// Nothing was done; the delivery can be taken again at once.
     Nothing,
 }
 
-/// The deliveries of one notification for one subject, in order. `T` is what the caller keeps of each.
+/// The deliveries of one notification for one subject, in order. `T` is what the caller stores for each delivery.
 #[derive(Debug)]
 pub struct Lane<T> {
     queue: BTreeMap<Place, T>,
     phase: Phase,
     failures: u32,
-    /// Superseded ones of which that is being written; nothing is sent meanwhile.
+    /// Number of deliveries whose write as Superseded is in progress. Nothing is sent meanwhile.
     marking: usize,
 }
 
@@ -102,7 +102,7 @@ impl<T> Default for Lane<T> {
 }
 
 impl<T> Lane<T> {
-    /// Adds a recorded delivery; `false` if it is there already.
+    /// Adds a recorded delivery. Returns `false` if it is already there.
     pub fn insert(&mut self, place: Place, item: T) -> bool {
         match self.queue.entry(place) {
             std::collections::btree_map::Entry::Occupied(_) => false,
@@ -113,29 +113,29 @@ impl<T> Lane<T> {
         }
     }
 
-    /// Takes one out that a person has deleted or another has settled. One that is at work stays until its write finds out.
+    /// Removes a delivery that a user has deleted or another replica has settled. A delivery at work stays until its write detects that.
     pub fn remove(&mut self, place: Place) -> Option<T> {
         if self.phase == Phase::Busy(place) {
             return None;
         }
         let was_head = self.queue.keys().next() == Some(&place);
         let item = self.queue.remove(&place)?;
-        // A time that the receiver has named is the lane's, and stays; a gap of our own was for the one that is gone.
+        // A time that the receiver has named applies to the lane, so it stays. A gap of our own applied only to the removed delivery.
         if was_head && matches!(self.phase, Phase::Held { .. } | Phase::Waiting { asked: false, .. }) {
             self.phase = Phase::Open;
         }
         Some(item)
     }
 
-    /// Takes over a newer copy of one that is not at work.
+    /// Replaces a delivery that is not at work with a newer copy.
     pub fn replace(&mut self, place: Place, item: T) {
         if self.phase != Phase::Busy(place) {
             self.queue.insert(place, item);
         }
     }
 
-    /// At the beginning of a turn: the head waits as its object says, if it says so: until when, after how many failures, and
-    /// whether the receiver named that time. One that is still at work goes on.
+    /// At the start of a leadership term, makes the head wait as its object says. The object contains the time, the number of failures, and
+    /// whether the receiver named that time. A delivery that is in flight continues.
     pub fn resume(&mut self, waits: Option<(Instant, u32, bool)>) {
         if matches!(self.phase, Phase::Busy(_)) {
             return;
@@ -147,7 +147,7 @@ impl<T> Lane<T> {
         }
     }
 
-    /// Whether there is something to do.
+    /// Whether the lane has something to do.
     #[must_use]
     pub fn due(&self, now: Instant) -> Due {
         match self.phase {
@@ -160,30 +160,30 @@ impl<T> Lane<T> {
         }
     }
 
-    /// Whether its head is not to be sent as things are.
+    /// Whether the head cannot be sent at present.
     #[must_use]
     pub fn is_held(&self) -> bool {
         matches!(self.phase, Phase::Held { .. })
     }
 
-    /// The first in order.
+    /// The first delivery in order.
     #[must_use]
     pub fn head(&self) -> Option<&T> {
         self.queue.values().next()
     }
 
-    /// All of them, in order.
+    /// All deliveries, in order.
     pub fn iter(&self) -> impl DoubleEndedIterator<Item = (Place, &T)> + ExactSizeIterator {
         self.queue.iter().map(|(place, item)| (*place, item))
     }
 
-    /// How many are pending.
+    /// How many deliveries are pending.
     #[must_use]
     pub fn count(&self) -> usize {
         self.queue.len()
     }
 
-    /// The place of the one at work.
+    /// The place of the delivery at work.
     #[must_use]
     pub fn at_work(&self) -> Option<Place> {
         match self.phase {
@@ -192,8 +192,8 @@ impl<T> Lane<T> {
         }
     }
 
-    /// Takes out what later ones replace. Nothing is sent until [`Lane::superseded`] was called for each. What the lane waits
-    /// for it goes on waiting for: the back-off and the receiver's wish are the lane's.
+    /// Removes deliveries that later ones supersede. Nothing is sent until [`Lane::superseded`] was called for each of them. The lane keeps
+    /// its wait, because the back-off and the time that the receiver named apply to the lane.
     pub fn supersede(&mut self, places: &[Place]) -> Vec<T> {
         let head = self.queue.keys().next().copied();
         let taken: Vec<_> = places.iter().filter_map(|place| self.queue.remove(place)).collect();
@@ -204,24 +204,24 @@ impl<T> Lane<T> {
         taken
     }
 
-    /// That one is superseded is written.
+    /// Records that one superseded delivery is written.
     pub fn superseded(&mut self) {
         self.marking = self.marking.saturating_sub(1);
     }
 
-    /// Whether something is being written about superseded ones.
+    /// Whether a write of a superseded delivery is in progress.
     #[must_use]
     pub fn is_marking(&self) -> bool {
         self.marking > 0
     }
 
-    /// One of them.
+    /// The delivery at this place.
     #[must_use]
     pub fn get(&self, place: Place) -> Option<&T> {
         self.queue.get(&place)
     }
 
-    /// The one at work.
+    /// The delivery at work.
     pub fn busy(&mut self) -> Option<&mut T> {
         match self.phase {
             Phase::Busy(place) => self.queue.get_mut(&place),
@@ -229,7 +229,7 @@ impl<T> Lane<T> {
         }
     }
 
-    /// Takes the head to work on, if it is due.
+    /// Takes the head as the delivery at work, if it is due.
     pub fn take(&mut self, now: Instant) -> Option<&T> {
         if self.due(now) != Due::Now {
             return None;
@@ -239,7 +239,7 @@ impl<T> Lane<T> {
         Some(item)
     }
 
-    /// The work on the taken one is over. Gives back a settled one.
+    /// Ends the work on the delivery that was taken. Returns it if it is settled.
     pub fn done(&mut self, after: After) -> Option<T> {
         let Phase::Busy(place) = self.phase else { return None };
         self.phase = match after {
@@ -262,8 +262,8 @@ impl<T> Lane<T> {
         }
     }
 
-    /// Something outside has changed: a held head is looked at again. `retry`: it may be why the last attempt failed, so one that
-    /// waits for a time of our own choosing is tried again, too.
+    /// Something outside the lane has changed, so a held head is checked again. `retry`: the change may fix the cause of the last failure.
+    /// Then a head that waits for a time of our own choice is retried, too.
     pub fn wake(&mut self, retry: bool) {
         match self.phase {
             Phase::Held { .. } => self.phase = Phase::Open,
@@ -272,14 +272,14 @@ impl<T> Lane<T> {
         }
     }
 
-    /// The head's object is of no use any more (its pipeline is gone): it is taken whatever it waits for.
+    /// The head's object is no longer needed, for example because its pipeline is gone. The head is taken no matter what it waits for.
     pub fn hurry(&mut self) {
         if !matches!(self.phase, Phase::Busy(_)) {
             self.phase = Phase::Open;
         }
     }
 
-    /// Failed attempts in a row.
+    /// Number of failed attempts in a row.
     #[must_use]
     pub fn failures(&self) -> u32 {
         self.failures

@@ -1,11 +1,11 @@
-//! Recorded transitions on their way to their receivers, lane by lane. Nothing else in Pennant decides what may be sent.
+//! Sends recorded transitions to their receivers, lane by lane. No other part of Pennant decides what can be sent.
 //!
 //! In: transitions from the dispatcher, through [`Deliveries::record`]; facts about pipelines and notifications, through the
-//! [`PipelineIndex`]; word that something has changed, through [`Deliveries::look`]. Out: requests (by `webhook`), outcomes (by the
-//! [journal](Journal)), figures (in the [`DeliveryIndex`]), and notes on what a person should do something about.
+//! [`PipelineIndex`]; notices of changes, through [`Deliveries::look`]. Out: requests (by `webhook`), outcomes (by the [journal](Journal)),
+//! figures (in the [`DeliveryIndex`]), and notes about deliveries that need a user's attention.
 //!
-//! The way of a delivery: [`store`] keeps it, [`scheduler`] has its [`lane`] take it when it is its turn, [`send_gate`] says whether it may
-//! be sent, and `attempt` sends it and stores what came of it.
+//! The path of a delivery: [`store`] keeps it. [`scheduler`] takes it from its [`lane`] in order. [`send_gate`] decides whether it can be
+//! sent. `attempt` sends it and stores the result.
 
 mod attempt;
 mod audit_log;
@@ -40,23 +40,23 @@ pub use store::delivery_index::{DeliveryIndex, Figures};
 use store::journal::New;
 pub use store::journal::{Journal, JournalError};
 
-/// Commands and events that may wait for the engine; more make their senders wait.
+/// Maximum number of commands and events that wait for the engine. If there are more, their senders wait.
 const QUEUE: usize = 1024;
 
-/// Which lanes to look at again.
+/// Which lanes to check again.
 #[derive(Clone, Debug)]
 pub enum Scope {
-    /// All of them.
+    /// All lanes.
     All,
-    /// All of them, because what notifications mean has changed.
+    /// All lanes, because the meaning of notifications has changed.
     Meanings,
-    /// Those of one pipeline, by uid.
+    /// The lanes of one pipeline, by uid.
     Pipeline(String),
-    /// The same, because its layers over notifications have changed.
+    /// The lanes of one pipeline, by uid, because its layers over notifications have changed.
     Layers(String),
-    /// Those of one notification, by namespace and name.
+    /// The lanes of one notification, by namespace and name.
     Notification(String, String),
-    /// Those of notifications of these names, in all namespaces.
+    /// The lanes of notifications with these names, in all namespaces.
     Names(BTreeSet<String>),
 }
 
@@ -74,45 +74,45 @@ impl Scope {
 /// Transitions of one lane, in order.
 #[derive(Clone, Debug)]
 pub struct ToRecord {
-    /// What is to be recorded.
+    /// The deliveries to record.
     pub deliveries: Vec<DeliverySpec>,
-    /// They may have been recorded in another namespace than the one in which their lane is kept now.
+    /// Whether they may have been recorded in a different namespace from the one in which their lane is kept now.
     pub look_elsewhere: bool,
 }
 
-/// What the engine is told.
+/// Commands for the engine.
 #[derive(Debug)]
 enum Command {
     Recorded(Vec<Record>),
     Look(Scope),
 }
 
-/// A delivery of which a person should know: parked, or waiting for something that only a person can mend.
+/// A delivery that needs a user's attention: parked, or blocked by something that only a user can fix.
 #[derive(Clone, Debug)]
 pub struct Note {
     /// The delivery, with its status.
     pub record: Record,
 }
 
-/// How much is done at once, and how much is kept.
+/// How many requests run at once, and how many deliveries are kept.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// Requests under way.
+    /// Maximum number of concurrent requests.
     pub workers: usize,
-    /// Settled deliveries, in all.
+    /// Maximum number of settled deliveries that are kept, in all.
     pub keep: usize,
 }
 
-/// What the engine is started with.
+/// The parameters with which the engine is started.
 struct Started {
-    /// Namespaces that are watched; `None`: all.
+    /// Namespaces that are watched. `None`: all.
     sources: Vec<Option<String>>,
-    /// Called in each turn, when everything recorded is known.
+    /// Called in each leadership term, once all recorded deliveries are known.
     ready: Box<dyn Fn(u64) + Send + Sync>,
     notes: mpsc::Sender<Note>,
 }
 
-/// The way into the engine; cheap to clone.
+/// The handle of the engine; cheap to clone.
 #[derive(Clone)]
 pub struct Deliveries {
     journal: Journal,
@@ -125,9 +125,9 @@ pub struct Deliveries {
 }
 
 impl Deliveries {
-    /// Records lanes of transitions and hands them over for sending. Within a lane the creates follow each other; a lane ends
-    /// at its first error, which is given back at the lane's place, with how many of the lane are recorded. What is recorded
-    /// already costs nothing.
+    /// Records lanes of transitions and hands them over to the engine. Within a lane the creates are sequential. A lane ends at its first
+    /// error. The result has one entry for each lane: its error, if any, with the number of recorded deliveries. A delivery that is already
+    /// recorded costs nothing.
     pub async fn record(&self, lanes: Vec<ToRecord>) -> Vec<Option<(usize, JournalError)>> {
         let global = self.pipeline_index.source().config_map.map(|of| of.namespace);
         let unknown = lanes.into_iter().map(|lane| self.unknown(lane, global.as_deref()));
@@ -136,18 +136,18 @@ impl Deliveries {
         let mut answers = Box::pin(self.journal.record(lanes));
         while let Some((lane, records, error)) = answers.next().await {
             errors[lane] = error.and_then(|error| Some((*places[lane].get(records.len())?, error)));
-            // Before anybody can read that the cursor has moved past them.
+            // This must happen before any component can read that the cursor has moved past them.
             self.delivery_index.recorded(&records);
             if !records.is_empty() {
-                // A closed channel means that the engine has stopped; the records are found at the next start.
+                // A closed channel means that the engine has stopped. The records are found at the next start.
                 let _ = self.commands.send(Command::Recorded(records)).await;
             }
         }
         errors
     }
 
-    /// Those of a lane of which it is not known that they are recorded, with their places in it. They are kept where the URL was
-    /// written: in the namespace of the pipeline, or in that of the global configuration.
+    /// The deliveries of a lane that are not known to be recorded, with their places in the lane. A delivery is kept where its URL is set:
+    /// in the namespace of the pipeline, or in the namespace of the global configuration.
     fn unknown(&self, lane: ToRecord, global: Option<&str>) -> Vec<(usize, New)> {
         let new = |spec: DeliverySpec| {
             let own = spec.pipeline_ref.namespace.clone();
@@ -165,25 +165,26 @@ impl Deliveries {
         lane.deliveries.into_iter().enumerate().filter_map(|(at, spec)| Some((at, new(spec)?))).collect()
     }
 
-    /// Waits until everything that was recorded before this turn is known.
+    /// Waits until everything that was recorded before this leadership term is known.
     pub async fn loaded(&self, turn: u64) {
         let _ = self.loaded.clone().wait_for(|loaded| *loaded >= Some(turn)).await;
     }
 
-    /// Waits until the engine has ended: nothing is sent or written after that.
+    /// Waits until the engine has ended. After that, nothing is sent or written.
     pub async fn ended(&self) {
         self.commands.closed().await;
     }
 
-    /// Says that something has changed on which lanes depend.
+    /// Tells the engine that something has changed on which lanes depend.
     pub async fn look(&self, scope: Scope) {
         let _ = self.commands.send(Command::Look(scope)).await;
     }
 }
 
-/// Starts the engine and its watches; they end after `stop`, once the requests under way are over.
+/// Starts the engine and its watches. They end after `stop`, once the requests in flight are over.
 ///
-/// `namespaces`: those to watch, or one `None` for all. `ready` is called in each turn, when everything recorded is known.
+/// `namespaces`: the namespaces to watch, or one `None` for all. `ready` is called in each leadership term, once all recorded deliveries
+/// are known.
 pub fn start(
     parts: Parts,
     limits: Limits,

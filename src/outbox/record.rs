@@ -1,4 +1,4 @@
-//! A delivery as the other files of this room see it: values, whatever store they are kept in.
+//! A delivery as the other files of this folder see it: values, independent of the store.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use sha2::{Digest as _, Sha256};
 use crate::api::delivery::{Family, SubjectKind};
 use crate::api::{Age, DeliverySpec, DeliveryStatus, Time, version};
 
-/// Where a record is kept; also the key of its identity.
+/// Where a record is kept. It is also the key of its identity.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct RecordId {
     /// Namespace of the object.
@@ -19,33 +19,34 @@ pub struct RecordId {
 /// A delivery that has been recorded.
 #[derive(Clone, Debug)]
 pub struct Record {
-    /// Where it is kept.
+    /// Where the record is kept.
     pub id: RecordId,
-    /// Identity of the stored object: one made again under the same name is another.
+    /// Identity of the stored object. An object that is created again under the same name has a different uid.
     pub uid: String,
-    /// Version of the stored object, for writes that must not undo another's.
+    /// Version of the stored object, for writes that must not overwrite the write of another component.
     pub version: String,
-    /// When it was recorded.
+    /// When the delivery was recorded.
     pub recorded: Time,
-    /// How long it has been waiting to be sent; `maxAge` is compared with it. This process counts it from when it first saw it.
+    /// How long the delivery has been waiting to be sent; `maxAge` is compared with it. This process measures it from when it first saw the
+    /// delivery.
     pub age: Age,
-    /// What it reports.
+    /// What the delivery reports.
     pub spec: Arc<DeliverySpec>,
-    /// What became of it.
+    /// The state of the delivery.
     pub status: DeliveryStatus,
-    /// How often the receiver has answered 404 in a row. Known to this process only: after a restart it is counted anew.
+    /// How many 404 responses in a row the receiver has sent. Only this process knows the number; after a restart it counts from 0.
     pub not_found: u32,
-    /// It was settled, and is sent again: outside the order, in a lane of its own.
+    /// Whether the delivery was settled and is now redelivered, outside the order and in its own lane.
     pub again: bool,
     /// The value of its redeliver annotation.
     pub asked: Option<String>,
-    /// The status is ahead of the stored object: an attempt that was not worth a write.
+    /// Whether the status is ahead of the stored object, because the last attempt was not written.
     pub unwritten: bool,
 }
 
-/// The lane of those whose notification orders the whole pipeline.
+/// The lane of deliveries whose notification orders the whole pipeline.
 pub const PIPELINE_LANE: &str = "pipeline";
-/// What the lane of one that is sent again begins with.
+/// The prefix of the lane of a redelivery.
 const AGAIN: &str = "again/";
 
 impl Record {
@@ -55,14 +56,14 @@ impl Record {
         version(Some(&self.version)) < version(Some(&other.version))
     }
 
-    /// The lane that it is sent in.
+    /// The lane in which the delivery is sent.
     #[must_use]
     pub fn lane(&self) -> LaneKey {
         let lane = if self.again { format!("{AGAIN}{}", self.id.name) } else { self.spec.lane.clone() };
         LaneKey { lane, ..self.home() }
     }
 
-    /// The lane that it was recorded in.
+    /// The lane in which the delivery was recorded.
     #[must_use]
     pub fn home(&self) -> LaneKey {
         LaneKey {
@@ -73,20 +74,20 @@ impl Record {
         }
     }
 
-    /// What it is about: a later one about the same says all that this one says.
+    /// The key of what the delivery is about. A later delivery with the same key contains everything that this one contains.
     #[must_use]
     pub fn supersede_key(&self) -> SupersedeKey<'_> {
         let subject = &self.spec.subject;
         SupersedeKey { kind: subject.kind, subject: &subject.name, family: self.spec.type_.family() }
     }
 
-    /// Why it is not sent but parked: it was recorded so. A person may have it sent all the same.
+    /// Why the delivery is parked instead of sent: it was recorded with an error. A user can still redeliver it.
     #[must_use]
     pub fn refusal(&self) -> Option<&str> {
         self.spec.error.as_deref().filter(|_| !self.again)
     }
 
-    /// What only this process knows of an older copy holds for this one, too.
+    /// Copies from an older copy what only this process knows.
     pub fn goes_on_from(&mut self, known: &Self) {
         self.not_found = known.not_found;
         if self.since() == known.since() {
@@ -94,7 +95,7 @@ impl Record {
         }
     }
 
-    /// Since when it is to be sent: `maxAge` counts from then.
+    /// When the wait to be sent started; `maxAge` counts from then.
     #[must_use]
     pub fn since(&self) -> Time {
         let redelivered = self.status.redelivered.as_ref().filter(|_| self.again);
@@ -105,7 +106,7 @@ impl Record {
 /// What a delivery is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct SupersedeKey<'a> {
-    /// What the subject is: a cluster may be called as an environment is.
+    /// The kind of the subject. A cluster and an environment can have the same name.
     pub kind: SubjectKind,
     /// The subject's name.
     pub subject: &'a str,
@@ -113,21 +114,21 @@ pub struct SupersedeKey<'a> {
     pub family: Family,
 }
 
-/// The unit of order: the deliveries of one notification for one subject, whatever namespace they are kept in.
+/// The unit of order: the deliveries of one notification for one subject, no matter in which namespace they are kept.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct LaneKey {
-    /// Namespace of the pipeline. The uid would do; this saves a look-up.
+    /// Namespace of the pipeline. The uid would be enough; the namespace saves a look-up.
     pub namespace: String,
     /// Uid of the pipeline.
     pub pipeline: String,
     /// Name of the notification.
     pub notification: String,
-    /// The subject, [`PIPELINE_LANE`], or that of one that is sent again.
+    /// The subject, [`PIPELINE_LANE`], or the lane of a redelivery.
     pub lane: String,
 }
 
 impl LaneKey {
-    /// Whether it is the lane of one that is sent again, outside the order.
+    /// Whether it is the lane of a redelivery, outside the order.
     #[must_use]
     pub fn is_again(&self) -> bool {
         self.lane.starts_with(AGAIN)
@@ -146,10 +147,10 @@ impl LaneKey {
     }
 }
 
-/// The name of a delivery is its key: one transition can be recorded once, by whoever comes first.
+/// The name of a delivery is its key: a transition can be recorded only once, by the first writer.
 ///
-/// Pipeline, notification, hash of (pipeline uid, notification, subject), serial, type. The first two are for people; the hash
-/// keeps the name unique when they are cut.
+/// The parts are: pipeline, notification, hash of (pipeline uid, notification, subject), serial, type. The first two parts are for users.
+/// The hash keeps the name unique when they are cut.
 #[must_use]
 pub fn name(spec: &DeliverySpec) -> String {
     let hash = hash(&[&spec.pipeline_ref.uid, &spec.notification, &subject(spec)]);
@@ -163,8 +164,8 @@ pub fn name(spec: &DeliverySpec) -> String {
     )
 }
 
-/// The `webhook-id` of every attempt (<https://www.standardwebhooks.com>): a hash of the same key, so that a receiver can tell a
-/// repetition from news even when it was recorded twice.
+/// The `webhook-id` of every attempt (<https://www.standardwebhooks.com>): a hash of the same key. With it, a receiver can distinguish a
+/// repetition from a new delivery, even if the transition was recorded twice.
 #[must_use]
 pub fn webhook_id(spec: &DeliverySpec) -> String {
     let serial = spec.serial.to_string();
@@ -176,7 +177,7 @@ fn subject(spec: &DeliverySpec) -> String {
     format!("{:?}/{}", spec.subject.kind, spec.subject.name)
 }
 
-/// Each part ends with a byte that no part can hold, so that no two keys run together.
+/// Each part ends with a byte that no part can contain, so different keys never give the same input.
 fn hash(parts: &[&str]) -> String {
     let mut hasher = Sha256::new();
     for part in parts {
@@ -186,7 +187,7 @@ fn hash(parts: &[&str]) -> String {
     hex::encode(hasher.finalize())
 }
 
-/// Names are cut to 63 characters and must not end in a dot or a dash, which would make the whole an invalid object name.
+/// Cuts names to 63 characters. The result must not end in a dot or a dash, which would make the whole name an invalid object name.
 fn cut(part: &str) -> &str {
     let end = part.char_indices().nth(63).map_or(part.len(), |(i, _)| i);
     part[..end].trim_end_matches(['.', '-'])

@@ -1,4 +1,4 @@
-//! Values for the tests of this room.
+//! Values for the tests of this folder.
 
 use std::sync::Arc;
 
@@ -27,7 +27,7 @@ pub(crate) fn spec(serial: i64) -> DeliverySpec {
     }
 }
 
-/// The same, recorded.
+/// A record of the same transition.
 pub(crate) fn record(serial: i64) -> Record {
     let spec = spec(serial);
     Record {

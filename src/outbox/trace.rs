@@ -1,7 +1,7 @@
-//! What traces tell of a delivery: one span from its record to its outcome, and beneath it one for each request. Pure.
+//! The spans of a delivery: one from its record to its outcome, and one below it for each request. Pure.
 //!
-//! In: a record, an attempt. Out: [`Span`]s, which say no more than what a Delivery's status and the Notification's spec say: no
-//! path of a URL, no header, no body, and nothing that stands in a Secret.
+//! In: a record, an attempt. Out: [`Span`]s. They contain no more than the status of the Delivery and the spec of the Notification. They
+//! contain no path of a URL, no header, no body, and nothing from a Secret.
 
 use http::HeaderValue;
 
@@ -11,7 +11,7 @@ use crate::telemetry::spans::Value;
 use crate::telemetry::{Span, SpanId, Trace, Tracer};
 use crate::webhook::{Attempt, AttemptResult, Destination, Outgoing};
 
-/// A request that is about to be made.
+/// A request that is about to be sent.
 pub(super) struct Call {
     trace: Trace,
     id: SpanId,
@@ -20,13 +20,13 @@ pub(super) struct Call {
 }
 
 impl Call {
-    /// The next request for a delivery, if that is traced. `lot` tells it from all others: one that was in flight when a process was
-    /// killed is made again and is another.
+    /// Starts the next request for a delivery, if it is traced. `lot` distinguishes it from all other requests. If a process is killed
+    /// during a request, the request is made again and counts as a different request.
     pub(super) fn begin(tracer: &Tracer, record: &Record, outgoing: &Outgoing, lot: u64) -> Option<Self> {
         let spec = &record.spec;
         let trace = tracer.trace(&spec.pipeline_ref.uid, spec.serial)?;
         let mut attributes = vec![("http.request.method", Value::from(outgoing.method.as_str()))];
-        // All of a URL that is the value of a Secret is secret, its host too.
+        // If the URL is in a Secret, the whole URL is secret, including the host.
         if let Destination::Url(url) = &outgoing.destination {
             attributes.push(("url.scheme", Value::from(url.scheme())));
             attributes.extend(url.host_str().map(|host| ("server.address", Value::from(host))));
@@ -39,12 +39,12 @@ impl Call {
         Some(Self { trace, id: SpanId::of(lot), parent: own(record), attributes })
     }
 
-    /// What tells the receiver of it.
+    /// The header that identifies the request to the receiver.
     pub(super) fn header(&self) -> Option<HeaderValue> {
         HeaderValue::from_str(&self.trace.parent_header(self.id)).ok()
     }
 
-    /// It is over. A request that was never made has no span.
+    /// Ends the request. A request that was never made has no span.
     pub(super) fn end(mut self, attempt: &Attempt) -> Option<Span> {
         let error = match &attempt.result {
             AttemptResult::NotSent(_) => return None,
@@ -70,7 +70,7 @@ impl Call {
     }
 }
 
-/// A delivery that is settled.
+/// The span of a settled delivery.
 pub(super) fn settled(tracer: &Tracer, record: &Record, outcome: Outcome, now: Time) -> Option<Span> {
     let (spec, status) = (&record.spec, &record.status);
     let trace = tracer.sampled(&spec.pipeline_ref.uid, spec.serial)?;
@@ -89,7 +89,7 @@ pub(super) fn settled(tracer: &Tracer, record: &Record, outcome: Outcome, now: T
     if record.again {
         attributes.push(("pennant.redelivery", Value::from("true")));
     }
-    // The API server tells whole seconds, and nothing is recorded before it is observed.
+    // The API server stores whole seconds, but nothing is recorded before it is observed.
     let start = record.since().max(spec.time);
     let parked = outcome == Outcome::Parked;
     Some(Span {
@@ -105,7 +105,7 @@ pub(super) fn settled(tracer: &Tracer, record: &Record, outcome: Outcome, now: T
     })
 }
 
-/// The span of a delivery, the same in whatever process. Sent again, it has another.
+/// The span ID of a delivery. It is the same in every process. A redelivery has a different ID.
 fn own(record: &Record) -> SpanId {
     let again = record.status.redelivered.as_ref().filter(|_| record.again);
     let again = again.map(|redelivered| redelivered.time.to_string()).unwrap_or_default();

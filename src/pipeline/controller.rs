@@ -1,7 +1,7 @@
-//! The controller's loop: one watch of pipelines in each watched namespace, and whatever wakes them.
+//! The loop of the controller: one watch of pipelines in each watched namespace, and the wake-ups of these pipelines.
 //!
-//! It is built from kube's `applier`, the part beneath its `Controller`, for a deleted pipeline must be noticed too: its watches
-//! are then nobody's.
+//! It is built from kube's `applier`, the layer below its `Controller`, because the loop must also notice a deleted pipeline. The
+//! watches of a deleted pipeline are no longer needed.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, MutexGuard, PoisonError};
@@ -27,7 +27,7 @@ use crate::k8s::watch::{Turn, in_turns};
 use crate::telemetry::chain;
 use crate::telemetry::metrics::Watch;
 
-/// So many wake-ups may wait for the loop of one namespace.
+/// Maximum number of wake-ups that wait for the loop of one namespace.
 const WAKE_BUFFER: usize = 1024;
 
 impl Context {
@@ -35,7 +35,7 @@ impl Context {
         self.memories.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The turn in which the pipelines around this one were last listed.
+    /// The leadership term in which the pipelines of this namespace were last listed.
     fn listed(&self, namespace: &str) -> Option<u64> {
         let listed = self.listed.lock().unwrap_or_else(PoisonError::into_inner);
         listed.get(&None).or_else(|| listed.get(&Some(namespace.to_owned()))).copied()
@@ -45,7 +45,8 @@ impl Context {
         self.listed.lock().unwrap_or_else(PoisonError::into_inner).insert(namespace.cloned(), turn);
     }
 
-    /// A look begins in this turn. With the first one all caches are begun anew; at the start of the process there are none yet.
+    /// A reconcile starts in this leadership term. The first reconcile of a term restarts all caches. At the start of the process
+    /// there are no caches yet.
     fn begin(&self, turn: u64) {
         let mut begun = self.begun.lock().unwrap_or_else(PoisonError::into_inner);
         if turn > *begun {
@@ -54,15 +55,15 @@ impl Context {
         }
     }
 
-    /// Forgets a pipeline that is gone; its watches end with it.
+    /// Forgets a deleted pipeline and releases its watches.
     fn forget(&self, key: &PipelineKey) {
         self.memories().remove(key);
         self.caches.need(key, HashSet::new());
     }
 }
 
-/// Runs the controller until `shutdown`, then lets writes in flight finish and stops the caches. `woken` is what came with the
-/// caches; `ready` is called once every watched namespace has been listed.
+/// Runs the controller until it is stopped. Then it lets writes in flight finish and stops the caches. `woken` receives the
+/// wake-ups of the caches. `ready` is called after every watched namespace has been listed.
 pub async fn run(
     context: Context,
     woken: mpsc::Receiver<PipelineKey>,
@@ -101,15 +102,15 @@ pub async fn run(
     if shutdown.is_cancelled() { Ok(()) } else { Err(Error::Ended) }
 }
 
-/// What it means that a task has ended.
+/// The meaning of the end of a task.
 enum Task {
-    /// It was not meant to, unless everything stops.
+    /// The task must not end unless the controller stops.
     Essential,
-    /// It was done.
+    /// The task is complete.
     Passing,
 }
 
-/// Says that everything is listed.
+/// Calls `ready` after everything is listed.
 async fn announce(listed: Vec<oneshot::Receiver<()>>, ready: impl FnOnce() + Send, stop: CancellationToken) -> Task {
     let all = future::try_join_all(listed);
     if let Some(Ok(_)) = stop.run_until_cancelled(all).await {
@@ -118,7 +119,7 @@ async fn announce(listed: Vec<oneshot::Receiver<()>>, ready: impl FnOnce() + Sen
     Task::Passing
 }
 
-/// Hands each wake-up to the loop of its namespace.
+/// Passes each wake-up to the loop of its namespace.
 async fn route(
     mut woken: mpsc::Receiver<PipelineKey>,
     routes: HashMap<String, mpsc::Sender<PipelineKey>>,
@@ -138,7 +139,7 @@ fn wakes(woken: mpsc::Receiver<PipelineKey>) -> impl Stream<Item = PipelineKey> 
     stream::unfold(woken, |mut woken| async { woken.recv().await.map(|key| (key, woken)) })
 }
 
-/// Begins the loop of one namespace, or of all. Returns what tells that its pipelines are listed.
+/// Starts the loop of one namespace, or of all namespaces. The returned receiver is notified when its pipelines are listed.
 fn follow(
     tasks: &mut JoinSet<Task>,
     context: &Arc<Context>,
@@ -157,7 +158,8 @@ fn follow(
     let requests = requests(events.reflect(writer), turn, store.clone(), context.clone(), namespace.cloned(), done);
     let woken = woken.map(|key| Ok(request(ObjectRef::new(&key.name).within(&key.namespace), ReconcileReason::Unknown)));
     let queue = stream::select(requests.boxed(), woken.boxed()).take_until(stop.clone().cancelled_owned());
-    // Its own bound would count a namespace whose writes hang for all; the gate counts them.
+    // The limit of `applier` counts all namespaces together, so one namespace whose writes hang could use it up. The
+    // `NamespaceLimiter` limits reconciles instead.
     let unbounded = controller::Config::default().concurrency(0);
     let looks = applier(look, again, context.clone(), store.clone(), queue, unbounded);
     let context = context.clone();
@@ -171,9 +173,9 @@ fn follow(
     listed
 }
 
-/// Which pipelines to look at after an event. While a list comes in, nothing is looked at, for the store is still the old one;
-/// after it, everything is, and also what has gone unseen. `listed` is told of the first one (`Store::wait_until_ready` wakes one
-/// waiter only, and `applier` is one already).
+/// The pipelines to reconcile after an event. During a list no pipeline is reconciled, because the store still has the old content.
+/// After a list all pipelines are reconciled, also those that were deleted unnoticed. `listed` is notified of the first list
+/// (`Store::wait_until_ready` wakes only one waiter, and `applier` is already a waiter).
 fn requests(
     events: impl Stream<Item = watcher::Result<Event<Pipeline>>> + Send + 'static,
     turn: Turn,
@@ -194,7 +196,7 @@ fn requests(
                 let memories = context.memories();
                 let here = memories.keys().filter(|k| namespace.as_ref().is_none_or(|n| *n == k.namespace));
                 all.extend(here.map(|k| ObjectRef::new(&k.name).within(&k.namespace)));
-                // Nobody listens any more only when everything stops.
+                // The receiver is dropped only when the controller stops.
                 listed.take().map(|told| told.send(()));
                 all.into_iter().map(Ok).collect()
             }
@@ -208,15 +210,15 @@ fn request(obj_ref: ObjectRef<Pipeline>, reason: ReconcileReason) -> ReconcileRe
     ReconcileRequest { obj_ref, reason }
 }
 
-/// Looks at one pipeline, with what is remembered of it. No two looks at the same one overlap.
+/// Reconciles one pipeline with its tracker. Two reconciles of the same pipeline never overlap.
 ///
-/// A replica that does not act, or has not listed anew since it does, only has its caches filled: what the one before it has
-/// written may not be known here yet.
+/// On standby, and before the first list of a leadership term, the replica only fills its caches. It may not know yet what the
+/// previous leader has written.
 fn look(pipeline: Arc<Pipeline>, context: Arc<Context>) -> BoxFuture<'static, Result<Action, Error>> {
     async move {
         let key = key_of(&pipeline);
         let uid = &pipeline.metadata.uid;
-        // An empty one stays in its place, by which the pipeline is known to have been looked at.
+        // An empty tracker stays in the map. It shows that the pipeline was reconciled.
         let mut writes = std::mem::take(context.memories().entry(key.clone()).or_default());
         let term = context.lease.term().filter(|t| context.listed(&key.namespace) == Some(t.turn));
         let turn = term.map_or(0, |t| t.turn);
@@ -239,7 +241,7 @@ fn look(pipeline: Arc<Pipeline>, context: Arc<Context>) -> BoxFuture<'static, Re
     .boxed()
 }
 
-/// When to look again after a failure.
+/// When to retry after a failure.
 #[allow(clippy::needless_pass_by_value, reason = "the signature is kube's")]
 fn again(pipeline: Arc<Pipeline>, _: &Error, context: Arc<Context>) -> Action {
     let wait = context.memories().get(&key_of(&pipeline)).map(WriteTracker::retry);
@@ -251,7 +253,7 @@ fn key_of(pipeline: &Pipeline) -> PipelineKey {
     PipelineKey { namespace: meta.namespace.clone().unwrap_or_default(), name: meta.name.clone().unwrap_or_default() }
 }
 
-/// Notes how a look has ended.
+/// Records the result of a reconcile.
 fn ended(context: &Context, result: Result<(ObjectRef<Pipeline>, Action), controller::Error<Error, watcher::Error>>) {
     match result {
         Ok(_) => {}

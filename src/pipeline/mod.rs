@@ -1,13 +1,14 @@
-//! The pipeline controller: what is observed at the targets of each pipeline becomes its status and its change log.
+//! The pipeline controller: it turns the observations at the targets of each pipeline into its status and its change log.
 //!
-//! In: the pipelines of the cluster, by a watch of its own; the application objects, through [`crate::cluster`].
-//! Out: `Pipeline.status`, all but `dispatched`, written only when something but time has changed, and only by the replica that
-//! holds the Lease; the others keep their caches warm. A status update is the record of a change: what has been written is told
-//! to the world by others, who read it from the API.
+//! In: the pipelines of the cluster, from its own watch; the application objects, through [`crate::cluster`].
+//! Out: `Pipeline.status` except `dispatched`. It is written only if something other than time has changed, and only by the
+//! leader. Standby replicas keep their caches warm. A status update is the record of a change: other components read it from the
+//! API and report it.
 //!
-//! One look at a pipeline goes `plan` (is the spec understood?) → `gather` (what do the objects say?) → `status` (what follows
-//! from that?) → `write` (one guarded JSON Patch). Its `tracker` keeps what must survive between two looks: a write whose answer was
-//! lost, and how far observations were taken into the log.
+//! One reconcile of a pipeline runs `plan` → `gather` → `status` → `write`. `plan` checks whether the spec is valid, `gather` reads
+//! what the objects say, `status` computes what follows from that, and `write` sends one guarded JSON Patch. The `tracker` of
+//! `write` keeps what must survive between two reconciles: writes whose answer was lost, and up to where observations were
+//! processed.
 
 mod controller;
 pub mod plan;
@@ -32,42 +33,42 @@ use crate::report::events::Events;
 use crate::telemetry::{Metrics, Tracer};
 use write::tracker::WriteTracker;
 
-/// What can go wrong. The variant is what metrics and Events name; the words are for people.
+/// Errors of the pipeline controller. Metrics and Events name the variant; the message is human-readable.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The API server did not take a status, or it is not known whether it did. Retried later, after a live read.
+    /// The API server did not accept a status, or it is unknown whether it did. Retried later, after a live read.
     #[error("the status could not be written")]
     Write(#[source] kube::Error),
-    /// A pipeline could not be read after a write of unknown fate. Retried later.
+    /// A pipeline could not be read after a write with an unknown result. Retried later.
     #[error("the pipeline could not be read")]
     Read(#[source] kube::Error),
     /// The API server did not answer in time. Retried later.
     #[error("the API server did not answer in time")]
     Deadline,
-    /// A status has no JSON form; a programming error.
+    /// A status has no JSON form, which is a programming error.
     #[error("the status could not be encoded")]
     Encode(#[source] serde_json::Error),
-    /// A watch of pipelines ended by itself, which it never should.
+    /// A watch of pipelines ended by itself, which must never happen.
     #[error("the watch of pipelines has ended")]
     Ended,
 }
 
-/// How the controller works.
+/// Options of the controller.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// What the local cluster is called in the names of targets.
+    /// Name of the local cluster in the names of targets.
     pub cluster_name: String,
-    /// The namespaces whose pipelines are followed; none means all.
+    /// The namespaces whose pipelines are watched. An empty list means all namespaces.
     pub watch_namespaces: Vec<String>,
-    /// Whether a target may be in another namespace than its pipeline.
+    /// Whether a target is allowed in another namespace than its pipeline.
     pub cross_namespace_refs: bool,
-    /// At most so many pipelines are looked at at once, and a part of them in one namespace.
+    /// Maximum number of pipelines that are reconciled at once. One namespace gets only a part of it.
     pub looks: usize,
-    /// Who takes spans.
+    /// Where spans are sent.
     pub tracer: Tracer,
 }
 
-/// What the controller works with.
+/// The dependencies and the state of the controller.
 pub struct Context {
     client: Client,
     lease: Lease,
@@ -77,15 +78,15 @@ pub struct Context {
     events: Events,
     metrics: Metrics,
     memories: Mutex<HashMap<PipelineKey, WriteTracker>>,
-    /// By watched namespace, or `None` for all: the turn in which its pipelines were last listed.
+    /// By watched namespace, or `None` for all namespaces: the leadership term in which its pipelines were last listed.
     listed: Mutex<HashMap<Option<String>, u64>>,
-    /// The latest turn in which something was looked at.
+    /// The latest leadership term in which a pipeline was reconciled.
     begun: Mutex<u64>,
     stop: CancellationToken,
 }
 
 impl Context {
-    /// A controller that has not looked at anything yet.
+    /// A controller that has not reconciled any pipeline yet.
     #[must_use]
     pub fn new(
         client: Client,

@@ -1,4 +1,4 @@
-//! Pure: whether a pipeline's spec can be followed at all, and which objects that takes.
+//! Pure: whether the spec of a pipeline is accepted, and which objects must be observed for it.
 
 use std::collections::{HashMap, HashSet};
 
@@ -8,19 +8,19 @@ use crate::api::pipeline::target::{TargetInfo, targets};
 use crate::api::values::refs::{ClusterKind, ClusterRef};
 use crate::observe::RevisionPath;
 
-/// Each revisionPath takes a watch of its own.
+/// Maximum number of different revisionPaths. Each of them requires its own watch.
 const MAX_PATHS: usize = 8;
 
-/// Why a spec is not followed.
+/// Why a spec is refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refused {
-    /// For machines: the reason of `Ready=False`.
+    /// Machine-readable: the reason of `Ready=False`.
     pub reason: &'static str,
-    /// For people.
+    /// Human-readable message.
     pub message: String,
 }
 
-/// The targets of a pipeline that lives in `namespace`, or why it is not followed.
+/// The targets of a pipeline in `namespace`, or why its spec is refused.
 pub fn plan(
     spec: &PipelineSpec,
     namespace: &str,
@@ -31,7 +31,7 @@ pub fn plan(
     if count > MAX_TARGETS {
         return Err(Refused {
             reason: "TooManyTargets",
-            message: format!("{count} targets; a pipeline has at most {MAX_TARGETS}"),
+            message: format!("the pipeline has {count} targets; the maximum is {MAX_TARGETS}"),
         });
     }
     let all = targets(spec, cluster_name);
@@ -39,20 +39,20 @@ pub fn plan(
     if let Some(twice) = all.iter().find(|t| !names.insert(&t.name)) {
         return Err(Refused {
             reason: "DuplicateTarget",
-            message: format!("two targets are called {}; give one of them another appRef.name", twice.name),
+            message: format!("two targets have the name {}; set another appRef.name in one of them", twice.name),
         });
     }
     if let Some(name) = ambiguous(&all, cluster_name) {
         return Err(Refused {
             reason: "AmbiguousCluster",
-            message: format!("two clusters are called {name}; rename one, or give the clusterRef of one a namespace"),
+            message: format!("two clusters have the name {name}; rename one, or set a namespace in the clusterRef of one"),
         });
     }
     let paths: HashSet<&str> = all.iter().filter_map(|t| t.app.revision_path.as_deref()).collect();
     if paths.len() > MAX_PATHS {
         return Err(Refused {
             reason: "TooManyRevisionPaths",
-            message: format!("{} different revisionPaths; a pipeline has at most {MAX_PATHS}", paths.len()),
+            message: format!("the pipeline has {} different revisionPaths; the maximum is {MAX_PATHS}", paths.len()),
         });
     }
     if let Some(refused) = all.iter().find_map(unreadable) {
@@ -64,18 +64,19 @@ pub fn plan(
     }
 }
 
-/// A name that stands for two clusters: what happens on them could not be told apart.
+/// A name that two different clusters have: their changes could not be distinguished.
 fn ambiguous<'a>(targets: &'a [TargetInfo], local: &'a str) -> Option<&'a str> {
     let mut known: HashMap<&str, Option<&ClusterRef>> = HashMap::from([(local, None)]);
     let mut others = targets.iter().map(|t| (t.cluster.as_str(), t.cluster_ref.as_ref()));
     others.find_map(|(name, of)| (*known.entry(name).or_insert(of) != of).then_some(name))
 }
 
-/// Why a target's object is not read: what may not be known by whoever may write a pipeline, or a revision that cannot be found.
+/// Why the object of a target is not read. Users who can write a pipeline are not necessarily allowed to read objects of this kind,
+/// or the revisionPath is invalid.
 fn unreadable(target: &TargetInfo) -> Option<Refused> {
     let app = &target.app;
     if app.api_version == "v1" && matches!(app.kind.as_str(), "Secret" | "ConfigMap") {
-        let message = format!("target {}: a {} is no application object, and is not read", target.name, app.kind);
+        let message = format!("target {}: a {} cannot be an application object; set another kind", target.name, app.kind);
         return Some(Refused { reason: "ForbiddenKind", message });
     }
     let error = RevisionPath::parse(target.app.revision_path.as_deref()?).err()?;
@@ -85,22 +86,25 @@ fn unreadable(target: &TargetInfo) -> Option<Refused> {
     })
 }
 
-/// Why a target is not followed because of the namespaces that it names.
+/// Why a target is refused because of the namespaces that it refers to.
 fn elsewhere(target: &TargetInfo, own: &str, cross_namespace_refs: bool) -> Option<Refused> {
     let name = &target.name;
     let Some(cluster) = &target.cluster_ref else {
         return (!cross_namespace_refs && target.namespace != own).then(|| Refused {
             reason: "CrossNamespaceTarget",
-            message: format!("target {name} is not in the pipeline's own namespace {own}"),
+            message: format!(
+                "target {name} is not in the namespace {own} of the pipeline; --no-cross-namespace-refs forbids this"
+            ),
         });
     };
     let is_elsewhere = cluster.namespace.as_ref().is_some_and(|namespace| namespace != own);
-    // The schema refuses the namespace of a Secret, too; but what reaches for the Secrets of others must not depend on that.
+    // The schema also refuses the namespace of a Secret. But the protection of Secrets in other namespaces must not depend on the
+    // schema.
     let refused = is_elsewhere && (!cross_namespace_refs || cluster.kind == ClusterKind::Secret);
     refused.then(|| Refused {
         reason: "CrossNamespaceCluster",
         message: format!(
-            "the {} of target {name} is not in the pipeline's own namespace {own}; move it there, or take clusterRef.namespace away",
+            "the {} of target {name} is not in the namespace {own} of the pipeline; move it there, or remove clusterRef.namespace",
             cluster.kind.as_str()
         ),
     })
@@ -130,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_read() {
+    fn objects_that_cannot_be_read_are_refused() {
         let app = |api_version: &str, kind: &str, path: Option<&str>| AppRef {
             api_version: api_version.into(),
             kind: kind.into(),
@@ -157,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_followed() {
+    fn targets_that_cannot_be_observed_are_refused() {
         assert_eq!(reason(&spec(&["own", "b"]), true), None);
         assert_eq!(reason(&spec(&["own"]), false), None);
         assert_eq!(reason(&spec(&["own", "b"]), false), Some("CrossNamespaceTarget"));
@@ -173,7 +177,7 @@ mod tests {
             assert_eq!(reason(&clusters, true), want);
         }
         clusters.environments[0].targets[1].cluster_ref = Some(cluster(ClusterKind::Secret, "c"));
-        assert_eq!(reason(&clusters, true), Some("AmbiguousCluster"), "the local one is called so");
+        assert_eq!(reason(&clusters, true), Some("AmbiguousCluster"), "the local cluster has this name");
         let names: Vec<String> = (0..=MAX_TARGETS).map(|i| format!("n{i}")).collect();
         let names: Vec<&str> = names.iter().map(String::as_str).collect();
         assert_eq!(reason(&spec(&names), true), Some("TooManyTargets"));
@@ -181,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn clusters_of_other_namespaces() {
+    fn cluster_references_to_other_namespaces_are_checked() {
         let of = |kind, namespace: Option<&str>, target: &str| {
             let mut spec = spec(&[target]);
             let namespace = namespace.map(str::to_owned);

@@ -1,5 +1,5 @@
-//! Whatever becomes of a write, the log tells each change once: answers are lost, writes fail or are applied long after they were
-//! given up, the watch lags, and a consumer takes what it finds. A controller that is killed goes on from what stands there.
+//! The log contains each change once, whatever happens to a write. Answers are lost, writes fail or are applied long after the
+//! controller gave up, the watch lags, and a consumer reads what it finds. A restarted controller continues from what is stored.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -22,23 +22,23 @@ enum Fate {
     Answered,
     AppliedAnswerLost,
     NotApplied,
-    /// It is on its way until it lands.
+    /// The write is in flight until [`Step::Land`].
     Late,
 }
 
 #[derive(Clone, Copy, Debug)]
 enum Step {
-    /// The object says something.
+    /// The object has a new status.
     Say(Status, u8),
-    /// The controller looks; if it writes, this becomes of it.
+    /// The controller reconciles. If it writes, the write has this fate.
     Look(Fate),
-    /// What has been on its way for longest is applied, if it may be.
+    /// The write that has been in flight for longest is applied, if its tests pass.
     Land,
     /// The watch delivers the newest object.
     Watch,
-    /// The controller is killed, and another begins.
+    /// The controller is killed, and another one starts.
     Restart,
-    /// The consumer takes what is in the log.
+    /// The consumer reads the log.
     Consume,
 }
 
@@ -64,12 +64,12 @@ struct World {
     watched: Pipeline,
     writes: WriteTracker,
     consumed: Vec<(State, State, bool)>,
-    /// Writes on their way: what each goes on from, and what it carries.
+    /// Writes in flight: the object that each is based on, and its content.
     flying: VecDeque<(Pipeline, Next)>,
     clock: i64,
 }
 
-/// No more are on their way at once than are remembered.
+/// Maximum number of writes in flight. The tracker remembers more than that.
 const FLYING: usize = 4;
 
 impl World {
@@ -96,10 +96,10 @@ impl World {
         Self { target, said: vec![], server, watched, writes, consumed: vec![], flying: VecDeque::new(), clock: 1 }
     }
 
-    /// What these steps lead to, when nothing is left to come.
+    /// The world after these steps, when nothing is in flight.
     fn after(steps: Vec<Step>) -> Self {
         let mut world = Self::new();
-        // First sight, safely stored; it is what later changes are told against.
+        // The first observation is stored. It is the baseline of later changes.
         while world.look(Fate::Answered) {}
         for step in steps {
             world.step(step);
@@ -108,7 +108,7 @@ impl World {
         world
     }
 
-    /// Changes the stored status as the API server would: one version on.
+    /// Changes the stored object as the API server would: with a new resource version.
     fn store(&mut self, change: impl FnOnce(&mut Pipeline)) {
         change(&mut self.server);
         self.clock += 1;
@@ -128,7 +128,7 @@ impl World {
         }
     }
 
-    /// One turn of the loop that `reconcile` is. Whether something was sent.
+    /// One pass of the loop in `reconcile`. Returns whether something was sent.
     fn look(&mut self, fate: Fate) -> bool {
         if self.writes.is_uncertain() {
             self.writes.learn(self.server.clone());
@@ -157,7 +157,7 @@ impl World {
         true
     }
 
-    /// What the patch tests.
+    /// Whether the tests of the patch pass.
     fn passes(&self, base: &Pipeline, next: &Next) -> bool {
         match serial(base) {
             Some(from) if !next.merged => Some(from) == serial(&self.server),
@@ -165,7 +165,7 @@ impl World {
         }
     }
 
-    /// The object that it goes by, what is read, and what follows from it.
+    /// The object that the write is based on, the readings, and the next status.
     fn find(&mut self) -> (Arc<Pipeline>, Vec<Observed>, Option<Next>) {
         let base = self.writes.newest(&Arc::new(self.watched.clone()));
         let observed: Vec<Observed> = vec![(self.target.clone(), self.reading())];
@@ -190,13 +190,13 @@ impl World {
         }
     }
 
-    /// What it said before that and was not written is lost, but for the last.
+    /// Observations from before that were not written are lost, except the last one.
     fn restart(&mut self) {
         self.watched = self.server.clone();
         self.writes = WriteTracker::new(self.server.metadata.uid.clone(), self.writes.turn + 1);
         let seq = self.said.len() as u64;
         self.writes.declare(Some(1), std::slice::from_ref(&self.target), seq);
-        // It is listed anew.
+        // The object is listed again.
         if let Some((_, last)) = self.said.last().cloned() {
             self.said.push((seq + 1, last));
         }
@@ -219,7 +219,7 @@ impl World {
         }
     }
 
-    /// Nothing is left to come.
+    /// Completes everything that is in flight.
     fn end(&mut self) {
         while !self.flying.is_empty() {
             self.land();
@@ -250,7 +250,7 @@ impl World {
     }
 }
 
-/// What happened to the object, taken one by one.
+/// What happened to the object, with each observation processed alone.
 #[derive(Default)]
 struct Model {
     settled: Option<Settled>,
@@ -269,7 +269,7 @@ impl Model {
         }
     }
 
-    /// All that was said.
+    /// The model of all observations.
     fn of(said: &[(u64, Observation)]) -> Self {
         let mut model = Self::default();
         model.take(&crate::observe::observe(None, None));
@@ -284,7 +284,7 @@ fn is_decided(status: Status) -> bool {
     matches!(status, Status::Current | Status::Failed | Status::NotFound)
 }
 
-/// What moves: of several changes made one, the rest says what was between.
+/// Status and revision. In a merged change, the other fields also describe the changes in between.
 fn moved(state: &State) -> (Status, &str) {
     (state.status, &state.revision)
 }
@@ -293,7 +293,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(512))]
 
     #[test]
-    fn each_change_is_told_once(steps in prop::collection::vec(step(0), 0..60)) {
+    fn each_change_is_logged_once(steps in prop::collection::vec(step(0), 0..60)) {
         let mut world = World::after(steps);
         prop_assert!(!world.look(Fate::Answered), "there is nothing left to write");
         let happened = Model::of(&world.said).happened;
@@ -306,18 +306,18 @@ proptest! {
     }
 
     #[test]
-    fn whoever_is_killed_repeats_nothing_and_leaves_no_gap(steps in prop::collection::vec(step(1), 0..60)) {
+    fn a_killed_controller_repeats_nothing_and_leaves_no_gap(steps in prop::collection::vec(step(1), 0..60)) {
         let mut world = World::after(steps);
         prop_assert!(!world.look(Fate::Answered), "there is nothing left to write");
         let model = Model::of(&world.said);
-        // That something is on its way may be news to whoever missed that it was there already.
+        // `InProgress` can be a change for a controller that missed that the object was already at this revision.
         let decided = |to: &State| is_decided(to.status);
         let told = world.consumed.iter().filter(|(_, to, _)| decided(to)).count();
         prop_assert!(told <= model.happened.iter().filter(|(_, to)| decided(to)).count(), "{:?}", world.consumed);
         for pair in world.consumed.windows(2) {
-            prop_assert_eq!(moved(&pair[0].1), moved(&pair[1].0), "one goes on from where the other ended");
+            prop_assert_eq!(moved(&pair[0].1), moved(&pair[1].0), "each change starts where the one before it ended");
         }
-        // What is on its way counts or not by what was before it; the others stand for themselves.
+        // Whether `InProgress` counts depends on the state before it. The other states count by themselves.
         if let Some((_, last)) = world.said.last()
             && is_decided(last.status)
         {

@@ -1,4 +1,4 @@
-//! One look at one pipeline: plan, gather, compute, write. A look that finds nothing new makes no call.
+//! One reconcile of one pipeline: plan, gather, compute, write. A reconcile that finds nothing new makes no API call.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -29,24 +29,24 @@ use crate::report::events::Told;
 use crate::telemetry::chain;
 use crate::telemetry::metrics::{ApiWrite, WriteResult};
 
-/// One call takes no longer; kube's client has no limit of its own.
+/// Time limit of one API call, because kube's client has no time limit.
 const DEADLINE: Duration = Duration::from_secs(10);
 /// The owner of the fields that this controller writes.
 const FIELD_MANAGER: &str = "pennant-pipeline";
-/// A log with a higher epoch than ours: by then it is known whose turn it is.
+/// Delay after a log with a higher epoch than ours was read. By then it is known which replica is the leader.
 const DEPOSED: Duration = Duration::from_secs(1);
-/// A clock rings so long after it is due at the latest, and a write takes no longer.
+/// A timer fires at most this long after it is due, and a write takes at most this long.
 const RINGS: Duration = Duration::from_secs(1);
-/// A patch that turns out to be stale is made anew so many times at once; then later.
+/// A patch that turns out to be stale is computed again immediately, up to this many tries. Then it is retried later.
 const TRIES: u32 = 3;
 
-/// Has the caches filled with what a pipeline needs, while another replica acts.
+/// Fills the caches with what a pipeline needs, while another replica is the leader.
 pub(super) fn keep_warm(ctx: &Context, key: &PipelineKey, watched: &Pipeline, writes: &mut WriteTracker) {
-    // A pipeline that is not followed needs nothing.
+    // A pipeline with a refused spec needs nothing.
     let _ = gather(ctx, key, watched, writes);
 }
 
-/// Looks at a pipeline as the watch has it. `epoch`: of the Lease that is held.
+/// Reconciles a pipeline as the watch delivered it. `epoch`: that of the Lease that is held.
 pub(super) async fn reconcile(
     ctx: &Context,
     key: &PipelineKey,
@@ -61,7 +61,7 @@ pub(super) async fn reconcile(
     let mut last = Error::Deadline;
     let mut lossy = false;
     for _ in 0..TRIES {
-        // Not before the write: what is gathered must not grow old while waiting.
+        // Wait here and not just before the write: gathered data must not become old during the wait.
         if !ctx.stop.run_until_cancelled(ctx.lease.wait(DEADLINE)).await.unwrap_or(false) {
             return Ok(Action::await_change());
         }
@@ -73,10 +73,10 @@ pub(super) async fn reconcile(
             }
         }
         let base = writes.newest(watched);
-        // What was recorded, though the answer was lost, is told of now.
+        // Announce changes whose write was applied although its answer was lost.
         announce(ctx, writes.untold(), &base, writes);
         if base.metadata.uid != writes.uid {
-            // Made again under the same name; the watch is about to say so.
+            // The pipeline was created again under the same name. The watch will report it soon.
             return Ok(Action::await_change());
         }
         notify(ctx, &base, writes);
@@ -95,7 +95,7 @@ pub(super) async fn reconcile(
             return Ok(Action::await_change());
         };
         if next.merged && !live {
-            // Nothing is made one for want of a look at the cursors as they stand now.
+            // Before changes are merged, read the current cursors live: they may have moved on, and then there is room.
             lossy = true;
             continue;
         }
@@ -115,11 +115,11 @@ pub(super) async fn reconcile(
     Err(last)
 }
 
-/// How long a write that could wait for so long is held back: not while a clock may ring. What ends its state must be written by
-/// then, however large the status is.
+/// How long to delay a write that can wait for `wait`. It is not delayed while a timer can fire. A change that ends the state of
+/// the timer must be written by then, however large the status is.
 fn held_back(base: &Pipeline, wait: Duration, now: Time) -> Option<Duration> {
     let armed = base.status.iter().filter_map(|status| status.dispatched.as_ref()).flat_map(|d| &d.armed);
-    // Past, or not known: no reason to hurry.
+    // A timer that is past, or whose time is unknown, is no reason to hurry.
     let until = |clock: &Armed| {
         let rings = clock.due.checked_add(RINGS).ok().filter(|last| *last >= now)?.duration_since(now);
         Some(Duration::try_from(rings).ok()?.saturating_sub(RINGS * 2))
@@ -128,7 +128,7 @@ fn held_back(base: &Pipeline, wait: Duration, now: Time) -> Option<Duration> {
     Some(wait).filter(|wait| !wait.is_zero())
 }
 
-/// What every target says, or why the pipeline is not followed.
+/// The readings of all targets and clusters, or why the spec is refused.
 fn gather(ctx: &Context, key: &PipelineKey, base: &Pipeline, writes: &mut WriteTracker) -> Result<Gathered, Refused> {
     let options = &ctx.options;
     let planned = plan(&base.spec, &key.namespace, &options.cluster_name, options.cross_namespace_refs);
@@ -155,7 +155,7 @@ fn gather(ctx: &Context, key: &PipelineKey, base: &Pipeline, writes: &mut WriteT
     Ok(Gathered { targets, clusters, similar })
 }
 
-/// Sends a status. Returns the error after which a live read has to tell what is there, before it is computed again.
+/// Writes a status. `Some(error)` means that a live read is required before the status is computed again.
 async fn write(
     ctx: &Context,
     api: &Api<Pipeline>,
@@ -196,13 +196,13 @@ async fn write(
             Err(Error::Write(error))
         }
         Failure::Stale | Failure::Uncertain => {
-            tracing::debug!(pipeline = name, "status to be read again: {}", chain(&error));
+            tracing::debug!(pipeline = name, "status write failed; reading the pipeline again: {}", chain(&error));
             Ok(Some(Error::Write(error)))
         }
     }
 }
 
-/// Makes a span of each change that has just been recorded, and an Event. `before`: up to where the log went.
+/// Creates a span and Events for each change that was just recorded. `before`: serial of the log before the write.
 fn announce(ctx: &Context, before: Option<i64>, live: &Pipeline, writes: &WriteTracker) {
     let tracer = &ctx.options.tracer;
     news(before, live).filter_map(|change| recorded(tracer, live, change, now())).for_each(|span| tracer.take(span));
@@ -211,7 +211,7 @@ fn announce(ctx: &Context, before: Option<i64>, live: &Pipeline, writes: &WriteT
             tracing::debug!(
                 pipeline = live.metadata.name,
                 reason = &*told.reason,
-                "no Event: there were many about this pipeline"
+                "event dropped: too many events about this pipeline"
             );
             return;
         }
@@ -219,26 +219,26 @@ fn announce(ctx: &Context, before: Option<i64>, live: &Pipeline, writes: &WriteT
     }
 }
 
-/// Makes an Event of what a pipeline as a whole says that it did not say before.
+/// Creates Events for what is new about a pipeline as a whole.
 fn notify(ctx: &Context, live: &Pipeline, writes: &mut WriteTracker) {
     for Notice { warning, reason, note } in writes.announced.news(live) {
         if writes.may_tell() {
             let told = Told { serial: now().as_microsecond(), warning, reason: reason.into(), note };
             ctx.events.tell(live.object_ref(&()), told);
         } else {
-            tracing::debug!(pipeline = live.metadata.name, reason, "no Event: there were many about this pipeline");
+            tracing::debug!(pipeline = live.metadata.name, reason, "event dropped: too many events about this pipeline");
         }
     }
 }
 
-/// The changes that stand above this in its log. The first log of a pipeline is no news.
+/// The changes in the log above this serial. The changes of the first log of a pipeline are not announced.
 fn news(before: Option<i64>, live: &Pipeline) -> impl Iterator<Item = &Change> {
     let log = live.status.as_ref().and_then(|status| status.log.as_ref());
     let changes = before.and(log).into_iter().flat_map(|log| &log.changes);
     changes.filter(move |change| Some(change.serial) > before)
 }
 
-/// The object as the API server has it now; `None` if it is gone.
+/// The object as the API server has it now. `None` if it no longer exists.
 async fn read(api: &Api<Pipeline>, name: &str) -> Result<Option<Pipeline>, Error> {
     timeout(DEADLINE, api.get_opt(name)).await.map_err(|_| Error::Deadline)?.map_err(Error::Read)
 }
@@ -250,7 +250,7 @@ mod tests {
     use crate::api::{PipelineSpec, PipelineStatus, TransitionType};
 
     #[test]
-    fn nothing_is_held_back_while_a_clock_may_ring() {
+    fn writes_are_not_delayed_while_a_timer_can_fire() {
         let at = |second| Time::from_second(second).unwrap();
         let base = |due: &[i64]| {
             let armed = due.iter().map(|due| Armed {
@@ -265,12 +265,12 @@ mod tests {
             base.status = Some(PipelineStatus { dispatched, ..PipelineStatus::default() });
             base
         };
-        // It is 100, and it would wait for 4 s.
+        // The current time is 100, and the write can wait for 4 s.
         let held = |base: &Pipeline| held_back(base, Duration::from_secs(4), at(100)).map_or(0, |wait| wait.as_secs());
         for (due, seconds) in [(98, 4), (99, 0), (100, 0), (101, 0), (102, 1), (104, 3), (105, 4), (900, 4)] {
             assert_eq!(held(&base(&[due])), seconds, "{due}");
         }
-        assert_eq!(held(&base(&[10, 103, 200])), 2, "the next of several");
+        assert_eq!(held(&base(&[10, 103, 200])), 2, "the next of several timers counts");
         assert_eq!(held(&base(&[])), 4);
         assert_eq!(held(&Pipeline::new("p", PipelineSpec::default())), 4);
     }

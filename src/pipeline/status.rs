@@ -1,4 +1,4 @@
-//! Pure: the status that follows from the last one and from what was read, and whether it is worth a write.
+//! Pure: the next status, computed from the last status and the readings, and whether it must be written.
 
 pub(super) mod apply;
 pub(super) mod ready;
@@ -18,36 +18,36 @@ use super::plan::Refused;
 use apply::{take_all, take_clusters};
 use ready::{judge, name_missing, set_ready};
 
-/// Subjects of targets begin with it.
+/// Prefix of the subjects of targets.
 const TARGET: &str = "target/";
-/// The revisions of an environment that are shown together take no more bytes.
+/// Maximum number of bytes of the joined revisions of an environment.
 const LONGEST_REVISIONS: usize = 256;
 
-/// A pipeline as it is known to the API server.
+/// A pipeline as the API server has it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Base<'a> {
-    /// The generation of its spec.
+    /// Generation of its spec.
     pub generation: Option<i64>,
     /// Its status; absent before the first write.
     pub status: Option<&'a PipelineStatus>,
-    /// The highest serial that is known to have been given for it, whatever its status says.
+    /// The highest serial that was ever used for it, as far as known, whatever its status says.
     pub highest: Option<i64>,
 }
 
 /// What should be written.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Next {
-    /// The whole status; `dispatched` as it was.
+    /// The whole status, with `dispatched` unchanged.
     pub status: PipelineStatus,
-    /// Its bytes as JSON.
+    /// Size of the status as JSON, in bytes.
     pub bytes: usize,
-    /// Two changes were made one. A newer base, with cursors that have moved on, may have room for both.
+    /// Two changes were merged. A newer base, with cursors that have moved on, may have room for both.
     pub merged: bool,
-    /// So many changes were dropped for lack of room.
+    /// Number of changes that were dropped for lack of room.
     pub dropped: u64,
 }
 
-/// One target and what was read of it.
+/// One target and its reading.
 pub(super) type Observed = (TargetInfo, Reading);
 
 /// What was read for one pipeline.
@@ -55,36 +55,36 @@ pub(super) type Observed = (TargetInfo, Reading);
 pub(super) struct Gathered {
     /// Its targets, in spec order.
     pub targets: Vec<Observed>,
-    /// Their clusters but for the local one, each once.
+    /// Their clusters except the local one, each once.
     pub clusters: Vec<(ClusterRef, Reachability)>,
-    /// By the subject of a target whose object does not exist: what there is instead, in words.
+    /// Hints on similar objects, by the subject of a target whose object does not exist.
     pub similar: HashMap<String, String>,
 }
 
 impl Gathered {
-    /// Whether the pipeline does not have this target any more.
+    /// Whether the pipeline no longer has this target.
     fn is_gone(&self, subject: &str) -> bool {
         subject.starts_with(TARGET) && self.targets.iter().all(|(target, _)| target.subject != subject)
     }
 }
 
-/// The next status, or `None` if nothing but time would change. What fits into the log and whom it waits for is no reason to
-/// write, only an occasion to clean up.
+/// The next status, or `None` if nothing except time would change. Changes that can be removed from the log are no reason for a
+/// write. They are removed with the next write.
 pub(super) fn next(base: Base<'_>, gathered: Result<&Gathered, &Refused>, now: Time) -> Option<Next> {
     let empty = PipelineStatus::default();
     let before = base.status.unwrap_or(&empty);
     let mut status = before.clone();
     let log = status.log.get_or_insert_with(|| {
-        // Whoever wiped the log wiped the past: what is so now is the silent baseline.
+        // If the log was wiped, the past is lost: the current state becomes the silent baseline.
         let cursors = before.dispatched.iter().flat_map(|d| d.cursors.iter().map(|c| c.serial));
-        // Above the cursors too, or a clock that was set back would hide what happens next from them.
+        // The log also starts above the cursors. Otherwise a wall clock that was set back would hide the next changes from them.
         open(now, cursors.chain(base.highest).max())
     });
     let known = if before.log.is_some() { before } else { &empty };
     log.serial = log.serial.max(base.highest.unwrap_or(log.serial));
     match gathered {
         Err(refused) => {
-            // It was looked at, and this is what came of it.
+            // The controller has processed this generation, with this result.
             status.observed_generation = base.generation;
             set_ready(&mut status, base.generation, ConditionStatus::False, refused.reason, &refused.message, now);
         }
@@ -102,7 +102,7 @@ pub(super) fn next(base: Base<'_>, gathered: Result<&Gathered, &Refused>, now: T
             if !taken.pending {
                 status.observed_generation = base.generation;
             }
-            // A target whose cache is being filled is what it was, if it was there before.
+            // A target whose cache is being filled keeps its status, if it had one before.
             let shown = status.environments.iter().map(|e| e.targets.len()).sum::<usize>();
             if status.observed_generation == base.generation && shown == gathered.targets.len() {
                 judge(&mut status, &gathered.targets, base.generation, now);
@@ -123,7 +123,7 @@ pub(super) fn next(base: Base<'_>, gathered: Result<&Gathered, &Refused>, now: T
     if let Some(log) = status.log.as_mut() {
         compact(log, &kept(log, status.dispatched.as_ref()));
     }
-    // While it is not known which targets the pipeline has, none is gone.
+    // While the targets of the pipeline are unknown, no target counts as gone.
     let bytes = fit(&mut status, MAX_STATUS, |subject| gathered.is_ok_and(|gathered| gathered.is_gone(subject)));
     let merged = count(&status) < wanted;
     let dropped = |status: &PipelineStatus| status.dropped.map_or(0, |dropped| dropped.count);
@@ -131,7 +131,7 @@ pub(super) fn next(base: Base<'_>, gathered: Result<&Gathered, &Refused>, now: T
     Some(Next { status, bytes, merged, dropped })
 }
 
-/// What `kubectl get` shows: how many of `targets` are ready, and what runs where the way ends.
+/// Sets what `kubectl get` shows: how many of `targets` are ready, and which revisions run in the last environment.
 fn summarise(status: &mut PipelineStatus, targets: usize) {
     let ready = status.environments.iter().flat_map(|e| &e.targets).filter(|t| t.ready).count();
     status.ready_targets = format!("{ready}/{targets}");
@@ -141,10 +141,10 @@ fn summarise(status: &mut PipelineStatus, targets: usize) {
     status.revision = cut(&joined, LONGEST_REVISIONS).into_owned();
 }
 
-/// The revision that runs, as far as it is known: of what cannot be observed now, the one that was seen last.
+/// The running revision, as far as it is known. For a target that cannot be observed now, the revision that was seen last.
 fn runs(target: &TargetStatus) -> &str {
     match (&target.settled, target.status) {
-        // Without a reader it is the state of another application.
+        // Without a reader, the settled state belongs to another application.
         (Some(settled), Status::Unknown) if !settled.reader.is_empty() => settled.current.as_deref().unwrap_or_default(),
         _ => &target.revision,
     }
@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_told_when_changes_were_made_one_for_want_of_a_cursor_that_has_moved() {
+    fn merged_is_set_until_a_cursor_has_moved_on() {
         let (mut observed, mut status) = seen();
         for revision in 2..=9 {
             observed[0].1 = runs(&revision.to_string());
@@ -238,14 +238,14 @@ mod tests {
         }
         observed[0].1 = runs("10");
         assert!(look(base(Some(&status)), &observed, at(40)).unwrap().merged);
-        // As the API server has it meanwhile.
+        // The API server has a newer cursor meanwhile.
         let passed = Cursor { serial: status.log.as_ref().unwrap().first + 4, ..Cursor::default() };
         status.dispatched = Some(Dispatched { cursors: vec![passed], ..Dispatched::default() });
         assert!(!look(base(Some(&status)), &observed, at(40)).unwrap().merged);
     }
 
     #[test]
-    fn first_sight() {
+    fn the_first_status_is_a_baseline() {
         let (_, status) = seen();
         assert_eq!(status.observed_generation, Some(3));
         assert_eq!(status.log, Some(open(at(10), None)));
@@ -255,19 +255,19 @@ mod tests {
     }
 
     #[test]
-    fn nothing_new_is_not_written() {
+    fn a_status_without_changes_is_not_written() {
         let (mut observed, mut status) = seen();
         assert_eq!(look(base(Some(&status)), &observed, at(99)), None);
         observed[0].1 = unknown(Reason::CacheNotSynced);
         assert_eq!(look(base(Some(&status)), &observed, at(99)), None, "as after a restart");
-        // Room could be made; that alone is no reason.
+        // The log could be pruned; that alone is no reason to write.
         observed[0].1 = runs("2");
         status = look(base(Some(&status)), &observed, at(99)).unwrap().status;
         let serial = status.log.as_ref().unwrap().serial;
         let cursors = vec![Cursor { notification: "n".into(), serial, ..Cursor::default() }];
         status.dispatched = Some(Dispatched { cursors, ..Dispatched::default() });
         assert_eq!(look(base(Some(&status)), &observed, at(100)), None);
-        // It is made with the next write, which touches nothing of the other writer's.
+        // The log is pruned with the next write, which does not change the part of the other writer.
         observed[0].1 = runs("3");
         let after = look(base(Some(&status)), &observed, at(101)).unwrap().status;
         let log = after.log.unwrap();
@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn a_new_target_that_waits_holds_up_no_other() {
+    fn a_new_target_that_waits_does_not_delay_others() {
         let (mut observed, before) = seen();
         observed[0].1 = runs("2");
         observed.push((target("prod", "new"), unknown(Reason::CacheNotSynced)));
@@ -297,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn what_becomes_of_the_others_is_shown_while_one_is_listed_anew() {
+    fn other_targets_are_updated_while_one_is_listed_again() {
         let (mut observed, mut status) = seen();
         observed[0].1 = unknown(Reason::CacheNotSynced);
         for (reading, want) in [(unknown(Reason::Forbidden), ConditionStatus::False), (runs("1"), ConditionStatus::True)] {
@@ -308,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_observed_is_named() {
+    fn the_condition_names_targets_that_cannot_be_observed() {
         let observed: Vec<Observed> =
             (0..7).map(|i| (target("dev", &format!("n{i}")), unknown(Reason::Forbidden))).collect();
         let status = look(base(None), &observed, at(10)).unwrap().status;
@@ -318,22 +318,22 @@ mod tests {
     }
 
     #[test]
-    fn the_revision_that_was_seen_last_stands_while_a_target_cannot_be_observed() {
+    fn the_last_revision_is_shown_while_a_target_cannot_be_observed() {
         let (mut observed, status) = seen();
         observed[1].1 = unknown(Reason::Forbidden);
         let after = look(base(Some(&status)), &observed, at(20)).unwrap().status;
         assert_eq!((after.ready_targets.as_str(), after.revision.as_str()), ("1/2", "1"));
-        assert_eq!(after.environments[1].targets[0].revision, "", "of the target itself nothing is claimed");
+        assert_eq!(after.environments[1].targets[0].revision, "", "the target itself shows no revision");
     }
 
     #[test]
-    fn a_refused_spec_leaves_the_rest_as_it_was() {
+    fn a_refused_spec_keeps_the_rest_of_the_status() {
         let (_, before) = seen();
         let refused = Refused { reason: "DuplicateTarget", message: "twice".into() };
         let known = Base { generation: Some(4), ..base(Some(&before)) };
         let status = next(known, Err(&refused), at(20)).unwrap().status;
         assert_eq!((ready(&status).reason.as_str(), ready(&status).observed_generation), ("DuplicateTarget", Some(4)));
-        assert_eq!(status.observed_generation, Some(4), "who waits for it is not left waiting");
+        assert_eq!(status.observed_generation, Some(4), "clients that wait for this generation can continue");
         let (conditions, observed_generation) = (before.conditions.clone(), before.observed_generation);
         assert_eq!(PipelineStatus { observed_generation, conditions, ..status.clone() }, before);
         assert_eq!(next(Base { status: Some(&status), ..known }, Err(&refused), at(30)), None);
@@ -341,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wiped_log_is_a_silent_new_beginning_above_what_was_given() {
+    fn a_wiped_log_restarts_silently_above_all_used_serials() {
         let (mut observed, mut status) = seen();
         status.log = None;
         status.dispatched = Some(Dispatched::default());
@@ -354,7 +354,7 @@ mod tests {
     }
 
     #[test]
-    fn a_serial_that_was_set_back_is_never_given_again() {
+    fn a_serial_that_was_set_back_is_never_used_again() {
         let (mut observed, status) = seen();
         let known = Base { highest: Some(1_000_000), ..base(Some(&status)) };
         assert_eq!(look(known, &observed, at(20)), None);
@@ -363,14 +363,14 @@ mod tests {
     }
 
     #[test]
-    fn a_target_that_left_and_came_back_is_seen_for_the_first_time() {
+    fn a_target_that_was_removed_and_added_again_is_a_new_target() {
         let (mut observed, mut status) = seen();
         observed[0].1 = runs("2");
         status = look(base(Some(&status)), &observed, at(20)).unwrap().status;
         let back = observed.remove(0);
         status = look(base(Some(&status)), &observed, at(30)).unwrap().status;
         assert_eq!(status.environments.len(), 1);
-        assert_eq!(of_targets(status.log.as_ref().unwrap()).len(), 1, "what happened to it stays");
+        assert_eq!(of_targets(status.log.as_ref().unwrap()).len(), 1, "its changes stay in the log");
         observed.insert(0, (back.0, runs("9")));
         status = look(base(Some(&status)), &observed, at(40)).unwrap().status;
         let log = status.log.as_ref().unwrap();

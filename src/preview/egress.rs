@@ -1,4 +1,4 @@
-//! Whether a URL leads where the controller sends nothing.
+//! Whether the controller refuses to send to a URL.
 
 use url::Url;
 
@@ -9,7 +9,7 @@ use crate::webhook::{NotSent, Policy};
 pub struct Egress(Policy);
 
 impl Egress {
-    /// Of the ranges of `--allow-destination` and `--deny-destination`; `None` if one of them is no range.
+    /// Creates it from the ranges of `--allow-destination` and `--deny-destination`. `None` if one of them is not a range.
     #[must_use]
     pub fn new(allow: &[String], deny: &[String]) -> Option<Self> {
         let ranges = |texts: &[String]| texts.iter().map(|text| text.parse().ok()).collect::<Option<Vec<_>>>();
@@ -17,7 +17,7 @@ impl Egress {
         Some(Self(Policy { allow: ranges(allow)?, deny: ranges(deny)?, allow_http: true }))
     }
 
-    /// Why the controller sends nothing to the address in this URL. Of a name it is not known: nothing is resolved here.
+    /// Why the controller does not send to the address in this URL. For a host name it is unknown, because names are not resolved here.
     #[must_use]
     pub fn refuses(&self, url: &str) -> Option<String> {
         match self.0.url(&Url::parse(url).ok()?) {

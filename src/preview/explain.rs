@@ -1,7 +1,7 @@
-//! The effective notifications of a pipeline, with who wrote each field. Pure.
+//! The effective notifications of a pipeline, with the author of each field. Pure.
 //!
-//! In: the pipeline, and what may lie beneath its layers ([`Known`]). Out: for each notification and each group of targets, environments
-//! and the pipeline with the same layers, what holds there ([`Explained`]).
+//! In: the pipeline, and the layers that can be below its own ([`Known`]). Out: for each notification and each group of targets,
+//! environments and the pipeline with the same layers, the effective settings ([`Explained`]).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -21,7 +21,7 @@ use crate::manifests::{beneath, has_notification, understood};
 
 const MASK: &str = "******";
 
-/// One notification, for the targets to which the same applies.
+/// One notification, for the targets with the same effective settings.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Explained {
@@ -29,12 +29,12 @@ pub struct Explained {
     pub notification: String,
     /// The targets.
     pub targets: Vec<String>,
-    /// What else it reports on, as a change names it: `environment/NAME` as a whole, and `pipeline`, for its clusters too.
+    /// The other subjects that it reports, as a change names them: `environment/NAME`, and `pipeline`, which includes its clusters.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub subjects: Vec<String>,
-    /// What holds, with what may be a credential masked.
+    /// The effective settings. Possible credentials are masked.
     pub spec: Map<String, Value>,
-    /// By JSON Pointer into `spec`: who wrote it.
+    /// By JSON Pointer into `spec`: the author of the field.
     pub fields: BTreeMap<String, String>,
     /// When a receiver last answered 2xx to this notification for this pipeline.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -42,10 +42,10 @@ pub struct Explained {
     /// By target or subject: its last successful delivery, by any notification.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub last_sent: BTreeMap<String, LastDelivery>,
-    /// By target: why nothing is known of it now, as the status of the pipeline says.
+    /// By target: why its state is currently unknown, from the status of the pipeline.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub unobserved: BTreeMap<String, Wrong>,
-    /// Why it cannot be recorded or sent, as far as the definition tells.
+    /// Why it cannot be recorded or sent, as far as the definition shows.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub problem: Option<Wrong>,
 }
@@ -59,16 +59,16 @@ pub struct LastDelivery {
     pub notification: String,
 }
 
-/// What is wrong with a definition.
+/// A problem of a definition.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Wrong {
-    /// One word.
+    /// The reason, one word.
     pub reason: String,
     /// Layer, field and remedy.
     pub message: String,
 }
 
-/// What may lie beneath a pipeline's layers, and how Pennant is run.
+/// The layers that can be below a pipeline's, and the settings of Pennant.
 #[derive(Clone, Copy, Debug)]
 pub struct Known<'a> {
     /// The global configuration.
@@ -77,15 +77,15 @@ pub struct Known<'a> {
     pub config_map: &'a ObjectName,
     /// The Notifications of the pipeline's namespace.
     pub notifications: &'a [Notification],
-    /// What the local cluster is called.
+    /// The name of the local cluster.
     pub cluster: &'a str,
-    /// `http` is allowed to any host.
+    /// Whether `http` is allowed to any host.
     pub allow_http: bool,
-    /// Where the controller sends nothing, if that is known.
+    /// The addresses that the controller does not send to, if they are known.
     pub egress: Option<&'a Egress>,
 }
 
-/// What is to be explained of a pipeline; `None`: all.
+/// The part of a pipeline to explain. `None` means all.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Asked<'a> {
     /// This notification.
@@ -129,7 +129,7 @@ struct Whole<'a> {
 }
 
 impl Whole<'_> {
-    /// Targets with the same layers together, and what else they are for.
+    /// Groups the targets with the same layers, and the other subjects.
     fn groups(&self, all: &[TargetInfo], target: Option<&str>) -> Vec<Explained> {
         let Self { pipeline, name, .. } = self;
         let namespace = pipeline.namespace().unwrap_or_default();
@@ -158,7 +158,7 @@ impl Whole<'_> {
         groups
     }
 
-    /// With these layers of the pipeline over what lies beneath; `None` if that makes no notification.
+    /// Applies these layers of the pipeline over the layers below. `None` if the result is not a notification.
     fn explained(&self, own: &[Layer]) -> Option<Explained> {
         let layers = [self.beneath.as_slice(), own].concat();
         if !has_notification(&layers) {
@@ -170,7 +170,7 @@ impl Whole<'_> {
         let problem = effective.intake.err().or(effective.sending.err()).filter(|problem| !problem.is_unknown());
         let problem = problem.map(|p| Wrong { reason: p.reason().to_owned(), message: p.to_string() });
         let whole: Vec<_> = std::iter::once(Layer::built_in()).chain(layers.iter().cloned()).collect();
-        // What cannot be folded is told as the problem.
+        // Layers that cannot be merged are reported as the problem.
         let folded = fold(&whole, |_| {}).unwrap_or_default();
         let problem = problem.or_else(|| self.refused(&folded.value));
         let fields = self.authors(&folded, &namespace);
@@ -182,7 +182,7 @@ impl Whole<'_> {
         Some(Explained { notification, targets, subjects, spec, fields, last_sent_time, last_sent, unobserved, problem })
     }
 
-    /// An address that the controller sends nothing to.
+    /// Whether the controller does not send to this address.
     fn refused(&self, spec: &Map<String, Value>) -> Option<Wrong> {
         let url = spec.get("endpoint")?.get("url")?.as_str()?;
         let message = self.known.egress?.refuses(url)?;
@@ -204,7 +204,7 @@ impl Whole<'_> {
     }
 }
 
-/// Puts one to those for which the same holds.
+/// Adds a target to the group with the same settings.
 fn join(groups: &mut Vec<Explained>, one: Option<Explained>) {
     let Some(one) = one else { return };
     match groups.iter_mut().find(|g| g.spec == one.spec && g.fields == one.fields && g.problem == one.problem) {
@@ -217,7 +217,7 @@ fn join(groups: &mut Vec<Explained>, one: Option<Explained>) {
     }
 }
 
-/// Why nothing is known of a target now, as the status of its pipeline says.
+/// Why the state of a target is currently unknown, from the status of its pipeline.
 fn unobserved(pipeline: &Pipeline, target: &TargetInfo) -> Option<Wrong> {
     let environments = &pipeline.status.as_ref()?.environments;
     let shown = environments.iter().filter(|e| e.name == target.environment).flat_map(|e| &e.targets);
@@ -232,7 +232,7 @@ fn unobserved(pipeline: &Pipeline, target: &TargetInfo) -> Option<Wrong> {
     Some(Wrong { reason: reason.to_owned(), message: shown.message.clone() })
 }
 
-/// Masks literal values whose names say that they may be credentials. Others are references, which are not.
+/// Masks literal values whose names indicate credentials. References are not masked.
 fn mask(spec: &mut Map<String, Value>) {
     for (part, map) in [("endpoint", "headers"), ("template", "parameters")] {
         let values = spec.get_mut(part).and_then(|p| p.get_mut(map)).and_then(Value::as_object_mut);
@@ -245,7 +245,7 @@ fn mask(spec: &mut Map<String, Value>) {
 }
 
 impl Explained {
-    /// With the last successful deliveries, as the pipeline's status has them.
+    /// Adds the last successful deliveries from the pipeline's status.
     fn with_last_sent(self, pipeline: &Pipeline) -> Self {
         let Some(dispatched) = pipeline.status.as_ref().and_then(|status| status.dispatched.as_ref()) else { return self };
         let cursor = dispatched.cursors.iter().find(|cursor| cursor.notification == self.notification);
@@ -262,7 +262,7 @@ impl Explained {
         self.targets.iter().chain(&self.subjects).map(String::as_str)
     }
 
-    /// When each place was last notified, and by what.
+    /// The last successful delivery of each subject.
     fn last_sent_lines(&self) -> impl Iterator<Item = String> {
         let own = self.last_sent_time.map_or_else(|| "never".to_owned(), |time| time.to_string());
         let places = self.places().map(|place| match self.last_sent.get(place) {
@@ -273,7 +273,7 @@ impl Explained {
         std::iter::once(format!("# last sent for this pipeline: {own}")).chain(places)
     }
 
-    /// Whether a trigger is of a transition of such subjects.
+    /// Whether a trigger matches a transition of such subjects.
     fn reports_on(&self, kinds: &[SubjectKind]) -> bool {
         let triggers = self.spec.get("triggers").and_then(Value::as_array);
         let types = triggers.into_iter().flatten().filter_map(|trigger| trigger.get("type"));
@@ -281,7 +281,7 @@ impl Explained {
         types.into_iter().any(|type_| kinds.contains(&type_.subject()))
     }
 
-    /// As YAML, with who wrote it beside each field.
+    /// The YAML text, with the author beside each field.
     #[must_use]
     pub fn text(&self) -> String {
         let places = self.places().collect::<Vec<_>>();
@@ -324,12 +324,12 @@ impl Explained {
     }
 }
 
-/// In one line: it comes from a cluster, and must not become YAML.
+/// Converts a text to one line. The text comes from a cluster, and must not become YAML.
 fn comment(message: &str) -> String {
     message.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
 }
 
-/// Comments stand in one column, but for lines that are longer than this.
+/// The column of comments. Longer lines have their comment further right.
 const WIDEST: usize = 72;
 
 fn key(name: &str) -> String {
@@ -458,7 +458,7 @@ notifications:
             told(None),
             [
                 line("audit", 3, "environment/dev environment/prod"),
-                // Its own triggers are over those beneath, and of targets alone.
+                // Its own triggers override those below, and apply only to targets.
                 line("deploys", 2, ""),
                 line("deploys", 1, ""),
                 line("own", 1, ""),

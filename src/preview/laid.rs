@@ -1,4 +1,4 @@
-//! A notification with all that holds where it is shown, from the global configuration to the layers of a target. Pure.
+//! A notification with all its layers, from the global configuration to the layers of a target. Pure.
 
 use kube::ResourceExt as _;
 
@@ -15,13 +15,13 @@ use crate::manifests::{beneath, has_notification, understood};
 pub struct Laid {
     /// Its name.
     pub name: String,
-    /// The namespace of what it speaks of.
+    /// The namespace of the pipeline.
     pub namespace: String,
     layers: Vec<Layer>,
 }
 
 impl Laid {
-    /// A Notification as it holds for a pipeline of its namespace that it selects, and the cluster-wide one of its name, too.
+    /// The layers of a Notification for a pipeline of its namespace that it selects. They include the cluster-wide notification of its name.
     #[must_use]
     pub fn alone(global: &Global, notification: &Notification) -> Self {
         let (name, namespace) = (notification.name_any(), notification.namespace().unwrap_or_default());
@@ -30,7 +30,7 @@ impl Laid {
         Self { name, namespace, layers }
     }
 
-    /// What holds for a target of a pipeline, the first if none is named. `notification` is the one of this name, if there is one.
+    /// The layers for a target of a pipeline, or for its first target. `notification` is the Notification of this name, if it exists.
     pub fn on(
         global: &Global,
         (name, notification): (&str, Option<&Notification>),
@@ -48,14 +48,14 @@ impl Laid {
         }
     }
 
-    /// The keys of ConfigMaps that it refers to.
+    /// The keys of ConfigMaps that the notification refers to.
     #[must_use]
     pub fn config_maps(&self) -> Vec<ConfigMapKey> {
         let given = Given { allow_http: true, text: &|_| Text::Unknown };
         understood(&self.layers, &self.namespace, &given).config_maps
     }
 
-    /// How it is sent, and which transitions it reports.
+    /// The compiled settings, and the transitions that the notification reports.
     pub(super) fn understood(&self, given: &Given<'_>) -> Result<(Sending, Vec<TransitionType>), Problem> {
         let effective = understood(&self.layers, &self.namespace, given);
         let sending = effective.intake.and(effective.sending)?;
@@ -64,7 +64,7 @@ impl Laid {
     }
 }
 
-/// Which environment and which target of the spec this is, the first if none is named.
+/// The indexes of the environment and the target in the spec, or those of the first target.
 pub(super) fn place(
     pipeline: &Pipeline,
     target: Option<&str>,
@@ -146,7 +146,7 @@ notifications:
         let global = parse(GLOBAL, "pennant-system").unwrap();
         for (name, team, target, applies) in [
             ("audit", "a", None, true),
-            // Its own layer of that name is a notification of its own there, which has only the defaults beneath.
+            // Its own layer with that name is a separate notification there, which has only the defaults below it.
             ("audit", "b", None, true),
             ("own", "a", None, false),
             ("own", "a", Some("dev/c/y"), true),

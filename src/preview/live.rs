@@ -1,4 +1,4 @@
-//! Notifications, pipelines and the global configuration as a cluster has them.
+//! Reads Notifications, pipelines and the global configuration from a cluster.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -18,20 +18,20 @@ use crate::config::{Global, Text};
 use crate::manifests::global::{Wrong, parse};
 use crate::render::Scene;
 
-/// So many of what is wrong with the global configuration are told.
+/// Maximum number of reported problems of the global configuration.
 const TOLD: usize = 3;
 
-/// Why the global configuration cannot be taken as it stands.
+/// Why the current global configuration cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum NotTaken {
-    /// Without the right to read it.
-    #[error("it may not be read; it takes get on configmaps in {0}")]
+    /// The permission to read it is missing.
+    #[error("no permission to read it; grant get on configmaps in {0}")]
     Forbidden(String),
-    /// Its ConfigMap holds something else.
-    #[error("there is no key {KEY} in its data; the controller holds on to the last good one")]
+    /// Its ConfigMap does not have the key.
+    #[error("there is no key {KEY} in its data; the controller keeps the last valid version")]
     NoKey,
-    /// It cannot be understood.
-    #[error("{KEY}: {}; the controller holds on to the last good one", first(.0))]
+    /// It is invalid.
+    #[error("{KEY}: {}; the controller keeps the last valid version", first(.0))]
     Wrong(Vec<Wrong>),
 }
 
@@ -42,7 +42,7 @@ fn first(wrongs: &[Wrong]) -> String {
     format!("{}{more}", told.join("; "))
 }
 
-/// The global configuration in a ConfigMap; nothing, if there is none. The inner error is no reason to show nothing.
+/// Reads the global configuration from a ConfigMap. It is empty without a ConfigMap. A command continues after the inner error.
 pub async fn global(client: &Client, of: &ObjectName) -> Result<Result<Global, NotTaken>, PreviewError> {
     let api: Api<ConfigMap> = Api::namespaced(client.clone(), &of.namespace);
     match api.get_opt(&of.name).await {
@@ -58,7 +58,7 @@ fn taken(object: Option<ConfigMap>, namespace: &str) -> Result<Global, NotTaken>
     parse(&text, namespace).map_err(NotTaken::Wrong)
 }
 
-/// A Notification, if it is there.
+/// Reads a Notification, if it exists.
 pub async fn notification(client: &Client, namespace: &str, name: &str) -> Result<Option<Notification>, PreviewError> {
     let api: Api<Notification> = Api::namespaced(client.clone(), namespace);
     api.get_opt(name).await.map_err(|e| unread::<Notification>(namespace, name, e))
@@ -82,7 +82,7 @@ fn unread<K: Resource<DynamicType = ()>>(namespace: &str, name: &str, error: kub
     PreviewError::Read { what: format!("{} {namespace}/{name}", K::kind(&())), source: Box::new(error) }
 }
 
-/// What these keys of ConfigMaps hold.
+/// Reads the values of these keys of ConfigMaps.
 pub async fn texts(
     client: &Client,
     keys: impl IntoIterator<Item = ConfigMapKey>,
@@ -101,7 +101,7 @@ pub async fn texts(
     Ok(texts)
 }
 
-/// A scene of a pipeline's target, the first if none is named: its own names, labels and revisions.
+/// The data of a pipeline's target, or of its first target: its names, labels and revisions.
 pub fn scene(pipeline: &Pipeline, target: Option<&str>, cluster: &str, notification: &str) -> Result<Scene, PreviewError> {
     let (_, _, found) = place(pipeline, target, cluster)?;
     let mut scene = Scene::sample((notification.to_owned(), pipeline.namespace().unwrap_or_default()));
@@ -119,7 +119,7 @@ pub fn scene(pipeline: &Pipeline, target: Option<&str>, cluster: &str, notificat
     Ok(scene)
 }
 
-/// What runs at a target, and what it tries to run; none while nothing has been seen there.
+/// The current revision of a target, and the revision of its rollout. `None` before the first observation.
 fn revisions(pipeline: &Pipeline, target: &TargetInfo) -> Option<(String, String)> {
     let environments = &pipeline.status.as_ref()?.environments;
     let environment = environments.iter().find(|e| e.name == target.environment)?;
@@ -174,7 +174,7 @@ mod tests {
         let error = taken(Some(ConfigMap::default()), "n").unwrap_err().to_string();
         assert!(error.starts_with("there is no key config.yaml"), "{error}");
         let error = taken(held("a: 1\nb: 1\nc: 1\nd: 1\n"), "n").unwrap_err().to_string();
-        assert!(error.starts_with("config.yaml: line 1, column 1: a: there is no such field"), "{error}");
-        assert!(error.contains("and 1 more; the controller holds on to the last good one"), "{error}");
+        assert!(error.starts_with("config.yaml: line 1, column 1: a: unknown field"), "{error}");
+        assert!(error.contains("and 1 more; the controller keeps the last valid version"), "{error}");
     }
 }

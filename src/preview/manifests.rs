@@ -1,4 +1,4 @@
-//! Manifests in files: what is of use here, held against the definitions of its kind.
+//! Manifests in files: the relevant objects, checked against the CRD of their kind.
 
 use kube::{Resource as _, ResourceExt as _};
 use serde::de::DeserializeOwned;
@@ -10,7 +10,7 @@ use crate::api::values::refs::ConfigMapKey;
 use crate::config::Text;
 use crate::manifests::{Broken, ConfigMaps, Document, one_line, read, schema, unknown};
 
-/// The Notifications of some files, and the ConfigMaps beside them.
+/// The Notifications and ConfigMaps of some files.
 #[derive(Debug, Default)]
 pub struct Manifests {
     /// In the order of the files.
@@ -19,7 +19,7 @@ pub struct Manifests {
 }
 
 impl Manifests {
-    /// Adds the documents of a file; objects of other kinds are passed over. What has no namespace is in `namespace`.
+    /// Adds the documents of a file, and ignores objects of other kinds. Objects without a namespace are in `namespace`.
     pub fn add(&mut self, file: &str, text: &str, namespace: &str) -> Result<(), PreviewError> {
         for document in read(text) {
             let broken = |broken: Broken| PreviewError::Yaml { file: file.to_owned(), problem: broken.problem };
@@ -42,7 +42,7 @@ impl Manifests {
         Ok(())
     }
 
-    /// The one of this name, or all.
+    /// The Notification of this name, or all.
     pub fn named(&self, name: Option<&str>) -> Result<Vec<&Notification>, PreviewError> {
         let wanted = |n: &&Notification| name.is_none_or(|name| n.name_any() == name);
         let found: Vec<_> = self.notifications.iter().filter(wanted).collect();
@@ -52,7 +52,7 @@ impl Manifests {
         Ok(found)
     }
 
-    /// What a key of a ConfigMap holds, as far as it is here.
+    /// The value of a key of a ConfigMap, if the files have it.
     #[must_use]
     pub fn text(&self, key: &ConfigMapKey) -> Text {
         self.config_maps.text(key)
@@ -73,7 +73,7 @@ fn described(document: &Document) -> String {
     format!("{} {name}", document.kind())
 }
 
-/// The API server refuses fields that it does not know, or drops them; here they are refused too.
+/// The API server rejects or drops unknown fields. They are rejected here too.
 fn known_fields(file: &str, document: &Document) -> Result<(), PreviewError> {
     let schema = schema(document.kind()).unwrap_or(Value::Null);
     match unknown(&document.value, &schema).into_iter().next() {
@@ -129,7 +129,7 @@ metadata: {name: s}
         for (text, words) in [
             ("a: [".to_owned(), &["n.yaml", "not YAML", "line"][..]),
             (with("{endpoint: {ulr: x}}"), &["n.yaml: Notification deploys: spec.endpoint.ulr", "did you mean url"]),
-            (with("{triggers: [{type: Deployed, colour: 1}]}"), &["spec.triggers[0].colour", "there are"]),
+            (with("{triggers: [{type: Deployed, colour: 1}]}"), &["spec.triggers[0].colour", "the fields are"]),
             (with("{triggers: [{type: Deploy}]}"), &["spec.triggers[0].type", "Deployed"]),
             (with("{endpoint: {headers: {X-A: 1}}}"), &["spec.endpoint.headers", "string"]),
             (with("{template: {builtin: slak}}"), &["spec.template.builtin", "slack"]),

@@ -1,10 +1,10 @@
-//! What would be sent, without a delivery: for people who write notifications.
+//! Previews of requests, without a delivery, for users who write notifications.
 //!
-//! In: Notifications and the ConfigMaps that hold their templates, out of files ([`Manifests`]) or a cluster ([`live`]), laid over
-//! the global configuration ([`Laid`]); a [`Scene`](crate::render::Scene) to speak of. Out: [`Preview`]s, with everything that is or
-//! may be a credential masked; a request to a receiver of one's own ([`post()`]); a built-in template as a Notification to start from
-//! ([`starter()`]) or as a page of the documentation ([`page()`]); the effective notifications of a pipeline, with who wrote each
-//! field ([`explain()`]).
+//! In: Notifications and the ConfigMaps with their templates, from files ([`Manifests`]) or a cluster ([`live`]), over the global
+//! configuration ([`Laid`]); a [`Scene`](crate::render::Scene) with sample data.
+//! Out: [`Preview`]s, with all possible credentials masked, and a request to the user's own receiver ([`post()`]). A built-in template
+//! becomes a Notification to start from ([`starter()`]) or a page of the documentation ([`page()`]). [`explain()`] gives the effective
+//! notifications of a pipeline, with the author of each field.
 
 mod egress;
 mod explain;
@@ -28,7 +28,7 @@ pub use starter::starter;
 use crate::api::values::refs::ObjectName;
 use crate::config::Problem;
 
-/// Why there is nothing to show. Each names file or object, field and remedy.
+/// Why there is no preview. Each error names the file or object, the field and the remedy.
 #[derive(Debug, thiserror::Error)]
 pub enum PreviewError {
     /// A file is not YAML.
@@ -36,7 +36,7 @@ pub enum PreviewError {
     Yaml {
         /// The file.
         file: String,
-        /// Where, and what.
+        /// The place and the problem.
         problem: String,
     },
     /// An object does not fit its kind.
@@ -48,18 +48,18 @@ pub enum PreviewError {
         object: String,
         /// The field.
         field: String,
-        /// What is wrong with it.
+        /// The problem.
         problem: String,
     },
-    /// The files hold no Notification, or none of this name.
-    #[error("there is no Notification{0} in what was given; give a manifest of kind Notification in group pennant.dev")]
+    /// The files contain no Notification, or none of this name.
+    #[error("there is no Notification{0} in the given manifests; add a manifest of kind Notification in group pennant.dev")]
     NoNotification(String),
     /// A Notification cannot be used.
     #[error("Notification {name}: {problem}")]
     Notification {
         /// Its name.
         name: String,
-        /// What is wrong with it.
+        /// The problem.
         problem: Problem,
     },
     /// A pipeline has no such target.
@@ -67,30 +67,28 @@ pub enum PreviewError {
     NoTarget {
         /// Name of the pipeline.
         pipeline: String,
-        /// What was asked for.
+        /// The requested name.
         target: String,
-        /// The names that there are.
+        /// The existing names.
         known: String,
     },
     /// No notification of this name applies to a pipeline.
     #[error(
-        "no notification {name} applies to Pipeline {pipeline}: no Notification of its namespace and no cluster-wide one of this name selects it, or it has no layer of this name there"
+        "no notification {name} applies to Pipeline {pipeline}: no Notification of its namespace and no cluster-wide notification with this name selects it, and it has no layer with this name"
     )]
     NoSuchNotification {
         /// Name of the pipeline.
         pipeline: String,
-        /// What was asked for.
+        /// The requested name.
         name: String,
     },
     /// The cluster has no Notification of this namespace and name.
     #[error("Notification {0} not found")]
     NotFound(ObjectName),
-    /// A name that only the global configuration has, without a pipeline.
-    #[error(
-        "{0} is a cluster-wide notification, and there is no Notification of this name; name a pipeline with --pipeline"
-    )]
+    /// Only the global configuration has this name, and no pipeline is given.
+    #[error("{0} is a cluster-wide notification without a Notification object; name a pipeline with --pipeline")]
     OnlyEverywhere(String),
-    /// The API server did not give an object.
+    /// The API server did not return an object.
     #[error("{what} cannot be read")]
     Read {
         /// Kind and name.
@@ -99,7 +97,7 @@ pub enum PreviewError {
         #[source]
         source: Box<kube::Error>,
     },
-    /// The receiver could not be asked.
+    /// The receiver is unreachable.
     #[error("nothing was sent")]
     Send(#[from] crate::webhook::SendError),
 }

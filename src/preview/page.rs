@@ -1,4 +1,4 @@
-//! The page of a built-in template in the documentation, made of its metadata and of what it renders.
+//! The documentation page of a built-in template, generated from its metadata and its rendered requests.
 
 use std::fmt::Write as _;
 
@@ -48,10 +48,10 @@ fn credentials(template: &BuiltinTemplate) -> String {
             format!("In `endpoint.auth.token`; sent as `{sent}`.")
         }
         CredentialsKind::Basic => "In `endpoint.auth.basic`, a Secret with the keys `username` and `password`.".to_owned(),
-        CredentialsKind::Url => "The whole URL is secret and stands in a Secret, named by `endpoint.urlFrom`.".to_owned(),
-        CredentialsKind::None => {
-            "None are needed; what the receiver's operator asks for goes into `endpoint.auth`.".to_owned()
+        CredentialsKind::Url => {
+            "The whole URL is secret. Put it into a Secret, and refer to it in `endpoint.urlFrom`.".to_owned()
         }
+        CredentialsKind::None => "None. If the receiver's operator requires credentials, set `endpoint.auth`.".to_owned(),
     };
     let mut text = format!("{}\n\n{how}", credentials.description.trim());
     if let Some(path) = template.metadata.path.as_ref().filter(|_| credentials.kind != CredentialsKind::Url) {
@@ -80,7 +80,7 @@ fn parameters(declared: &[Declared]) -> String {
     table
 }
 
-/// What the example sends for its last trigger, and for a failure if that is another.
+/// The requests of the example for its last trigger, and for `Failed` if that is another one.
 fn sent(template: &BuiltinTemplate) -> Result<String, PreviewError> {
     let mut manifests = super::Manifests::default();
     manifests.add("example", &example(template), "team-a")?;

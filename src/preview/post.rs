@@ -1,4 +1,4 @@
-//! A preview sent to a receiver of one's own.
+//! Sends a preview to the user's own receiver.
 
 use std::time::Duration;
 
@@ -15,17 +15,17 @@ use crate::webhook::{Attempt, Destination, Hidden, Outgoing, Policy, Secrets, Se
 
 const TIMEOUT: Duration = Duration::from_secs(15);
 
-/// What came of it.
+/// The result.
 #[derive(Clone, Debug)]
 pub struct Posted {
-    /// Whether the receiver took it.
+    /// Whether the receiver accepted it.
     pub accepted: bool,
     /// One line for people.
     pub words: String,
 }
 
-/// Sends what a preview shows to this URL and not to its own. Whoever names the URL answers for it, so any address is allowed;
-/// credentials stay at home.
+/// Sends a preview to this URL instead of its own. The user who sets the URL is responsible for it, so any address is allowed.
+/// Credentials are not sent.
 pub async fn post(preview: &Preview, url: &Url) -> Result<Posted, PreviewError> {
     let anywhere = ["0.0.0.0/0", "::/0"].iter().filter_map(|net| net.parse().ok()).collect();
     let policy = Policy { allow: anywhere, deny: Vec::new(), allow_http: true };

@@ -1,4 +1,4 @@
-//! One request as people see it.
+//! One request, as users see it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,10 +12,10 @@ use crate::api::notification::credentials::AuthRef;
 use crate::config::{Address, Given, Sending};
 use crate::render::{Data, Scene};
 
-/// Stands for what is secret.
+/// The replacement for a secret.
 const MASK: &str = "***";
 
-/// What would be sent for one transition.
+/// The request for one transition.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Preview {
@@ -25,18 +25,18 @@ pub struct Preview {
     pub trigger: TransitionType,
     /// HTTP method.
     pub method: &'static str,
-    /// The URL, or `***` where all of it is secret.
+    /// The URL, or `***` if the whole URL is secret.
     pub url: String,
-    /// Headers in lower case; what is or may be a credential is `***`.
+    /// Headers in lower case. Possible credentials are `***`.
     pub headers: BTreeMap<String, String>,
-    /// The names of those that are masked.
+    /// The names of the masked headers.
     #[serde(skip)]
     pub masked: BTreeSet<String>,
     /// The body, exactly as it would be sent.
     pub body: String,
 }
 
-/// What a notification would send of a scene: for these transitions, or for those that it reports.
+/// The requests of a notification for a scene: for these transitions, or for those that it reports.
 pub fn previews(
     notification: &Laid,
     wanted: &[TransitionType],
@@ -82,7 +82,7 @@ fn preview(name: &str, sending: &Sending, data: &Data) -> Result<Preview, crate:
     Ok(Preview { notification, trigger, method, url, headers, masked, body })
 }
 
-/// The headers that are made of Secrets, masked.
+/// The headers with values from Secrets, masked.
 fn credentials(sending: &Sending) -> Vec<(String, String)> {
     let auth = match &sending.auth {
         Some(AuthRef::Basic { .. }) => Some(("authorization".to_owned(), format!("Basic {MASK}"))),
@@ -96,7 +96,7 @@ fn credentials(sending: &Sending) -> Vec<(String, String)> {
     auth.into_iter().chain(signature).collect()
 }
 
-/// A URL with the values of its query masked that usually are credentials.
+/// A URL, with masked values of the query parameters that usually are credentials.
 fn shown(url: &Url) -> String {
     if url.query_pairs().all(|(name, _)| !may_be_credential(&name)) {
         return url.to_string();
@@ -117,8 +117,7 @@ fn may_be_credential(name: &str) -> bool {
 }
 
 impl Preview {
-    /// As a person reads it: request line, headers, and the body with JSON pretty-printed. What a terminal would take for a
-    /// command stands as U+FFFD.
+    /// The text for users: request line, headers, and the body with JSON pretty-printed. Control characters are replaced by U+FFFD.
     #[must_use]
     pub fn text(&self) -> String {
         let headers: String = self.headers.iter().flat_map(|(name, value)| [name, ": ", value, "\n"]).collect();
@@ -186,10 +185,14 @@ mod tests {
         assert_eq!(problem, "Notification deploys: spec.endpoint is missing: set it");
     }
 
-    /// Every Notification of the documentation can be used as it stands.
+    /// Every Notification in the documentation is valid without changes.
     #[test]
     fn the_examples_of_the_documentation_render() {
-        for (page, least) in [(include_str!("../../docs/templates.md"), 5), (include_str!("../../README.md"), 1)] {
+        for (page, least) in [
+            (include_str!("../../docs/templates.md"), 1),
+            (include_str!("../../docs/template-gallery.md"), 4),
+            (include_str!("../../docs/quick-start.md"), 1),
+        ] {
             let blocks = page.split("```yaml\n").skip(1).filter_map(|rest| rest.split("```").next());
             let mut manifests = super::super::Manifests::default();
             blocks.filter(|b| b.contains("kind: Notification")).for_each(|b| manifests.add("page", b, "team-a").unwrap());

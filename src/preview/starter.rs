@@ -1,12 +1,12 @@
-//! A built-in template as manifests: to be used as it is, or as an inline template to be changed.
+//! A built-in template as manifests, either unchanged or as an inline template that users can edit.
 
 use std::fmt::Write as _;
 
 use crate::api::notification::Method;
 use crate::render::{BuiltinTemplate, CredentialsKind, Declared};
 
-/// A Notification that sends what the built-in sends, with everything spelled out, to start one's own from. It is followed by
-/// nothing that it does not need; its comments say what must be set.
+/// A Notification that sends the same requests as the built-in template, with all settings written out. Users can start from it. It has only
+/// the objects that it needs. Its comments name the settings that users must change.
 #[must_use]
 pub fn starter(template: &BuiltinTemplate) -> String {
     let metadata = &template.metadata;
@@ -37,7 +37,7 @@ pub fn starter(template: &BuiltinTemplate) -> String {
     yaml
 }
 
-/// The Secret that the example needs, if any, and a Notification that names the built-in.
+/// The Secret that the example needs, if any, and a Notification that refers to the built-in template.
 pub(super) fn example(template: &BuiltinTemplate) -> String {
     let metadata = &template.metadata;
     let mut yaml = secret(template);
@@ -60,7 +60,7 @@ fn head(template: &BuiltinTemplate) -> String {
     )
 }
 
-/// Where to; `path` follows a URL that has none.
+/// The endpoint. `path` is appended to a URL without a path.
 fn address(template: &BuiltinTemplate, path: &str) -> String {
     let metadata = &template.metadata;
     if metadata.credentials.kind == CredentialsKind::Url {
@@ -69,7 +69,7 @@ fn address(template: &BuiltinTemplate, path: &str) -> String {
     format!("    url: {}\n", scalar(&format!("{}{path}", metadata.example.url.trim_end_matches('/'))))
 }
 
-/// Credentials by reference. `spelled_out`: with header and scheme, which the built-in would give.
+/// References to credentials. `spelled_out`: with header and scheme, which the built-in template would set.
 fn auth(template: &BuiltinTemplate, spelled_out: bool) -> String {
     let credentials = &template.metadata.credentials;
     let name = secret_name(template);
@@ -99,7 +99,7 @@ fn secret(template: &BuiltinTemplate) -> String {
     format!("apiVersion: v1\nkind: Secret\nmetadata:\n  name: {}\nstringData:\n{data}---\n", secret_name(template))
 }
 
-/// The Secret is called as its receiver is.
+/// The Secret has the name of its receiver.
 fn secret_name(template: &BuiltinTemplate) -> &'static str {
     let name = template.name.as_str();
     name.split_once('-').map_or(name, |(receiver, _)| receiver)
@@ -118,7 +118,7 @@ fn parameters<'a>(declared: &'a [Declared], value: impl Fn(&'a Declared) -> Opti
     yaml
 }
 
-/// A text as YAML: plain where no reader could take it for something else.
+/// A text as YAML. It has no quotes if every parser reads it as the same text.
 fn scalar(text: &str) -> String {
     let is_plain = text.starts_with(|c: char| c.is_ascii_alphabetic())
         && !text.ends_with([' ', ':'])

@@ -10,11 +10,11 @@ use crate::telemetry::chain;
 
 /// Where Pennant is installed unless somebody says otherwise.
 const USUAL: &str = "pennant-system";
-/// So many are read at a time.
+/// Page size of a list.
 const PAGE: u32 = 100;
 
-/// The configuration that holds for the pipelines of a namespace: that of the `controller` namespace if one is named, else that of
-/// `pennant-system` if it watches the namespace, else the only one in the cluster that does.
+/// The settings that apply to the pipelines of a namespace. If a `controller` namespace is named, they come from it. Otherwise they come
+/// from `pennant-system` if it watches the namespace, else from the only controller in the cluster that does.
 pub async fn find(client: &Client, controller: Option<&str>, namespace: &str) -> Result<Installation, Unknown> {
     if let Some(controller) = controller {
         return get(client, controller).await;

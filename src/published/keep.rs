@@ -66,7 +66,7 @@ pub async fn keep(client: Client, lease: Lease, entry: Entry, stop: Cancellation
                         pause = AGAIN;
                         let error = chain(&error);
                         if said.as_ref() != Some(&error) {
-                            tracing::warn!(config_map = NAME, error, "the configuration is not published; trying again");
+                            tracing::warn!(config_map = NAME, error, "could not publish the configuration; retrying");
                             said = Some(error);
                         }
                     }
@@ -98,7 +98,7 @@ async fn publish(client: &Client, entry: &Entry) -> Result<(), CallError> {
         "metadata": {
             "name": NAME,
             "labels": {LABEL: "true", "app.kubernetes.io/managed-by": "pennant"},
-            "annotations": {"pennant.dev/about": "written by Pennant; the configuration of the running controllers, for pennant explain and pennant render"},
+            "annotations": {"pennant.dev/about": "written by Pennant; settings of the running controllers, for pennant explain and pennant render"},
         },
         "data": {entry.key: entry.text},
     });

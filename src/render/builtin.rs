@@ -122,7 +122,7 @@ pub struct Declared {
     pub name: String,
     /// What it is for.
     pub description: String,
-    /// What stands for it if it is not set, a template; without one it must be set.
+    /// The default value, a template. Without a default the parameter is required.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub default: Option<String>,
     /// What it could be.
@@ -134,15 +134,15 @@ pub struct Declared {
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Limit {
-    /// JSON Pointer (RFC 6901) into the body, in which `*` stands for every index; or `body`, for the whole.
+    /// JSON Pointer (RFC 6901) into the body, in which `*` matches every index; or `body`, for the whole.
     pub field: String,
-    /// At most so many characters.
+    /// Maximum number of characters.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub characters: Option<usize>,
-    /// At most so many bytes.
+    /// Maximum number of bytes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bytes: Option<usize>,
-    /// Where the receiver says so.
+    /// The receiver's documentation of the limit.
     pub documentation: String,
 }
 

@@ -13,7 +13,7 @@ use crate::api::delivery::{AppObject, Subject, SubjectKind};
 use crate::api::values::refs::ClusterRef;
 use crate::api::{DeliverySpec, Status, Time, TransitionType};
 
-/// So many digits of an image's digest are shown in a message, as container tools do.
+/// Number of hexadecimal digits of an image's digest in a message, as in container tools.
 const DIGITS: usize = 12;
 
 /// The data of one transition. All fields are always there, empty where something is unknown, so that a template that
@@ -57,7 +57,7 @@ pub struct Data {
     pub message: String,
     /// Whether the target runs something else than was declared.
     pub drifted: bool,
-    /// Whether several changes were made one before this was recorded.
+    /// Whether several changes were merged before this was recorded.
     pub coalesced: bool,
     /// How many earlier transitions of this subject were not sent because this one was to follow.
     pub superseded: i64,
@@ -142,7 +142,7 @@ pub struct TargetData {
 /// The cluster of a target, or the one that a transition is about.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct ClusterData {
-    /// Name of the object that stands for it; of the local cluster, what Pennant calls it.
+    /// Name of the object that represents it. For the local cluster, the name that Pennant uses.
     pub name: String,
     /// Namespace of that object; empty for the local cluster.
     pub namespace: String,
@@ -194,8 +194,8 @@ impl Data {
     }
 }
 
-/// What is recorded for people. Of a deployed workload that is how many replicas run, and goes after the revisions: they are in
-/// the record already, and those of a coalesced change may be other ones than when it was observed.
+/// The human-readable message of the record. For a deployed workload it is the number of replicas, which follows the revisions. The
+/// revisions are in the record already. For a coalesced change they can differ from those at the observation.
 fn message(spec: &DeliverySpec) -> String {
     let (before, now, recorded) = (spec.from.current.as_deref().unwrap_or_default(), &spec.to.revision, &spec.to.message);
     let is_known = ![before, now, recorded].iter().any(|text| text.is_empty());

@@ -1,4 +1,4 @@
-//! `docs/templates.md` says what is so: its tables are read and tried.
+//! The tables of `docs/templates.md` and `docs/template-gallery.md` are correct: each row is rendered.
 
 use serde_json::Value;
 
@@ -7,7 +7,7 @@ use super::helpers::Function;
 use super::{Body, Data, Parameters, RenderError};
 use crate::api::TransitionType;
 
-const DOCS: &str = include_str!("../../docs/templates.md");
+const PAGES: [&str; 2] = [include_str!("../../docs/templates.md"), include_str!("../../docs/template-gallery.md")];
 
 /// The rows of all tables whose columns have these names; code without its backquotes.
 fn rows<const N: usize>(columns: [&str; N]) -> Vec<[String; N]> {
@@ -16,7 +16,7 @@ fn rows<const N: usize>(columns: [&str; N]) -> Vec<[String; N]> {
         <[String; N]>::try_from(inner.collect::<Vec<_>>()).ok()
     };
     let mut rows = Vec::new();
-    let mut lines = DOCS.lines();
+    let mut lines = PAGES.into_iter().flat_map(str::lines);
     while let Some(line) = lines.next() {
         if cells(line).is_some_and(|header| header == columns) {
             rows.extend(

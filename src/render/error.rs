@@ -109,7 +109,7 @@ pub enum RenderError {
         name: String,
     },
     /// A label or annotation that an object need not have.
-    #[error("{at}: `{field}` may be missing; say what stands for it then: (default {field} \"...\")")]
+    #[error("{at}: `{field}` may be missing; set a default: (default {field} \"...\")")]
     MayBeMissing {
         /// Where.
         at: Position,
@@ -184,7 +184,7 @@ pub enum RenderError {
     #[error("the data could not be read")]
     Data(#[source] serde_json::Error),
     /// The result is too long.
-    #[error("what the template renders to is longer than {0} bytes; shorten values with `truncate`")]
+    #[error("the rendered text is longer than {0} bytes; shorten values with `truncate`")]
     OutputTooLong(usize),
     /// The template does too much.
     #[error("{at}: the template does too much work; use fewer loops, or shorten values with `truncate`")]
@@ -200,7 +200,7 @@ pub enum RenderError {
     Several(Vec<RenderError>),
 }
 
-/// So many problems are told in one message.
+/// Maximum number of problems in one message.
 const TOLD: usize = 5;
 
 /// Several problems in one message: the first of them, and each remedy once, which is what follows a semicolon.

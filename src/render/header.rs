@@ -85,7 +85,7 @@ mod tests {
             ("X-Title", "a\n", "line 1, column 1"),
             ("X-Title", "a\r\nX-Other: b", "one line"),
             ("X-Title", "ü", "ASCII"),
-            ("X-Title", "a {{message}}", "line 1, column 3: `message` has a line break"),
+            ("X-Title", "a {{message}}", "line 1, column 3: `message` contains a line break"),
             ("X Title", "", "name"),
             ("", "", "name"),
             ("X-Title\r\nX-Other", "", "name"),

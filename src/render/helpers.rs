@@ -15,10 +15,10 @@ use super::escape::markup::Markup;
 use super::lang::commits::COMMIT_REMEDY;
 use crate::api::Time;
 
-/// A date format has at most so many bytes: each directive can be padded to many times its length.
+/// Maximum length of a date format in bytes: each directive can be padded to many times its length.
 const MAX_DATE_FORMAT: usize = 128;
 
-/// A helper that is [called](Function::call) with values has at most so many.
+/// Maximum number of values of a helper [call](Function::call).
 pub(super) const MOST_ARGS: usize = 3;
 
 /// A helper.
@@ -38,8 +38,8 @@ pub(super) enum Function {
     Lookup,
     /// `json a`: a as JSON: `{{json drifted}}` → `false`.
     Json,
-    /// `truncate a n`: at most n characters of a, the last of them `…` if something was cut: `{{truncate "abcdef" 4}}` →
-    /// `abc…`. A third argument stands for the `…`.
+    /// `truncate a n`: at most n characters of a, the last of them `…` if something was cut: `{{truncate "abcdef" 4}}` → `abc…`. A third
+    /// argument replaces the `…`.
     Truncate,
     /// `upper a`: in capitals: `{{upper environment}}` → `PROD`.
     Upper,
@@ -228,7 +228,7 @@ fn truncate(text: &str, length: &Value, mark: Option<&str>) -> Result<String, Pr
     let mark = mark.unwrap_or("…");
     let length = length.as_u64().and_then(|n| usize::try_from(n).ok()).filter(|n| *n > 0);
     let Some((length, kept)) = length.and_then(|n| Some((n, n.checked_sub(mark.chars().count())?))) else {
-        return Err("takes a length that has room for the mark of what was cut, as in (truncate message 100)".into());
+        return Err("requires a length with room for the mark of the cut, as in (truncate message 100)".into());
     };
     if text.char_indices().nth(length).is_none() {
         return Ok(text.to_owned());
@@ -243,23 +243,23 @@ fn replace(text: &str, from: &str, to: &str) -> Result<String, Problem> {
     // Counted before it is made: each replacement can make a text many times longer.
     let length = text.matches(from).count().saturating_mul(to.len()).saturating_add(text.len());
     if length > MAX_BODY {
-        return Err("makes the text too long".into());
+        return Err("would make the text too long".into());
     }
     Ok(text.replace(from, to))
 }
 
-/// A value as text of a markup, cut to so many characters.
+/// A value as text of a markup, cut to this number of characters.
 fn marked(markup: Markup, text: &str, length: Option<&Value>) -> Result<Value, Problem> {
     let most = match length.map(|length| length.as_u64().and_then(|n| usize::try_from(n).ok()).filter(|n| *n > 0)) {
         None => usize::MAX,
         Some(Some(most)) => most,
-        Some(None) => return Err("takes a length of at least 1, as in (markdown message 100)".into()),
+        Some(None) => return Err("requires a length of at least 1, as in (markdown message 100)".into()),
     };
     Ok(Value::String(markup.escape(text, most)))
 }
 
 fn instant(time: &str) -> Result<Time, Problem> {
-    time.parse::<Time>().map_err(|_| "takes a time, as in (date time)".into())
+    time.parse::<Time>().map_err(|_| "requires a time, as in (date time)".into())
 }
 
 fn date(time: &str, format: Option<&str>) -> Result<String, Problem> {
@@ -268,7 +268,7 @@ fn date(time: &str, format: Option<&str>) -> Result<String, Problem> {
         None => Ok(time.to_string()),
         Some(format) if format.len() > MAX_DATE_FORMAT => Err("takes a shorter format".into()),
         Some(format) => jiff::fmt::strtime::format(format, time)
-            .map_err(|_| "does not know this format; use the directives of strftime, as in \"%Y-%m-%d\"".into()),
+            .map_err(|_| "does not support this format; use the directives of strftime, as in \"%Y-%m-%d\"".into()),
     }
 }
 

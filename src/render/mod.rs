@@ -1,14 +1,15 @@
 //! What is sent: URL, header values and body of a request, made from templates and the data of one transition.
 //!
-//! In: template sources (once per edit of a notification) and [`Data`] (once per attempt). Out: [`Body`], [`UrlTemplate`]
-//! and [`HeaderTemplate`], cheap to clone and to share, which render into text that is right for its place, or a
-//! [`RenderError`] that says where, what and what to write instead. Pure: no clock, no I/O; what is kept (`shared`) makes no
-//! difference to what comes out.
+//! In: template sources (once per edit of a notification) and [`Data`] (once per attempt). Out: [`Body`], [`UrlTemplate`] and
+//! [`HeaderTemplate`], cheap to clone and to share. They render into correctly escaped text, or into a [`RenderError`] with place, cause
+//! and remedy. Pure: no clock, no I/O; the cache (`shared`) does not change results.
 //!
-//! Source → `lang` (bounds before any parser sees it, the parser of the `handlebars` crate, every field, helper and place checked, in branches
-//! that are never taken too) → a program over [`Data`], which calls `helpers` and escapes each value for where it stands (`escape`).
-//! The `handlebars` crate parses and no more; what the two have in common means the same, by test. Its own renderer finds a
-//! missing field only in the branch that a transition happens to take, lets `{{#if typo}}` pass, and runs without bounds.
+//! Source → `lang` → a program over [`Data`], which calls `helpers` and escapes each value for its place (`escape`). `lang` applies
+//! limits before any parser reads the source, uses the parser of the `handlebars` crate, and checks every field, helper and place, in
+//! unused branches too.
+//!
+//! The `handlebars` crate only parses. Tests check that common features have the same meaning. Its own renderer finds a missing field
+//! only in the branch that a transition uses, accepts `{{#if typo}}`, and runs without limits.
 
 mod body;
 mod builtin;
@@ -36,13 +37,13 @@ pub use header::HeaderTemplate;
 pub use lang::commits::{COMMIT_REMEDY, names_commit};
 pub use url::{UrlTemplate, origin_of};
 
-/// A template source has at most so many bytes.
+/// Maximum length of a template source in bytes.
 pub const MAX_SOURCE: usize = 64 * 1024;
-/// A template has at most so many tags; the parser's work grows with tags times their bytes.
+/// Maximum number of tags of a template. The parser's work grows with tags times their bytes.
 pub const MAX_TAGS: usize = 512;
 /// Blocks, and subexpressions within a tag, nest at most so deep.
 pub const MAX_NESTING: usize = 16;
-/// A rendered body has at most so many bytes.
+/// Maximum length of a rendered body in bytes.
 pub const MAX_BODY: usize = 1024 * 1024;
-/// A rendered URL or header value has at most so many bytes, as many as common servers take in one line.
+/// Maximum length of a rendered URL or header value in bytes, as common servers accept in one line.
 pub const MAX_LINE: usize = 8 * 1024;

@@ -6,7 +6,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock, Mutex, PoisonError, Weak};
 
-/// Before so many are remembered, none are forgotten.
+/// Below this number of entries, none are dropped.
 const FEW: usize = 64;
 
 /// What a body is made of, besides the parameters that it names: what these say makes no difference, only that there are such.
@@ -27,7 +27,7 @@ pub(super) struct Shared<T>(LazyLock<Mutex<Made<T>>>);
 
 struct Made<T> {
     all: HashMap<MadeOf, Weak<T>>,
-    /// When there are so many, those that nobody uses are forgotten.
+    /// At this number of entries, unused ones are dropped.
     most: usize,
 }
 

@@ -12,8 +12,8 @@ use super::lang::compile;
 use super::lang::eval::{Output, Program};
 use super::{MAX_LINE, Parameters, Values};
 
-/// The template of a URL, compiled. Scheme, host and port are literal, so the origin is known before any data is; a value can
-/// neither change it nor add or take away a segment of the path or a pair of the query.
+/// The compiled template of a URL. Scheme, host and port are literal, so the origin is known before any data. A value can neither change
+/// it nor add or remove a segment of the path or a pair of the query.
 #[derive(Clone)]
 pub struct UrlTemplate(Arc<Inner>);
 
@@ -75,7 +75,7 @@ impl UrlTemplate {
         if origin(&url) == self.0.origin {
             Ok(url)
         } else {
-            Err(RenderError::UrlValue("leads to another host than its template says"))
+            Err(RenderError::UrlValue("renders to another host than its template"))
         }
     }
 }
@@ -92,11 +92,11 @@ fn authority(source: &str) -> Result<Range<usize>, RenderError> {
     let length = source[start..].find(['/', '?', '#', '\\']).unwrap_or(source.len() - start);
     let authority = &source[start..start + length];
     if let Some(tag) = authority.find("{{") {
-        let problem = "scheme, host and port must be literal; templates may stand in path and query only".to_owned();
+        let problem = "scheme, host and port must be literal; templates are allowed only in path and query".to_owned();
         return Err(RenderError::EscapeContext { at: Position::of(source, start + tag), problem });
     }
     if authority.contains('@') {
-        return Err(RenderError::Url("must not carry user info; put credentials into auth.basic or auth.token"));
+        return Err(RenderError::Url("must not contain user info; put credentials into auth.basic or auth.token"));
     }
     Ok(start..start + length)
 }
@@ -135,10 +135,12 @@ fn check_parts(output: &Output) -> Result<(), RenderError> {
     let query = text[path..].find('?').map_or(text.len(), |length| path + length);
     let is_dots = |segment: &str| matches!(segment.to_ascii_lowercase().replace("%2e", ".").as_str(), "" | "." | "..");
     if any_by_value(output, path, query, '/', is_dots) {
-        return Err(RenderError::UrlValue("has a path segment that a value made empty, `.` or `..`; use `default`"));
+        return Err(RenderError::UrlValue(
+            "has a path segment that is empty, `.` or `..` because of a value; use `default`",
+        ));
     }
     if any_by_value(output, query, text.len(), '&', str::is_empty) {
-        return Err(RenderError::UrlValue("has a query parameter that a value made empty; use `default`"));
+        return Err(RenderError::UrlValue("has a query parameter that is empty because of a value; use `default`"));
     }
     Ok(())
 }

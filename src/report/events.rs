@@ -1,9 +1,9 @@
 //! Events for what has happened, and for what a person must do something about
 //! (<https://kubernetes.io/docs/reference/kubernetes-api/cluster-resources/event-v1/>).
 //!
-//! In: what is to be said, from anywhere, without waiting. Out: Events, written one after the other. Warnings that come again are
-//! made one by kube's recorder, which counts them; a change is said once, by an Event whose name is made of its serial, for the
-//! recorder would take two changes of one type for the same thing said twice.
+//! In: texts from any component, without waiting. Out: Events, written one after the other. kube's recorder merges repeated warnings and
+//! counts them. A change is reported once, by an Event whose name contains its serial, because the recorder would treat two changes of
+//! one type as a repetition.
 
 use std::borrow::Cow;
 
@@ -104,7 +104,7 @@ pub fn events(
             };
             let result = written.map_or_else(
                 |error| {
-                    tracing::debug!(error = %chain(&error), "an event could not be written");
+                    tracing::debug!(error = %chain(&error), "could not write an Event");
                     WriteResult::Error
                 },
                 |()| WriteResult::Ok,

@@ -7,8 +7,8 @@ use crate::k8s::call::CallError;
 use crate::k8s::guarded::{Guarded, Outcome};
 use crate::telemetry::metrics::{ApiWrite, Metrics, WriteResult};
 
-/// Writes the status of `notification`; gives the new version of the object, or `None` if there is nobody left to tell. After an error it
-/// is computed anew on the next occasion, so nothing is lost.
+/// Writes the status of `notification`. Returns the new version of the object, or `None` if the object is deleted. After an error the
+/// status is computed again on the next occasion, so nothing is lost.
 pub async fn write(
     client: &Client,
     metrics: &Metrics,

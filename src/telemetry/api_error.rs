@@ -1,7 +1,7 @@
-//! What an error of the Kubernetes client says, in one sentence.
+//! The message for an error of the Kubernetes client, in one sentence.
 //!
-//! In: an error. Out: words for people. The client's own words hold the answer of the API server twice, once as a Rust value, and for a
-//! failed exec plugin all that the plugin wrote, which may be a token.
+//! In: an error. Out: a human-readable message. The message of the client is not usable. It contains the answer of the API server
+//! twice, once as a Rust value. For a failed exec plugin it contains the whole output of the plugin, which can be a token.
 
 use std::error::Error;
 
@@ -11,19 +11,19 @@ use kube::config::{KubeconfigError, LoadDataError};
 use kube::core::Status;
 use kube::runtime::watcher;
 
-/// An error of the client, if this is one: as it is, or in a box.
+/// The error of the client, if this is one, directly or in a box.
 #[must_use]
 pub fn find<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a KubeError> {
     error.downcast_ref::<KubeError>().or_else(|| error.downcast_ref::<Box<KubeError>>().map(|boxed| &**boxed))
 }
 
-/// What an error says without its causes, and whether these add nothing: for errors whose own words are not for people.
+/// The message for an error whose own message is not suitable for people; `None` for other errors. The message includes the causes.
 pub(super) fn said(error: &(dyn Error + 'static)) -> Option<String> {
     let watch = error.downcast_ref::<watcher::Error>().or_else(|| error.downcast_ref::<Box<watcher::Error>>().map(|e| &**e));
     find(error).map(words).or_else(|| watch.map(of_watch)).or_else(|| error.downcast_ref().map(of_kubeconfig))
 }
 
-/// What is wrong with a kubeconfig, and what to do.
+/// What is wrong with a kubeconfig, and how to fix it.
 fn of_kubeconfig(error: &KubeconfigError) -> String {
     let data = |what: &str, error: &LoadDataError| match error {
         LoadDataError::ReadFile(error, file) => format!("its {what} cannot be read from {}: {error}", file.display()),
@@ -32,14 +32,16 @@ fn of_kubeconfig(error: &KubeconfigError) -> String {
     };
     match error {
         KubeconfigError::ReadConfig(error, file) => {
-            format!("{} cannot be read: {error}; name another kubeconfig", file.display())
+            format!("{} cannot be read: {error}; use another kubeconfig", file.display())
         }
-        KubeconfigError::Parse(error) => format!("it is no kubeconfig: {}; correct it", first_line(&error.to_string())),
-        KubeconfigError::CurrentContextNotSet => "it has no current context; name one with --context".to_owned(),
+        KubeconfigError::Parse(error) => format!("it is not a kubeconfig: {}; correct it", first_line(&error.to_string())),
+        KubeconfigError::CurrentContextNotSet => "it has no current context; set one with --context".to_owned(),
         KubeconfigError::LoadContext(name) => {
-            format!("it has no context {name}; `kubectl config get-contexts` lists those that it has")
+            format!("it has no context {name}; `kubectl config get-contexts` lists its contexts")
         }
-        KubeconfigError::LoadClusterOfContext(name) => format!("it has no cluster {name}, which its context names; add it"),
+        KubeconfigError::LoadClusterOfContext(name) => {
+            format!("its context refers to cluster {name}, which is missing; add it")
+        }
         KubeconfigError::LoadCertificateAuthority(error) => data("certificate-authority", error),
         KubeconfigError::LoadClientCertificate(error) => data("client-certificate", error),
         KubeconfigError::LoadClientKey(error) => data("client-key", error),
@@ -51,7 +53,7 @@ fn first_line(text: &str) -> String {
     text.lines().map(str::trim).find(|line| !line.is_empty()).unwrap_or_default().to_owned()
 }
 
-/// What an error of the client says.
+/// The message for an error of the client.
 #[must_use]
 pub fn words(error: &KubeError) -> String {
     match error {
@@ -69,7 +71,7 @@ pub fn words(error: &KubeError) -> String {
     }
 }
 
-/// What the API server said.
+/// The error of the API server.
 fn answer(status: &Status) -> String {
     match (status.message.as_str(), status.reason.as_str()) {
         ("", "") => format!("the API server answers {}", status.code),
@@ -81,31 +83,32 @@ fn answer(status: &Status) -> String {
 fn of_watch(error: &watcher::Error) -> String {
     match error {
         watcher::Error::InitialListFailed(error) => format!("the list failed: {}", words(error)),
-        watcher::Error::WatchStartFailed(error) => format!("the watch could not begin: {}", words(error)),
+        watcher::Error::WatchStartFailed(error) => format!("the watch could not start: {}", words(error)),
         watcher::Error::WatchFailed(error) => format!("the watch was interrupted: {}", words(error)),
         watcher::Error::WatchError(status) => format!("the API server ended the watch: {}", answer(status)),
         watcher::Error::NoResourceVersion => "the API server named no resource version".to_owned(),
     }
 }
 
-/// Exec plugins write tokens to their output: only what they write to stderr is passed on, and only its first line.
+/// Exec plugins write tokens to stdout. So the message contains only the first line of their stderr.
 fn of_auth(error: &AuthError) -> String {
     match error {
         AuthError::AuthExecStart(error) => format!("the exec plugin cannot be started: {error}"),
         AuthError::AuthExecRun { out, .. } => {
             let stderr = String::from_utf8_lossy(&out.stderr);
-            // What it writes goes to the terminal, where there is one.
+            // If there is a terminal, the plugin writes to it directly.
             let line: String = first_line(&stderr).chars().take(200).collect();
             let separator = if line.is_empty() { "" } else { ": " };
             format!("the exec plugin failed with {}{separator}{line}", out.status)
         }
-        AuthError::AuthExecParse(_) => "the exec plugin printed something else than an ExecCredential".to_owned(),
+        AuthError::AuthExecParse(_) => "the output of the exec plugin is not an ExecCredential".to_owned(),
         AuthError::ReadTokenFile(error, path) => format!("the token file {} cannot be read: {error}", path.display()),
         other => other.to_string(),
     }
 }
 
-/// The causes of a failed call. What a cause of it says, too, is left out, and what is in brackets of Rust (`client error (Connect)`).
+/// The causes of a failed call. It omits a cause that repeats a deeper one, and the generic texts of the HTTP library
+/// (`client error (Connect)`).
 fn innermost(error: &(dyn Error + 'static)) -> String {
     let causes = std::iter::successors(Some(error), |&cause| cause.source()).map(ToString::to_string);
     let all: Vec<String> = causes.filter(|text| !text.is_empty()).collect();
@@ -139,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_of_rust_is_in_the_words() {
+    fn messages_contain_no_rust_values() {
         let refused =
             Step("client error (Connect)", Some(Box::new(Step("tcp connect error", Some(Box::new(Step("refused", None)))))));
         let cut = Step("client error (SendRequest)", Some(Box::new(Step("connection closed", None))));
@@ -173,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_of_a_watch_says_what_the_api_server_said_once() {
+    fn a_watch_error_contains_the_error_of_the_api_server_once() {
         let error = watcher::Error::InitialListFailed(api(403, "no", "Forbidden"));
         assert_eq!(chain(&error), "the list failed: no");
         assert_eq!(chain(&watcher::Error::NoResourceVersion), "the API server named no resource version");

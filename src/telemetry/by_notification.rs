@@ -1,8 +1,8 @@
-//! What waits and what was given up, by notification: the one family whose labels are what people name things.
+//! Pending and parked Deliveries for each notification: the only metric family whose labels contain names of users' objects.
 //!
-//! There is no other way to say on a dashboard whose deliveries do not flow. So the number of series is bounded by hand: only
-//! notifications that have something of the kind have one, and of these the first [`Share::MOST`]. A family of the library would have to be
-//! emptied and filled again, and a scrape could come between; here a scrape finds what was put last, whole.
+//! A dashboard needs these labels to show which notification is not delivering. So this module limits the number of series itself:
+//! only notifications with such Deliveries have series, and of these only the first [`Share::MOST`]. A family of the library would
+//! have to be cleared and filled again, and a scrape could happen in between. Here a scrape always gets the last complete set.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -13,33 +13,33 @@ use prometheus_client::metrics::MetricType;
 
 use super::labels::Standing;
 
-/// What one notification has that waits or was given up.
+/// The pending and parked Deliveries of one notification.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Share {
-    /// Namespace of the pipelines.
+    /// The namespace of the pipelines.
     pub namespace: String,
-    /// Name of the notification.
+    /// The name of the notification.
     pub notification: String,
-    /// Recorded and not settled.
+    /// Deliveries that are recorded and not settled.
     pub pending: i64,
-    /// Given up, and kept.
+    /// Deliveries that are Parked and kept.
     pub parked: i64,
 }
 
 impl Share {
-    /// So many notifications have series.
+    /// Maximum number of notifications with series.
     pub const MOST: usize = 100;
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct Labels {
-    // Not `namespace`, which Prometheus takes for that of the pod.
+    // Not `namespace`, because Prometheus uses that label for the namespace of the pod.
     pipeline_namespace: String,
     notification: String,
     state: Standing,
 }
 
-/// The family; cheap to clone.
+/// The metric family; cheap to clone.
 #[derive(Clone, Debug, Default)]
 pub(super) struct ByNotification(Arc<Mutex<Vec<Share>>>);
 
@@ -48,7 +48,7 @@ impl ByNotification {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes these for what was there.
+    /// Replaces all shares.
     pub(super) fn put(&self, mut shares: Vec<Share>) {
         shares.truncate(Share::MOST);
         *self.shares() = shares;
@@ -57,7 +57,7 @@ impl ByNotification {
 
 impl Collector for ByNotification {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
-        let help = "Deliveries of a notification that are recorded and not settled, or given up and kept";
+        let help = "Deliveries of a notification that are pending, or parked and kept";
         let mut family = encoder.encode_descriptor("notification_deliveries", help, None, MetricType::Gauge)?;
         for share in self.shares().clone() {
             for (state, count) in [(Standing::Pending, share.pending), (Standing::Parked, share.parked)] {

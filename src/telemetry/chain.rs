@@ -1,11 +1,11 @@
-//! An error with its causes, for a log line. Our error messages leave their causes out, so the line must put them in.
+//! An error with its causes, for a log line. Our error messages do not contain their causes, so the log line must add them.
 
 use std::error::Error;
 
 use super::api_error;
 
-/// `message: cause: cause of that`. A library's message that holds its cause already is not followed by it again. An error of the
-/// Kubernetes client is one sentence, whatever caused it.
+/// `message: cause: cause of that`. If a message already contains its cause, the cause is not repeated. An error of the Kubernetes
+/// client becomes one sentence without its causes.
 #[must_use]
 pub fn chain(error: &(dyn Error + 'static)) -> String {
     let (mut text, mut next) = (String::new(), Some(error));
@@ -31,8 +31,8 @@ mod tests {
     struct Outer(#[source] std::io::Error);
 
     #[test]
-    fn causes_are_named() {
+    fn causes_are_listed_once() {
         assert_eq!(chain(&Outer(std::io::Error::other("inner"))), "outer: inner");
-        assert_eq!(chain(&Outer(std::io::Error::other("outer"))), "outer", "said once");
+        assert_eq!(chain(&Outer(std::io::Error::other("outer"))), "outer", "listed once");
     }
 }

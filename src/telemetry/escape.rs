@@ -1,4 +1,4 @@
-//! Escaping of log lines: no value can end its line, begin another one, or change what a terminal shows.
+//! Escaping of log lines: no value can end its line, start another one, or change what a terminal shows.
 
 use std::error::Error;
 use std::fmt::{self, Write};
@@ -12,14 +12,14 @@ use tracing_subscriber::registry::LookupSpan;
 
 use super::chain;
 
-/// Control characters, line and paragraph separators, and what is invisible or changes the direction of text.
+/// Control characters, line and paragraph separators, and characters that are invisible or change the direction of text.
 fn is_unsafe(c: char) -> bool {
     c.is_control()
         || matches!(c, '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}')
         || matches!(c, '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e007f}')
 }
 
-/// Writes what is safe as it is, and the rest as Rust writes it in a literal: `\n`, `\u{1b}`.
+/// Writes safe characters unchanged, and all others as in a Rust literal: `\n`, `\u{1b}`.
 struct Escaped<'a>(&'a mut dyn Write);
 
 impl Write for Escaped<'_> {
@@ -37,11 +37,11 @@ impl Write for Escaped<'_> {
     }
 }
 
-/// A text for a terminal: on one line, and without anything that the terminal would act on.
+/// A text for a terminal: on one line, and without control sequences.
 #[must_use]
 pub fn escaped(text: &str) -> String {
     let mut safe = String::with_capacity(text.len());
-    // A String takes whatever is written into it.
+    // Writing to a String cannot fail.
     let _ = Escaped(&mut safe).write_str(text);
     safe
 }
@@ -101,7 +101,7 @@ impl Visit for TextVisitor<'_> {
     }
 }
 
-/// Lines of JSON. `serde_json` escapes what JSON requires; this escapes the rest, which can stand in strings only.
+/// Lines of JSON. `serde_json` escapes what JSON requires. This type escapes the rest, which can occur only in strings.
 pub(super) struct JsonLines<E>(pub(super) E);
 
 impl<S, N, E> FormatEvent<S, N> for JsonLines<E>

@@ -1,8 +1,8 @@
-//! What the labels of metrics may say: closed sets, so that the number of series is known when the program is written.
+//! The label values of metrics: closed sets, so that the number of series is known at compile time.
 
 use std::fmt;
 
-use prometheus_client::encoding::{EncodeLabelValue, LabelValueEncoder};
+use prometheus_client::encoding::{EncodeLabelSet, EncodeLabelValue, LabelValueEncoder};
 
 /// A closed set of label values: an enum whose variants have one word each.
 macro_rules! label_value {
@@ -37,11 +37,11 @@ label_value! {
     Outcome {
         /// The receiver answered 2xx.
         Delivered => "Delivered",
-        /// Given up.
+        /// Pennant gave up.
         Parked => "Parked",
-        /// What it was about is gone.
+        /// Its subject is gone.
         Canceled => "Canceled",
-        /// A later one was sent in its place.
+        /// A later Delivery was sent instead.
         Superseded => "Superseded",
     }
 }
@@ -49,17 +49,17 @@ label_value! {
 label_value! {
     /// Why a settled delivery is no longer kept.
     Removal {
-        /// There are enough newer ones in its lane.
+        /// Its lane has enough newer deliveries.
         PerLane => "per_lane",
-        /// It is old.
+        /// It is too old.
         MaxAge => "max_age",
-        /// There are too many in the whole cluster.
+        /// The whole cluster has too many deliveries.
         Cap => "cap",
     }
 }
 
 label_value! {
-    /// What came of an attempt.
+    /// The result of an attempt.
     AttemptClass {
         /// The answer was 2xx.
         Success => "2xx",
@@ -77,7 +77,7 @@ label_value! {
 }
 
 label_value! {
-    /// How a remote cluster is doing.
+    /// The state of a remote cluster.
     Cluster {
         /// It answers.
         Reachable => "reachable",
@@ -85,17 +85,17 @@ label_value! {
         Unreachable => "unreachable",
         /// It does not accept the credentials.
         Unauthorized => "unauthorized",
-        /// It lets us not list a kind that is needed; or the object that stands for it, or its Secret, may not be read.
+        /// Pennant has no permission to list a required kind there, or to read the object that represents it or its Secret.
         Forbidden => "forbidden",
-        /// There is no kubeconfig for it that can be used.
+        /// There is no usable kubeconfig for it.
         Invalid => "invalid",
-        /// It has not been asked yet.
+        /// No request was sent to it yet.
         Unknown => "unknown",
     }
 }
 
 label_value! {
-    /// What a lane does.
+    /// The state of a lane.
     LaneState {
         /// Its head can be sent.
         Ready => "ready",
@@ -103,33 +103,33 @@ label_value! {
         InFlight => "in_flight",
         /// Its head waits for its next attempt.
         Waiting => "waiting",
-        /// Its head waits for something to be mended.
+        /// Its head waits until a user fixes a problem.
         Blocked => "blocked",
-        /// Somebody wants it to wait.
+        /// A user suspended it.
         Suspended => "suspended",
-        /// Its head can be sent when the notification's rate allows.
+        /// Its head can be sent when the rate limit of the notification allows it.
         RateLimited => "rate_limited",
-        /// Its head can be sent when its receiver can be reached.
+        /// Its head can be sent when its receiver is reachable.
         Unreachable => "unreachable",
     }
 }
 
 label_value! {
-    /// What a worker does.
+    /// The state of a worker.
     Worker {
         /// It has a request.
         Busy => "busy",
-        /// It waits for one.
+        /// It waits for a request.
         Idle => "idle",
     }
 }
 
 label_value! {
-    /// What a notification's deliveries are that it should not have for long.
+    /// The states of deliveries that are counted for each notification. Neither state should last long.
     Standing {
         /// Recorded and not settled.
         Pending => "pending",
-        /// Given up, and kept.
+        /// Parked and kept.
         Parked => "parked",
     }
 }
@@ -137,15 +137,15 @@ label_value! {
 label_value! {
     /// What is written to the API server.
     ApiWrite {
-        /// `Pipeline.status` but for `dispatched`.
+        /// `Pipeline.status` except `dispatched`.
         PipelineStatus => "pipeline_status",
         /// `Pipeline.status.dispatched`.
         Dispatched => "dispatched",
         /// A new Delivery.
         DeliveryCreate => "delivery_create",
-        /// What became of a Delivery.
+        /// The status of a Delivery.
         DeliveryStatus => "delivery_status",
-        /// A Delivery that was kept long enough.
+        /// The deletion of a Delivery.
         DeliveryDelete => "delivery_delete",
         /// `Notification.status`.
         NotificationStatus => "notification_status",
@@ -155,19 +155,19 @@ label_value! {
 }
 
 label_value! {
-    /// What the API server said to a write.
+    /// The result of a write to the API server.
     WriteResult {
-        /// Done.
+        /// The write succeeded.
         Ok => "ok",
-        /// Somebody else was first.
+        /// Another write was earlier.
         Conflict => "conflict",
-        /// Refused, or no answer.
+        /// The API server refused the write, or did not answer.
         Error => "error",
     }
 }
 
 label_value! {
-    /// What is watched.
+    /// The watched objects.
     Watch {
         /// Pipelines.
         Pipelines => "pipelines",
@@ -177,11 +177,11 @@ label_value! {
         Deliveries => "deliveries",
         /// Application objects.
         ApplicationObjects => "application_objects",
-        /// Secrets that are referred to.
+        /// Referenced Secrets.
         Secrets => "secrets",
-        /// Objects that stand for clusters, and their Secrets.
+        /// Objects that represent clusters, and their Secrets.
         Clusters => "clusters",
-        /// ConfigMaps that hold templates.
+        /// ConfigMaps with templates.
         ConfigMaps => "config_maps",
         /// The ConfigMap with the global configuration.
         GlobalConfig => "global_config",
@@ -189,23 +189,76 @@ label_value! {
 }
 
 label_value! {
-    /// What became of a span.
+    /// The result of a span.
     SpanResult {
-        /// The collector has taken it.
+        /// The collector accepted it.
         Exported => "exported",
-        /// The collector has not, or not in time.
+        /// The collector did not accept it, or not in time.
         Failed => "failed",
-        /// Too many were waiting.
+        /// The queue was full.
         Dropped => "dropped",
     }
 }
 
 label_value! {
-    /// Which Lease.
+    /// The Leases.
     Lease {
-        /// That of the pipeline controller.
+        /// The Lease of the pipeline controller.
         Pipeline => "pennant-pipeline",
-        /// That of the dispatcher.
+        /// The Lease of the dispatcher.
         Dispatch => "pennant-dispatch",
     }
+}
+
+// The labels of one family each.
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(super) struct OutcomeLabels {
+    pub(super) outcome: Outcome,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(super) struct RemovalLabels {
+    pub(super) reason: Removal,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(super) struct AttemptLabels {
+    pub(super) class: AttemptClass,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(super) struct LaneLabels {
+    pub(super) state: LaneState,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(super) struct WorkerLabels {
+    pub(super) state: Worker,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(super) struct WriteLabels {
+    pub(super) kind: ApiWrite,
+    pub(super) result: WriteResult,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(super) struct WatchLabels {
+    pub(super) watch: Watch,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(super) struct ClusterLabels {
+    pub(super) state: Cluster,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(super) struct SpanLabels {
+    pub(super) result: SpanResult,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(super) struct LeaseLabels {
+    pub(super) lease: Lease,
 }

@@ -1,4 +1,4 @@
-//! Log lines on stderr, as text or JSON: our own words only, for libraries repeat what is secret.
+//! Log lines on stderr, as text or JSON. Only our own events are written, because libraries log secret values.
 
 use std::fmt;
 use std::io::IsTerminal as _;
@@ -13,37 +13,39 @@ use tracing_subscriber::layer::SubscriberExt as _;
 use super::TelemetryError;
 use super::escape::{JsonLines, TextFields};
 
-/// The log target of the audit: one line at level info for every settled delivery, whatever the filter says.
+/// The log target of the audit: one line at level info for every settled Delivery, independent of the filter.
 pub const AUDIT: &str = "audit";
 
-/// What the targets of our own events begin with.
+/// The first segment in the targets of our own events.
 const OURS: &str = "pennant";
 
-/// Where the filter is read from; the first that is set and not empty counts.
+/// The environment variables for the filter. The first one that is set and not empty counts.
 const VARIABLES: [&str; 2] = ["PENNANT_LOG", "RUST_LOG"];
 
-/// Set on top of what the environment asks for.
+/// The directive that is added to the filter of the environment.
 const FIXED: &str = "audit=info";
 
-/// Whose log events are written: our own, and no others, whatever the filter says.
+/// Whether an event is our own. Other events are never written, independent of the filter.
 ///
-/// Libraries tell of connections what must not be told, for the URL of a receiver may be a secret, as are headers and bodies:
-/// the verifier of certificates names the host at level `error` when it refuses one, the HTTP libraries name hosts and the
-/// words of headers at `trace`, and the Kubernetes client repeats at `warn` an answer that it cannot read, be it a list of
-/// Secrets. What matters of that is told by the rooms that call them, in words of their own. A list of libraries that may not
-/// speak would lack the one that the next upgrade brings.
+/// The URL of a receiver can be secret, and so can headers and bodies. Libraries log them:
+/// - The certificate verifier logs the host at level `error` when it rejects a certificate.
+/// - The HTTP libraries log hosts and the text of headers at `trace`.
+/// - The Kubernetes client logs at `warn` an answer that it cannot parse, even a list of Secrets.
+///
+/// Our modules that call these libraries log the relevant errors in their own words. A list of excluded libraries would miss a new
+/// one that an upgrade adds.
 fn is_ours(metadata: &Metadata<'_>) -> bool {
     let target = metadata.target();
     target == AUDIT || target.split("::").next() == Some(OURS)
 }
 
-/// How a log line looks.
+/// The format of log lines.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Format {
-    /// For people.
+    /// Text for people.
     #[default]
     Text,
-    /// One JSON object a line, for machines.
+    /// One JSON object in each line, for programs.
     Json,
 }
 
@@ -68,18 +70,18 @@ impl FromStr for Format {
     }
 }
 
-/// Sends the log events of the whole process to stderr. To be called once, at start.
+/// Sends the log events of the whole process to stderr. The program calls it once, at start.
 pub fn init(format: Format) -> Result<(), TelemetryError> {
     let filter = filter(|variable| std::env::var(variable).ok())?;
     // An empty NO_COLOR does not count: https://no-color.org
     let plain = std::env::var_os("NO_COLOR").is_some_and(|v| !v.is_empty());
     let colour = std::io::stderr().is_terminal() && !plain;
-    // Not `try_init`, which would let in what libraries write by the crate `log`, too.
+    // Not `try_init`, because it would also accept what libraries log through the crate `log`.
     let subscriber = subscriber(format, filter, colour, std::io::stderr);
     tracing::subscriber::set_global_default(subscriber).map_err(TelemetryError::AlreadySet)
 }
 
-/// The filter that the environment asks for, default `info`, with what is fixed on top of it.
+/// The filter of the environment, by default `info`, with the fixed directive added.
 fn filter(environment: impl Fn(&str) -> Option<String>) -> Result<EnvFilter, TelemetryError> {
     let asked = VARIABLES.into_iter().find_map(|v| environment(v).filter(|text| !text.is_empty()).map(|text| (v, text)));
     let (variable, text) = asked.unwrap_or(("the default", "info".to_owned()));
@@ -124,7 +126,7 @@ mod tests {
         }
     }
 
-    /// What is printed of some events under this environment.
+    /// The log output for some events with this environment.
     fn printed(format: Format, environment: &[(&str, &str)]) -> String {
         let get = |v: &str| environment.iter().find(|(name, _)| *name == v).map(|(_, text)| (*text).to_owned());
         page(format, filter(get).unwrap(), false, || {
@@ -152,7 +154,7 @@ mod tests {
     #[error("{0}")]
     struct Wrong(String, #[source] std::io::Error);
 
-    /// One event with this value in every place and in every way that a value can have.
+    /// Logs one event with this value in every place and in every form that a field can have.
     fn say(value: &str) {
         let error = Wrong(value.to_owned(), std::io::Error::other(value.to_owned()));
         let span = tracing::error_span!("span", display = %value, text = value, r#type = ?format_args!("{value}"), later = tracing::field::Empty);
@@ -164,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn no_value_can_write_another_line_or_reach_the_terminal() {
+    fn a_value_cannot_add_a_line_or_control_the_terminal() {
         let separators = ['\u{2028}', '\u{2029}', '\u{200e}', '\u{200f}', '\u{61c}', '\u{feff}', '\u{e0041}'];
         let directions = ('\u{202a}'..='\u{202e}').chain('\u{2066}'..='\u{2069}');
         let controls = ('\0'..='\u{9f}').filter(|c| c.is_control());
@@ -187,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_safe_is_written_as_it_is() {
+    fn safe_text_is_written_unchanged() {
         let text = page(Format::Text, filter(|_| None).unwrap(), false, || say("v1 \"ü\" \u{1F600} \\"));
         for part in [
             "span{display=v1 \"ü\" \u{1F600} \\ text=\"v1 \\\"ü\\\" \u{1F600} \\\\\" type=v1 ",
@@ -212,12 +214,12 @@ mod tests {
             let text = printed(Format::Text, environment);
             assert_eq!((text.contains("hello"), text.contains("detail")), (hello, detail), "{environment:?}");
             assert!(text.contains("settled"), "the audit is always on: {environment:?}");
-            assert!(!text.contains("connection"), "libraries say nothing: {environment:?}");
+            assert!(!text.contains("connection"), "events of libraries are not written: {environment:?}");
         }
     }
 
     #[test]
-    fn json_is_one_object_a_line() {
+    fn json_has_one_object_in_each_line() {
         let text = printed(Format::Json, &[]);
         let lines: Vec<serde_json::Value> = text.lines().map(|l| serde_json::from_str(l).unwrap()).collect();
         assert_eq!(lines.len(), 2);
@@ -225,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn a_filter_that_makes_no_sense_is_an_error_that_names_the_variable() {
+    fn an_invalid_filter_is_an_error_that_names_the_variable() {
         let error = filter(|v| (v == "RUST_LOG").then(|| "pennant=loud".to_owned())).unwrap_err();
         assert!(error.to_string().contains("RUST_LOG"), "{error}");
     }

@@ -1,8 +1,8 @@
-//! Spans, and the ids by which they find together. Pure.
+//! Spans, and the ids that connect them. Pure.
 //!
-//! In: what tells one change from another, and one piece of work on it from the next. Out: [`Trace`]s and [`SpanId`]s, which are
-//! hashes of that, so that a process that takes the work up after another calls it the same and nothing need be written down;
-//! and the `traceparent` of [W3C Trace Context](https://www.w3.org/TR/trace-context/#traceparent-header).
+//! In: keys that identify a change, and each piece of work on it. Out: [`Trace`]s and [`SpanId`]s, and the `traceparent` of
+//! [W3C Trace Context](https://www.w3.org/TR/trace-context/#traceparent-header). The ids are hashes of the keys. So a process that
+//! continues the work of another one computes the same ids, and no id has to be stored.
 
 use std::fmt;
 use std::str::FromStr;
@@ -12,11 +12,11 @@ use sha2::{Digest as _, Sha256};
 
 use super::TelemetryError;
 
-/// So many bits of a trace's id decide whether it is sampled: the last seven bytes, as in
-/// <https://opentelemetry.io/docs/specs/otel/trace/tracestate-probability-sampling/>, so that others who sample by that rule agree.
+/// Number of bits of a trace id that decide whether the trace is sampled: the last seven bytes, as in
+/// <https://opentelemetry.io/docs/specs/otel/trace/tracestate-probability-sampling/>. So other systems with this rule decide the same.
 const BITS: u32 = 56;
 
-/// Of how many traces spans are made, as a threshold: those whose last bits are at or above it.
+/// The share of traces with spans, as a threshold: a trace is sampled if its last bits are at or above it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sample(u64);
 
@@ -34,7 +34,7 @@ impl FromStr for Sample {
     }
 }
 
-/// All that comes of one change.
+/// The trace of one change, with all work that follows from it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Trace {
     id: [u8; 16],
@@ -43,7 +43,7 @@ pub struct Trace {
 }
 
 impl Trace {
-    /// That of the change which this pipeline's log has under this serial.
+    /// The trace of the change with this serial in the log of this pipeline.
     #[must_use]
     pub fn of_change(pipeline: &str, serial: i64, sample: Sample) -> Self {
         let hash = hash(&["change", pipeline, &serial.to_string()]);
@@ -52,7 +52,7 @@ impl Trace {
         root.copy_from_slice(&hash[16..24]);
         last.copy_from_slice(&id[8..]);
         let sampled = u64::from_be_bytes(last) & ((1 << BITS) - 1) >= sample.0;
-        // All zeroes mean that there is none. No hash is known to begin so.
+        // An id of zeros is invalid. No hash is known that starts with 16 zero bytes.
         id[0] |= u8::from(id == [0; 16]);
         Self { id, root: SpanId::of(u64::from_be_bytes(root)), sampled }
     }
@@ -63,19 +63,19 @@ impl Trace {
         self.root
     }
 
-    /// Whether its spans are made.
+    /// Whether the spans of the trace are recorded.
     #[must_use]
     pub const fn is_sampled(&self) -> bool {
         self.sampled
     }
 
-    /// Its id.
+    /// The id of the trace.
     #[must_use]
     pub const fn id(&self) -> [u8; 16] {
         self.id
     }
 
-    /// What tells a receiver which span its request belongs to.
+    /// The value of `traceparent`, from which a receiver learns to which span its request belongs.
     #[must_use]
     pub fn parent_header(&self, span: SpanId) -> String {
         format!("00-{}-{span}-{:02x}", hex::encode(self.id), u8::from(self.sampled))
@@ -87,13 +87,13 @@ impl Trace {
 pub struct SpanId([u8; 8]);
 
 impl SpanId {
-    /// Of a number, such as one drawn by lot.
+    /// The id for a number, such as a random one.
     #[must_use]
     pub fn of(number: u64) -> Self {
         Self(number.max(1).to_be_bytes())
     }
 
-    /// Of what tells it from all others, which may be long.
+    /// The id for a unique key of any length.
     #[must_use]
     pub fn hashed(key: &[&str]) -> Self {
         let mut bytes = [0; 8];
@@ -101,7 +101,7 @@ impl SpanId {
         Self::of(u64::from_be_bytes(bytes))
     }
 
-    /// Its bytes.
+    /// The bytes of the id.
     #[must_use]
     pub const fn bytes(self) -> [u8; 8] {
         self.0
@@ -114,7 +114,7 @@ impl fmt::Display for SpanId {
     }
 }
 
-/// Each part ends with a byte that no part can hold, so that no two keys run together.
+/// Hashes the parts. Each part ends with a zero byte, which no part contains, so that different keys have different inputs.
 fn hash(parts: &[&str]) -> [u8; 32] {
     let mut hasher = Sha256::new();
     for part in parts {
@@ -124,30 +124,30 @@ fn hash(parts: &[&str]) -> [u8; 32] {
     hasher.finalize().into()
 }
 
-/// Something that has been done. Whoever makes one answers for it that nothing in it is secret.
+/// A completed piece of work. The code that creates a span must ensure that it contains nothing secret.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Span {
-    /// What it is part of.
+    /// The trace of the span.
     pub trace: Trace,
-    /// Which one it is.
+    /// The id of the span.
     pub id: SpanId,
-    /// What it was done for.
+    /// The span that caused this one.
     pub parent: Option<SpanId>,
-    /// One of a few words.
+    /// The name, from a small fixed set.
     pub name: &'static str,
-    /// Whether it is a call to somebody else.
+    /// Whether the span is a call to another system.
     pub is_call: bool,
-    /// When it was begun.
+    /// When the work started.
     pub start: Timestamp,
-    /// When it was over.
+    /// When the work ended.
     pub end: Timestamp,
-    /// What is told of it.
+    /// The attributes of the span.
     pub attributes: Vec<(&'static str, Value)>,
-    /// What was wrong, if it failed.
+    /// The error, if the work failed.
     pub error: Option<String>,
 }
 
-/// What stands in an attribute.
+/// The value of an attribute.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Value {
     /// A text.
@@ -182,8 +182,8 @@ mod tests {
         Trace::of_change(pipeline, serial, sample("1"))
     }
 
-    /// Of the first 24 bytes of `printf 'change\0UID\0SERIAL\0' | sha256sum`. Another version must say the same of what this one has
-    /// begun.
+    /// The ids are the first 24 bytes of `printf 'change\0UID\0SERIAL\0' | sha256sum`. Every later version must compute the same ids,
+    /// because it continues traces of earlier versions.
     #[test]
     fn a_known_change_has_its_known_header() {
         let trace = trace("0b6f6f0e-6d0a-4c7e-9f2b-3a1f6c1d2e3f", 1_763_711_234_567);
@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_all_zero_means_nothing_and_is_never_said() {
+    fn a_span_id_is_never_zero_because_zero_is_invalid() {
         assert_eq!(SpanId::of(0).to_string(), "0000000000000001");
         assert_eq!(SpanId::of(u64::MAX).to_string(), "ffffffffffffffff");
     }
@@ -232,14 +232,14 @@ mod tests {
         let sampled = half.iter().filter(|trace| trace.is_sampled()).count();
         assert!((4_700..5_300).contains(&sampled), "{sampled}");
         for (one, other) in half.iter().zip(of("0.6")) {
-            assert!(!one.is_sampled() || other.is_sampled(), "who samples more samples those of whoever samples less");
+            assert!(!one.is_sampled() || other.is_sampled(), "a higher ratio samples every trace of a lower ratio");
             assert!(one.parent_header(one.root()).ends_with(if one.is_sampled() { "-01" } else { "-00" }));
         }
     }
 
     proptest! {
         #[test]
-        fn headers_are_as_the_specification_has_them(pipeline: String, serial: i64, span: u64, ratio in 0.0_f64..=1.0) {
+        fn headers_follow_the_specification(pipeline: String, serial: i64, span: u64, ratio in 0.0_f64..=1.0) {
             let trace = Trace::of_change(&pipeline, serial, sample(&format!("{ratio}")));
             let header = trace.parent_header(SpanId::of(span));
             let parts: Vec<_> = header.split('-').collect();

@@ -1,4 +1,4 @@
-//! Where spans are handed over. Whoever has made one goes on at once: a queue that is full takes no more, and that is counted.
+//! The queue of spans for the exporter. The code that adds a span never waits: a full queue drops the span, and a metric counts it.
 
 use std::sync::Arc;
 
@@ -7,10 +7,10 @@ use tokio::sync::mpsc;
 use super::metrics::{Metrics, SpanResult};
 use super::spans::{Sample, Span, Trace};
 
-/// Spans that may wait to be exported. Some 600 bytes each.
+/// Maximum number of spans that wait for the export. Each has about 600 bytes.
 const QUEUE: usize = 8 * 1024;
 
-/// Takes spans; cheap to clone. The default takes none, and makes nobody compute any.
+/// Accepts spans; cheap to clone. The default accepts none and returns no traces, so no code computes spans for it.
 #[derive(Clone, Debug, Default)]
 pub struct Tracer(Option<Arc<On>>);
 
@@ -22,26 +22,26 @@ struct On {
 }
 
 impl Tracer {
-    /// One that takes spans of so many changes, and the other end of its queue.
+    /// A tracer that accepts the spans of this share of changes, and the receiving end of its queue.
     #[must_use]
     pub fn on(sample: Sample, metrics: Metrics) -> (Self, mpsc::Receiver<Span>) {
         let (queue, spans) = mpsc::channel(QUEUE);
         (Self(Some(Arc::new(On { sample, queue, metrics }))), spans)
     }
 
-    /// The trace of a change, sampled or not; `None` when nothing is traced.
+    /// The trace of a change, sampled or not; `None` if tracing is off.
     #[must_use]
     pub fn trace(&self, pipeline: &str, serial: i64) -> Option<Trace> {
         self.0.as_ref().map(|on| Trace::of_change(pipeline, serial, on.sample))
     }
 
-    /// The same, if spans are wanted of it.
+    /// The trace of a change, if it is sampled.
     #[must_use]
     pub fn sampled(&self, pipeline: &str, serial: i64) -> Option<Trace> {
         self.trace(pipeline, serial).filter(Trace::is_sampled)
     }
 
-    /// Takes a span, if there is room. Never waits.
+    /// Adds a span to the queue if there is room. Never waits.
     pub fn take(&self, span: Span) {
         if let Some(on) = self.0.as_ref().filter(|_| span.trace.is_sampled())
             && on.queue.try_send(span).is_err()
@@ -70,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_queue_drops_what_comes_and_nobody_waits() {
+    fn a_full_queue_drops_new_spans_and_the_sender_does_not_wait() {
         let metrics = Metrics::new();
         let (tracer, mut spans) = Tracer::on("1".parse().unwrap(), metrics.clone());
         let trace = tracer.sampled("p", 1).unwrap();
@@ -83,11 +83,11 @@ mod tests {
         assert_eq!((dropped(&metrics), spans.len()), (3, QUEUE));
         drop(spans);
         tracer.take(span(trace));
-        assert_eq!(dropped(&metrics), 4, "nobody exports any more");
+        assert_eq!(dropped(&metrics), 4, "the exporter has ended");
     }
 
     #[test]
-    fn what_is_not_sampled_has_a_trace_and_no_spans() {
+    fn a_change_that_is_not_sampled_has_a_trace_and_no_spans() {
         let metrics = Metrics::new();
         let (tracer, mut spans) = Tracer::on("0".parse().unwrap(), metrics.clone());
         assert!(tracer.sampled("p", 1).is_none());
@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn off_it_knows_of_no_trace() {
+    fn there_are_no_traces_while_tracing_is_off() {
         assert!(Tracer::default().trace("p", 1).is_none());
     }
 }

@@ -1,7 +1,7 @@
-//! What an expression of `when` is about: which fields it reads, and of which kind each part is.
+//! Checks an expression of `when`: which fields it reads, and which kind of value each part has.
 //!
-//! In: a parsed expression, and the shape of the data. Out: the fields that it reads, or words on what is wrong with it. The engine
-//! itself finds a wrong name or type only in the part that a transition happens to reach.
+//! In: a parsed expression, and the shape of the data. Out: the fields that it reads, or a message about what is wrong. The CEL
+//! engine itself finds a wrong name or type only in the part that a transition happens to reach.
 
 use std::collections::BTreeSet;
 
@@ -12,11 +12,11 @@ use serde_json::Value;
 
 use crate::api::values::nearest::nearest;
 
-/// Parts of an expression: names, values and calls.
+/// Maximum number of parts of an expression: names, values and calls.
 const MOST: usize = 64;
-/// Bytes of a pattern.
+/// Maximum length of a pattern, in bytes.
 const LONGEST_PATTERN: usize = 128;
-/// The functions that are known, with what comes of them.
+/// The known functions, with the kind of their result.
 const FUNCTIONS: [(&str, Kind<'static>); 11] = [
     ("size", Kind::Number),
     ("contains", Kind::Bool),
@@ -31,22 +31,22 @@ const FUNCTIONS: [(&str, Kind<'static>); 11] = [
     ("double", Kind::Number),
 ];
 
-/// What is known of an expression.
+/// The result of a check.
 pub(super) struct Checked {
-    /// The fields of the data that it reads.
+    /// The fields of the data that the expression reads.
     pub fields: BTreeSet<String>,
 }
 
-/// What kind of value a part comes to.
+/// The kind of value of a part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind<'a> {
     Bool,
     Text,
     Number,
     List,
-    /// An object of which all fields are known.
+    /// An object whose fields are all known.
     Fields(&'a Value),
-    /// One with any names, all of them texts.
+    /// An object with any field names, whose values are all texts.
     Texts,
     Any,
 }
@@ -54,8 +54,8 @@ enum Kind<'a> {
 impl Kind<'_> {
     fn word(self) -> &'static str {
         match self {
-            Self::Bool => "something true or false",
-            Self::Text => "a text",
+            Self::Bool => "a boolean",
+            Self::Text => "a string",
             Self::Number => "a number",
             Self::List => "a list",
             Self::Fields(_) | Self::Texts => "an object",
@@ -68,19 +68,19 @@ impl Kind<'_> {
     }
 }
 
-/// Checks an expression; it must come to true or false.
+/// Checks an expression. Its result must be a boolean.
 pub(super) fn check(expression: &Expression, shape: &Value) -> Result<Checked, String> {
     let mut check = Check { shape, fields: BTreeSet::new(), variable: None, parts: 0 };
     match check.kind(expression)? {
         kind if kind.may_be_bool() => Ok(Checked { fields: check.fields }),
-        kind => Err(format!("is neither true nor false but {}", kind.word())),
+        kind => Err(format!("must be a boolean, but is {}", kind.word())),
     }
 }
 
 struct Check<'a> {
     shape: &'a Value,
     fields: BTreeSet<String>,
-    /// What stands for the entries of a list, within a macro.
+    /// The variable for the entries of a list, within a macro.
     variable: Option<String>,
     parts: usize,
 }
@@ -113,7 +113,7 @@ impl<'a> Check<'a> {
                 Ok(Kind::List)
             }
             Expr::Comprehension(of) => self.comprehension(of),
-            Expr::Map(_) | Expr::Struct(_) | Expr::Unspecified => Err("an object cannot be written out here".to_owned()),
+            Expr::Map(_) | Expr::Struct(_) | Expr::Unspecified => Err("object literals are not supported".to_owned()),
         }
     }
 
@@ -134,12 +134,12 @@ impl<'a> Check<'a> {
                 if kinds.iter().all(|kind| kind.may_be_bool()) {
                     return Ok(Kind::Bool);
                 }
-                let stands = if name == operators::LOGICAL_NOT { "before" } else { "between" };
-                Err(format!("{} stands {stands} what is true or false", name.trim_matches('_')))
+                let sides = if name == operators::LOGICAL_NOT { "a boolean" } else { "booleans on both sides" };
+                Err(format!("{} requires {sides}", name.trim_matches('_')))
             }
             (operators::CONDITIONAL, [condition, one, other]) => {
                 if !condition.may_be_bool() {
-                    return Err("what stands before ? must be true or false".to_owned());
+                    return Err("the part before ? must be a boolean".to_owned());
                 }
                 Ok(if one == other { *one } else { Kind::Any })
             }
@@ -170,27 +170,25 @@ impl<'a> Check<'a> {
 
     fn comprehension(&mut self, of: &ComprehensionExpr) -> Result<Kind<'a>, String> {
         if matches!(of.accu_init.expr, Expr::List(_)) {
-            return Err("map() and filter() are not known here; all(), exists() and exists_one() are".to_owned());
+            return Err("map() and filter() are not supported; use all(), exists() or exists_one()".to_owned());
         }
         if self.variable.is_some() {
-            return Err("all(), exists() and exists_one() cannot stand within another".to_owned());
+            return Err("all(), exists() and exists_one() cannot be nested".to_owned());
         }
         if !matches!(of.iter_range.expr, Expr::List(_)) {
-            return Err(
-                "all(), exists() and exists_one() run over a list that is written out, such as ['a', 'b']".to_owned()
-            );
+            return Err("all(), exists() and exists_one() require a literal list, such as ['a', 'b']".to_owned());
         }
         self.kind(&of.iter_range)?;
-        // What was written is beside the macro's own accumulator.
-        let Expr::Call(step) = &of.loop_step.expr else { return Err("it cannot be understood".to_owned()) };
+        // The condition of the user is next to the accumulator of the macro.
+        let Expr::Call(step) = &of.loop_step.expr else { return Err("this macro is not supported".to_owned()) };
         let written = if step.func_name == operators::CONDITIONAL { step.args.first() } else { step.args.get(1) };
-        let Some(written) = written else { return Err("it cannot be understood".to_owned()) };
+        let Some(written) = written else { return Err("this macro is not supported".to_owned()) };
         self.variable = Some(of.iter_var.clone());
         let kind = self.kind(written);
         self.variable = None;
-        // Entries of a list are of any kind, and one alone is asked for nothing.
+        // Entries of a list can have any kind, and an entry alone is not a condition.
         if !kind?.may_be_bool() || matches!(written.expr, Expr::Ident(_)) {
-            return Err("what is asked of each entry is neither true nor false".to_owned());
+            return Err("the condition for each entry must be a boolean".to_owned());
         }
         Ok(Kind::Bool)
     }
@@ -207,7 +205,7 @@ fn field<'a>(object: &'a Value, name: &str) -> Option<Kind<'a>> {
     })
 }
 
-/// What stands under a name in a value of this kind.
+/// The kind of a field in a value of this kind.
 fn below<'a>(kind: Kind<'a>, name: &str, operand: &Expression) -> Result<Kind<'a>, String> {
     match kind {
         Kind::Fields(object) => {
@@ -227,16 +225,16 @@ fn unknown(there_is_no: &str, name: &str, object: &Value) -> String {
     }
 }
 
-/// A part as people wrote it, as far as it is a name.
+/// The source text of a part, if it is a name.
 fn path(expression: &Expression) -> String {
     match &expression.expr {
         Expr::Ident(name) => name.clone(),
         Expr::Select(select) => format!("{}.{}", path(&select.operand), select.field),
-        _ => "it".to_owned(),
+        _ => "the value".to_owned(),
     }
 }
 
-/// The last argument, if it is a text that is written out.
+/// The last argument, if it is a string literal.
 fn text(args: &[Expression]) -> Option<&str> {
     match args.last().map(|arg| &arg.expr) {
         Some(Expr::Literal(LiteralValue::String(text))) => Some(text.inner()),
@@ -259,18 +257,16 @@ fn function<'a>(call: &CallExpr) -> Result<Kind<'a>, String> {
     Ok(*kind)
 }
 
-/// A pattern is tried here, and is short and without counts: those are what makes a small one large.
+/// Compiles a pattern. It must be short and must not contain counts, because counts make a short pattern expensive.
 fn pattern(pattern: Option<&str>) -> Result<(), String> {
     let Some(pattern) = pattern else {
-        return Err(format!(
-            "matches() needs a pattern that is written out, of at most {LONGEST_PATTERN} bytes and without {{"
-        ));
+        return Err(format!("matches() requires a literal pattern of at most {LONGEST_PATTERN} bytes and without {{"));
     };
     let mut context = Context::default();
     context.add_variable_from_value("pattern", pattern.to_owned());
     let tried = kube_cel::cel::Program::compile("''.matches(pattern)").map(|program| program.execute(&context));
     match tried {
         Ok(Ok(CelValue::Bool(_))) => Ok(()),
-        _ => Err(format!("{pattern:?} is not a pattern")),
+        _ => Err(format!("{pattern:?} is not a valid pattern")),
     }
 }

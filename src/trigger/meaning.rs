@@ -1,27 +1,27 @@
-//! The table of transitions, and what ends a state that has to hold for a time.
+//! The table of transitions, and what ends a state that a timer waits for.
 
 use crate::api::delivery::{Family, SubjectKind};
 use crate::api::{Change, State, Status, Time, TransitionType};
 
-/// The transitions that a change is: what became of its subject, and then whether drift came or went. None if it means nothing
-/// to a trigger.
+/// The transitions of a change: first that of the status of its subject, then that of drift. There are none if the change means
+/// nothing to a trigger.
 ///
-/// | subject | type | going `from` → `to` |
+/// | subject | type | change `from` → `to` |
 /// |---|---|---|
 /// | target | `Deployed` | `Current` at a revision other than `from.current` |
 /// | | `Recovered` | `Current` at `from.current`, with `from.failed` |
-/// | | `Progressing` | `InProgress` with a revision other than before, or out of nothing |
+/// | | `Progressing` | `InProgress` with a revision other than before, or after `NotFound` |
 /// | | `Failed` | `Failed` |
-/// | | `Removed` | `NotFound` after anything known |
+/// | | `Removed` | `NotFound` after any other known status |
 /// | | `Drifted` | drift appears |
-/// | | `DriftCorrected` | drift is gone, and the application object is not |
+/// | | `DriftCorrected` | drift disappears, and the application object still exists |
 /// | cluster | `ClusterOffline` | `Failed` |
 /// | | `ClusterOnline` | `Current` after `Failed` |
 /// | environment | `EnvironmentReady` | `Current` at a revision other than `from.current` |
 /// | pipeline | `PipelineReady` | the same |
 ///
-/// A coalesced change always means what its end state means, whatever `from` says: who takes it may stand inside it. Of drift it
-/// says whether it was touched, by a `from` that is not as its `to`.
+/// A coalesced change always means what its end state means, whatever `from` is, because the cursor of a reader can be inside it. If
+/// drift has changed in it, `from.drifted` is different from `to.drifted`.
 pub fn transitions(change: &Change) -> impl Iterator<Item = TransitionType> + use<> {
     let both = match kind(&change.subject) {
         SubjectKind::Target => [target(change), drift(change)],
@@ -32,12 +32,12 @@ pub fn transitions(change: &Change) -> impl Iterator<Item = TransitionType> + us
     both.into_iter().flatten()
 }
 
-/// Whether a later change of the same subject ends the state that a transition of this type has begun.
+/// Whether a later change of the same subject ends the state that a transition of this type started.
 #[must_use]
 pub fn ends(type_: TransitionType, change: &Change) -> bool {
     let Change { from, to, coalesced, .. } = change;
     match type_.family() {
-        // One of drift alone leaves the rollout as it was.
+        // A change of drift alone does not change the state of the rollout.
         Family::Status => *coalesced || type_.subject() != SubjectKind::Target || !same(from, to),
         Family::Drift => {
             let drifted = type_ == TransitionType::Drifted;
@@ -46,8 +46,9 @@ pub fn ends(type_: TransitionType, change: &Change) -> bool {
     }
 }
 
-/// When a change ended the state that a transition of this type has begun, if it [ends] it. Of several that were made one it is the time of
-/// the first that can have done so: a state that ended earlier must not be reported as one that held until the last.
+/// When a change ended the state that a transition of this type started, if it [ends] that state. For a merged change, this is the time
+/// of the first change that can have ended it. A state that ended earlier must not be reported as if it had lasted until the last
+/// change.
 #[must_use]
 pub fn ended_at(type_: TransitionType, change: &Change) -> Time {
     let left = match type_.family() {
@@ -57,7 +58,7 @@ pub fn ended_at(type_: TransitionType, change: &Change) -> Time {
     left.unwrap_or(change.time)
 }
 
-/// What a subject is, by its name in the log.
+/// The kind of a subject, by its name in the log.
 #[must_use]
 pub fn kind(subject: &str) -> SubjectKind {
     match subject.split_once('/') {
@@ -105,13 +106,13 @@ fn cluster(change: &Change) -> Option<TransitionType> {
     }
 }
 
-/// Whether everything of an environment or pipeline runs one revision that is new for it.
+/// Whether all parts of an environment or pipeline run the same revision, which is new for it.
 fn ready(change: &Change) -> bool {
     let is_new = change.coalesced || change.from.current.as_ref() != Some(&change.to.revision);
     change.to.status == Status::Current && is_new
 }
 
-/// Whether a change leaves the state of the rollout as it was: then it is one of drift alone.
+/// Whether a change does not change the state of the rollout. Then it is a change of drift alone.
 fn same(from: &State, to: &State) -> bool {
     from.status == to.status && (from.revision == to.revision || to.status == Status::NotFound)
 }
@@ -143,36 +144,36 @@ mod tests {
     }
 
     #[test]
-    fn the_table() {
+    fn changes_have_the_transitions_of_the_table() {
         for (name, from, to, want) in [
             ("first", state(InProgress, "1", "", false), state(Current, "1", "1", false), Some(Deployed)),
             ("next", state(InProgress, "2", "1", false), state(Current, "2", "2", false), Some(Deployed)),
             ("at once", state(Current, "1", "1", false), state(Current, "2", "2", false), Some(Deployed)),
-            ("mended by a new one", state(Failed, "2", "1", true), state(Current, "3", "3", false), Some(Deployed)),
+            ("fixed by a new one", state(Failed, "2", "1", true), state(Current, "3", "3", false), Some(Deployed)),
             ("first, after failing", state(Failed, "1", "", true), state(Current, "1", "1", false), Some(Deployed)),
             ("back", state(InProgress, "2", "1", false), state(Current, "1", "1", false), None),
             ("rolled back", state(Failed, "2", "1", true), state(Current, "1", "1", false), Some(Recovered)),
             ("rolling back", state(InProgress, "1", "1", true), state(Current, "1", "1", false), Some(Recovered)),
             ("begins", state(Current, "1", "1", false), state(InProgress, "2", "1", false), Some(Progressing)),
-            ("changes its mind", state(InProgress, "2", "1", false), state(InProgress, "3", "1", false), Some(Progressing)),
+            ("new one starts", state(InProgress, "2", "1", false), state(InProgress, "3", "1", false), Some(Progressing)),
             ("same again", state(Failed, "2", "1", true), state(InProgress, "2", "1", true), None),
-            ("made", state(NotFound, "", "", false), state(InProgress, "1", "", false), Some(Progressing)),
-            ("made, of no revision", state(NotFound, "", "", false), state(InProgress, "", "", false), Some(Progressing)),
-            ("made while away", state(NotFound, "", "", false), state(Current, "1", "1", false), Some(Deployed)),
+            ("created", state(NotFound, "", "", false), state(InProgress, "1", "", false), Some(Progressing)),
+            ("created, no revision", state(NotFound, "", "", false), state(InProgress, "", "", false), Some(Progressing)),
+            ("created unseen", state(NotFound, "", "", false), state(Current, "1", "1", false), Some(Deployed)),
             ("fails", state(InProgress, "2", "1", false), state(Failed, "2", "1", true), Some(FAILED)),
             ("fails as it runs", state(Current, "1", "1", false), state(Failed, "1", "1", true), Some(FAILED)),
             ("fails with another", state(Failed, "2", "1", true), state(Failed, "3", "1", true), Some(FAILED)),
-            ("goes", state(Current, "1", "1", false), state(NotFound, "", "", false), Some(Removed)),
+            ("removed", state(Current, "1", "1", false), state(NotFound, "", "", false), Some(Removed)),
             ("is still gone", state(NotFound, "", "", false), state(NotFound, "", "", false), None),
-            ("going", state(Current, "1", "1", false), state(Terminating, "1", "1", false), None),
-            ("out of sight", state(Current, "1", "1", false), state(Unknown, "1", "1", false), None),
+            ("terminating", state(Current, "1", "1", false), state(Terminating, "1", "1", false), None),
+            ("unseen", state(Current, "1", "1", false), state(Unknown, "1", "1", false), None),
         ] {
             assert_eq!(of(&change(from, to, false)), Vec::from_iter(want), "{name}");
         }
     }
 
     #[test]
-    fn drift_alone_is_no_rollout() {
+    fn drift_alone_is_not_a_rollout() {
         for (status, current, failed) in
             [(Current, "1", false), (Current, "", false), (Current, "1", true), (InProgress, "", false), (Failed, "", true)]
         {
@@ -184,18 +185,18 @@ mod tests {
     }
 
     #[test]
-    fn one_change_can_be_both() {
+    fn one_change_can_have_two_transitions() {
         let drifted = State { drifted: true, ..state(Current, "1", "1", false) };
         let deployed = change(drifted.clone(), state(Current, "2", "2", false), false);
         assert_eq!(of(&deployed), [Deployed, DriftCorrected]);
         let removed = change(drifted.clone(), state(NotFound, "", "", false), false);
-        assert_eq!(of(&removed), [Removed], "that it is gone says it");
+        assert_eq!(of(&removed), [Removed], "`Removed` alone is enough");
         let failed = change(state(Current, "1", "1", false), State { drifted: true, ..state(Failed, "1", "1", true) }, true);
         assert_eq!(of(&failed), [FAILED, Drifted]);
     }
 
     #[test]
-    fn subjects_that_are_no_targets() {
+    fn transitions_of_clusters_environments_and_pipelines() {
         let at = |status, revision: &str, current: &str| state(status, revision, current, false);
         let (running, other) = (at(Current, "1", "1"), at(Current, "2", "2"));
         let (on, moving) = (at(Current, "", ""), at(InProgress, "", "1"));
@@ -222,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn what_ends_a_state() {
+    fn changes_that_end_a_state() {
         let (fine, moving) = (state(Current, "1", "1", false), state(InProgress, "2", "1", false));
         let drifted = State { drifted: true, ..fine.clone() };
         let gone = State { drifted: true, ..state(NotFound, "", "", false) };
@@ -259,7 +260,7 @@ mod tests {
     }
 
     proptest! {
-        /// A coalesced change is never empty, and says what its end state says.
+        /// A coalesced change always has the transition of its end state.
         #[test]
         fn coalesced_changes_mean_their_end(from in states(), to in states()) {
             let back = from.current.as_ref() == Some(&to.revision) && from.failed;
@@ -273,7 +274,8 @@ mod tests {
             prop_assert_eq!(target(&change(from, to, true)), want);
         }
 
-        /// Reason and message never decide, drift only what is about drift; the type always fits the status and the subject.
+        /// Reason and message never decide the transition, and drift decides only transitions of drift. The type always fits the status
+        /// and the subject.
         #[test]
         fn only_status_revision_and_drift_decide(from in states(), to in states(), coalesced in any::<bool>()) {
             let change = change(from.clone(), to.clone(), coalesced);
@@ -298,7 +300,7 @@ mod tests {
             prop_assert!(got.windows(2).all(|pair| pair[0].family() < pair[1].family()), "in order, and one of each family");
         }
 
-        /// What begins a state ends the one that was begun before it, of the same family.
+        /// A change that starts a state ends the state before it of the same family.
         #[test]
         fn a_new_state_ends_the_one_before(from in states(), to in states(), coalesced in any::<bool>()) {
             let change = change(from, to, coalesced);

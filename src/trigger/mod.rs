@@ -1,13 +1,13 @@
-//! What a change means, and who wants to know: pure, no clock, no I/O.
+//! What a change means, and which triggers match it: pure, no clock, no I/O.
 //!
-//! In: one [`Change`](crate::api::Change) of the change log, as it stands there; the triggers of one effective notification,
-//! as a user wrote them; where the subject of a change is, and what templates would see of it.
-//! Out: [`transitions`] says which transitions a change is, and [`ends`] whether it ends what an earlier one began; [`Triggers`]
-//! is the compiled list, whose only question is whether it wants a transition, and for how long its state must hold before. A
-//! list that does not compile names the entry and the field.
+//! In: one [`Change`](crate::api::Change) of the change log, where its subject is, and the template data of the transition; the
+//! triggers of one effective notification.
+//! Out: [`transitions`] returns the transitions of a change. [`ends`] returns whether a change ends the state of an earlier one.
+//! [`Triggers`] is the compiled list. It decides whether a transition is reported, and how long its state must last before. The
+//! error for a list that does not compile names the entry and the field.
 //!
-//! `meaning` holds the table of transitions, `triggers` the globs, `when` and `kinds` the conditions, `seen` what
-//! those look at.
+//! `meaning` contains the table of transitions, `triggers` the globs, `when` and `kinds` the conditions, `seen` the data of the
+//! conditions.
 
 mod kinds;
 mod meaning;

@@ -1,7 +1,7 @@
-//! What conditions see of one transition: the data of templates, as values of CEL.
+//! What conditions read of one transition: the template data, as CEL values.
 //!
-//! In: a way to come by the data. Out: its fields. Neither the data nor a field of it is made before a condition names one, and none
-//! twice, however many conditions there are: labels and annotations may be long.
+//! In: a function that returns the data. Out: its fields. The data and its fields are computed only when a condition reads a field,
+//! and only once for all conditions, because labels and annotations can be long.
 
 use std::cell::{LazyCell, RefCell};
 use std::collections::{BTreeMap, HashMap};
@@ -19,7 +19,7 @@ pub struct Seen<F: FnOnce() -> Data> {
 }
 
 impl<F: FnOnce() -> Data> Seen<F> {
-    /// Nothing is made yet.
+    /// Nothing is computed yet.
     pub fn new(data: F) -> Self {
         Self { data: LazyCell::new(data), fields: RefCell::default() }
     }
@@ -35,7 +35,7 @@ impl<F: FnOnce() -> Data> Seen<F> {
     }
 }
 
-/// How many a transition stands for is known only when it is sent, so that is none of them.
+/// A field of the data. `superseded` is not one of them, because it is known only when a delivery is sent.
 fn field(data: &Data, name: &str) -> Result<Value> {
     match name {
         "id" => to_value(&data.id),
@@ -61,7 +61,7 @@ fn field(data: &Data, name: &str) -> Result<Value> {
     }
 }
 
-/// The engine's own conversion makes unsigned numbers of those above zero, which equal no number that people write.
+/// Converts a value. The conversion of the engine makes numbers above zero unsigned, and these equal no number that users write.
 fn cel(value: Value) -> CelValue {
     match value {
         Value::Null => CelValue::Null,
@@ -86,7 +86,7 @@ mod tests {
     use crate::api::TransitionType;
 
     #[test]
-    fn fields_are_those_of_templates() {
+    fn fields_are_those_of_the_template_data() {
         for data in Data::samples() {
             let whole = to_value(&data).unwrap();
             for (name, value) in whole.as_object().unwrap().iter().filter(|(name, _)| *name != "superseded") {
@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_made_twice_or_for_nothing() {
+    fn data_is_computed_once_and_only_when_it_is_read() {
         let made = Cell::new(0);
         let seen = Seen::new(|| {
             made.set(made.get() + 1);

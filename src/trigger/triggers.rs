@@ -1,4 +1,4 @@
-//! Which transitions a notification wants, and when.
+//! Which transitions a notification reports, and when.
 
 use std::time::Duration;
 
@@ -10,29 +10,29 @@ use crate::api::notification::Trigger;
 use crate::api::{TransitionType, duration};
 use crate::render::Data;
 
-/// The shortest and the longest time for which a state may have to hold.
+/// The minimum and the maximum of `for`.
 const HOLD: (Duration, Duration) = (Duration::from_secs(1), Duration::from_hours(168));
 
 /// Why a list of triggers cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum TriggerError {
-    /// A pattern is no glob.
+    /// A pattern is not a glob.
     #[error("triggers[{index}].{field}: {glob:?} is not a glob")]
     Glob {
-        /// Place in the list, from 0.
+        /// Index in the list, from 0.
         index: usize,
         /// `environments` or `clusters`.
         field: &'static str,
-        /// What was written.
+        /// The given value.
         glob: String,
         /// What is wrong with it.
         #[source]
         source: globset::Error,
     },
-    /// The patterns of one trigger are too much together.
-    #[error("triggers[{index}].{field}: too large")]
+    /// The patterns of one trigger are too large together.
+    #[error("triggers[{index}].{field}: the globs are too large together; use fewer or shorter globs")]
     TooLarge {
-        /// Place in the list, from 0.
+        /// Index in the list, from 0.
         index: usize,
         /// `environments` or `clusters`.
         field: &'static str,
@@ -40,46 +40,47 @@ pub enum TriggerError {
         #[source]
         source: globset::Error,
     },
-    /// A condition cannot be understood.
+    /// A condition is invalid.
     #[error("triggers[{index}].when: {source}")]
     When {
-        /// Place in the list, from 0.
+        /// Index in the list, from 0.
         index: usize,
         /// What is wrong with it.
         #[source]
         source: WhenError,
     },
-    /// A time is none, or out of bounds.
+    /// A time is invalid or out of bounds.
     #[error("triggers[{index}].for: {given:?} must be a time from 1s to 168h, such as 90s or 5m")]
     For {
-        /// Place in the list, from 0.
+        /// Index in the list, from 0.
         index: usize,
-        /// What was written.
+        /// The given value.
         given: String,
     },
 }
 
-/// Where the subject of a change is: one of its targets. A target has one, an environment or a cluster several, the pipeline all.
+/// Where one target of the subject of a change is. A target has one place, an environment or a cluster has several, and the pipeline
+/// has the places of all targets.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Place {
     /// Name of the environment.
     pub environment: String,
-    /// Name of the cluster alone.
+    /// Name of the cluster without its namespace.
     pub cluster: String,
-    /// The same with its namespace, `NAMESPACE.NAME`; of the local cluster its name.
+    /// Name of the cluster with its namespace, `NAMESPACE.NAME`. For the local cluster, its name.
     pub full_cluster: String,
 }
 
-/// What is wanted of a transition.
+/// How a transition is reported.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Wanted {
-    /// For how long its state must have held; `None`: it is reported at once. Of several triggers the shortest counts.
+    /// How long its state must last. `None`: it is reported immediately. If several triggers match, the shortest time counts.
     pub hold: Option<Duration>,
-    /// Why it cannot be told whether a condition holds: it is recorded with this, and not sent.
+    /// Why a condition cannot be evaluated. The transition is recorded with this error, and not sent.
     pub error: Option<String>,
 }
 
-/// One of them.
+/// One compiled trigger.
 #[derive(Clone, Debug)]
 struct Compiled {
     type_: TransitionType,
@@ -89,12 +90,12 @@ struct Compiled {
     hold: Option<Duration>,
 }
 
-/// The triggers of one notification, ready to be asked.
+/// The compiled triggers of one notification.
 #[derive(Clone, Debug, Default)]
 pub struct Triggers(Vec<Compiled>);
 
 impl Triggers {
-    /// Compiles a list; an empty one is silence.
+    /// Compiles a list. An empty list reports nothing.
     pub fn compile(triggers: &[Trigger]) -> Result<Self, TriggerError> {
         let compiled = triggers.iter().enumerate().map(|(index, trigger)| {
             let globs = |field, globs: Option<&[String]>| globs.map(|globs| glob_set(index, field, globs)).transpose();
@@ -110,8 +111,8 @@ impl Triggers {
         compiled.collect::<Result<_, _>>().map(Self)
     }
 
-    /// What is wanted of a transition whose subject is at these places; `None`: nothing. `data` is asked for only by a condition of
-    /// a trigger that fits otherwise.
+    /// How a transition is reported whose subject is at these places. `None`: it is not reported. `data` is called only if a trigger
+    /// with a condition matches otherwise.
     pub fn ask(&self, type_: TransitionType, places: &[Place], data: impl FnOnce() -> Data) -> Option<Wanted> {
         let seen = Seen::new(data);
         let (mut clear, mut unclear): (Option<Wanted>, Option<Wanted>) = (None, None);
@@ -125,14 +126,14 @@ impl Triggers {
         clear.or(unclear)
     }
 
-    /// Whether any of them wants this type in an environment, of whatever cluster.
+    /// Whether any trigger matches this type in an environment, on any cluster.
     #[cfg(test)]
     pub(crate) fn wants(&self, type_: TransitionType, environment: &str) -> bool {
         let place = Place { environment: environment.to_owned(), ..Place::default() };
         self.ask(type_, &[place], || Data::sample(type_)).is_some()
     }
 
-    /// Whether any of them asks for this type, under whatever conditions.
+    /// Whether any trigger has this type, whatever its conditions are.
     #[must_use]
     pub fn mention(&self, type_: TransitionType) -> bool {
         self.0.iter().any(|trigger| trigger.type_ == type_)
@@ -149,11 +150,11 @@ impl Compiled {
     }
 }
 
-/// With one more trigger: the shortest time, and the first error.
+/// Adds one more trigger: the shortest time counts, and the first error.
 fn shorter(known: Option<Wanted>, hold: Option<Duration>, error: Option<String>) -> Wanted {
     match known {
         None => Wanted { hold, error },
-        // At once is shortest.
+        // `None`, which means immediately, is the shortest time.
         Some(known) => Wanted { hold: known.hold.min(hold), ..known },
     }
 }
@@ -190,11 +191,11 @@ mod tests {
     }
 
     fn wants(triggers: &Triggers, type_: TransitionType, places: &[Place]) -> bool {
-        triggers.ask(type_, places, || panic!("no condition asks")).is_some()
+        triggers.ask(type_, places, || panic!("no condition reads the data")).is_some()
     }
 
     #[test]
-    fn type_and_environment_must_fit_the_same_trigger() {
+    fn type_and_environment_must_match_in_the_same_trigger() {
         let triggers = compile(json!([
             {"type": "Deployed", "environments": ["prod", "staging-*", "qa?"]},
             {"type": "Failed"},
@@ -217,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn globs_match_any_target_of_the_subject_at_once() {
+    fn all_globs_must_match_the_same_target_of_the_subject() {
         let triggers = compile(json!([
             {"type": "ClusterOffline", "clusters": ["eu-*"], "environments": ["prod"]},
             {"type": "Failed", "clusters": ["fleet.*"]},
@@ -252,18 +253,18 @@ mod tests {
         assert_eq!(asked(json!([{"type": "Failed", "when": no}])), None);
         assert_eq!(asked(json!([{"type": "Failed", "when": fails}, {"type": "Failed", "for": "2m"}])), hold(120));
         let unclear = asked(json!([{"type": "Failed", "when": no}, {"type": "Failed", "when": fails, "for": "5s"}]));
-        let error = r#"there is no "team"; ask has() first"#.to_owned();
+        let error = r#"there is no "team"; check has() first"#.to_owned();
         assert_eq!(unclear, Some(Wanted { hold: Some(Duration::from_secs(5)), error: Some(error) }));
     }
 
     #[test]
-    fn no_triggers_are_silence() {
+    fn an_empty_list_reports_nothing() {
         let triggers = Triggers::compile(&[]).unwrap();
         assert!(TransitionType::ALL.iter().all(|t| !triggers.mention(*t) && !wants(&triggers, *t, &[Place::default()])));
     }
 
     #[test]
-    fn what_cannot_be_understood_is_named() {
+    fn errors_name_the_entry_and_the_field() {
         for (trigger, message) in [
             (json!({"environments": ["prod", "[a"]}), r#"triggers[1].environments: "[a" is not a glob"#),
             (json!({"clusters": ["{a"]}), r#"triggers[1].clusters: "{a" is not a glob"#),

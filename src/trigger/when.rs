@@ -1,11 +1,11 @@
-//! `when`: a CEL expression over what templates see of a transition (<https://github.com/google/cel-spec>).
+//! `when`: a CEL expression over the template data of a transition (<https://github.com/google/cel-spec>).
 //!
-//! In: the expression, once per edit of a notification; the data of one transition. Out: whether it holds, or words on why that
-//! cannot be told. What can be wrong with every transition is found when it is compiled: names, functions and types are checked
-//! against the shape of the data. What is left is a label that is not there, and the like.
+//! In: the expression, once per edit of a notification; the data of one transition. Out: whether the expression is true, or a message
+//! why it cannot be evaluated. Errors that affect every transition are found at compilation: names, functions and types are checked
+//! against the shape of the data. Only errors such as a missing label remain for the evaluation.
 //!
-//! The expression is bounded, and so is its evaluation: there are no loops but over lists that are written out, none within
-//! another, and no function makes a text longer than what it is given.
+//! The expression and its evaluation are bounded. Loops run only over literal lists and cannot be nested, and no function makes a
+//! text longer than its input.
 
 use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -22,51 +22,51 @@ use super::seen::Seen;
 use crate::api::TransitionType;
 use crate::render::Data;
 
-/// Bytes of an expression.
+/// Maximum length of an expression, in bytes.
 pub const LONGEST: usize = 1024;
-/// Brackets within brackets. The parser takes more than 100 KiB of the stack for each.
+/// Maximum depth of nested brackets. The parser needs more than 100 KiB of stack for each level.
 const DEEPEST: usize = 6;
-/// Question marks: what stands behind one is parsed within what stands before it.
+/// Maximum number of question marks. The parser parses the part after a question mark nested in the part before it.
 const ALTERNATIVES: usize = 8;
-/// Characters of what is told of an error.
+/// Maximum length of an error message, in characters.
 const TOLD: usize = 300;
 
 /// Why an expression cannot be used.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum WhenError {
-    /// It has too many bytes.
+    /// The expression has too many bytes.
     #[error("is longer than {LONGEST} bytes")]
     TooLong,
-    /// It nests too deep.
-    #[error("has more than {DEEPEST} brackets within each other, or more than {ALTERNATIVES} question marks")]
+    /// The expression is nested too deeply.
+    #[error("has more than {DEEPEST} levels of brackets, or more than {ALTERNATIVES} question marks")]
     TooDeep,
-    /// It is no CEL.
+    /// The expression is not CEL.
     #[error("is not CEL: {0}")]
     Syntax(String),
-    /// It is CEL, but not about the data of a transition.
+    /// The expression is CEL, but does not fit the data of a transition.
     #[error("{0}")]
     Meaning(String),
 }
 
-/// Why it could not be told whether an expression holds.
+/// Why an expression could not be evaluated.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 #[error("{0}")]
 pub struct Undecided(String);
 
-/// A condition, ready to be asked.
+/// A compiled condition.
 #[derive(Clone, Debug)]
 pub struct When {
     source: String,
     expression: Arc<Expression>,
-    /// The fields of the data that it reads.
+    /// The fields of the data that the expression reads.
     fields: BTreeSet<String>,
 }
 
-/// The data of any transition: what is there, and of which type.
+/// The shape of the data of any transition: its fields and their types.
 static SHAPE: LazyLock<Value> = LazyLock::new(|| {
     let mut shape = serde_json::to_value(Data::sample(TransitionType::Deployed)).unwrap_or_default();
     if let Some(fields) = shape.as_object_mut() {
-        // How many it stands for is known only when it is sent.
+        // The number of superseded deliveries is known only when a delivery is sent.
         fields.remove("superseded");
     }
     shape
@@ -101,7 +101,7 @@ impl When {
         &self.source
     }
 
-    /// Whether it holds for a transition.
+    /// Whether the expression is true for a transition.
     pub fn holds(&self, seen: &Seen<impl FnOnce() -> Data>) -> Result<bool, Undecided> {
         let mut context = Context::default().with_all();
         for field in &self.fields {
@@ -110,14 +110,14 @@ impl When {
         }
         match catch_unwind(AssertUnwindSafe(|| CelValue::resolve(&self.expression, &context))) {
             Ok(Ok(CelValue::Bool(holds))) => Ok(holds),
-            Ok(Ok(_)) => Err(Undecided("it came to something that is neither true nor false".to_owned())),
+            Ok(Ok(_)) => Err(Undecided("the result is not a boolean".to_owned())),
             Ok(Err(error)) => Err(Undecided(short(&words(&error, &self.source)))),
-            Err(_) => Err(Undecided("it cannot be evaluated on these values".to_owned())),
+            Err(_) => Err(Undecided("the expression cannot be evaluated on these values".to_owned())),
         }
     }
 }
 
-/// How deep brackets stand in brackets. Those within texts count, too: an expression needs few of either.
+/// The depth of nested brackets. Brackets in string literals count too, because an expression needs few of both.
 fn depth(source: &str) -> usize {
     let (mut deep, mut deepest) = (0usize, 0);
     for c in source.chars() {
@@ -131,24 +131,24 @@ fn depth(source: &str) -> usize {
     deepest
 }
 
-/// A key may come from anywhere, and a delivery that tells of it must be one that the API server takes.
+/// Cuts a message. It can contain a key of any length, and the API server must accept a delivery with this message.
 fn short(words: &str) -> String {
     words.chars().take(TOLD).collect()
 }
 
-/// What is told of an error. The engine's own words show whole values, which may be long and are nobody's business.
+/// The message for an error. The messages of the engine show whole values, which can be long and must not be disclosed.
 fn words(error: &ExecutionError, source: &str) -> String {
     match error {
-        // A key that is not written out is a value.
-        ExecutionError::NoSuchKey(key) if source.contains(key.as_str()) => format!("there is no {key:?}; ask has() first"),
+        // A key that is not a literal in the source is a value.
+        ExecutionError::NoSuchKey(key) if source.contains(key.as_str()) => format!("there is no {key:?}; check has() first"),
         ExecutionError::NoSuchKey(_) => {
-            "there is no label or annotation of a name that is a value; ask with `in` first".to_owned()
+            "there is no label or annotation with the computed name; check with `in` first".to_owned()
         }
-        ExecutionError::DivisionByZero(_) | ExecutionError::RemainderByZero(_) => "it divides by zero".to_owned(),
+        ExecutionError::DivisionByZero(_) | ExecutionError::RemainderByZero(_) => "division by zero".to_owned(),
         ExecutionError::Overflow(..) => "a number is too large".to_owned(),
         ExecutionError::IndexOutOfBounds(_) => "the list has no such entry".to_owned(),
-        ExecutionError::FunctionError { function, .. } => format!("{function}() cannot be told of this value"),
-        _ => "the types of the values do not fit together".to_owned(),
+        ExecutionError::FunctionError { function, .. } => format!("{function}(): invalid argument"),
+        _ => "the types of the values do not match".to_owned(),
     }
 }
 
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn what_holds() {
+    fn expressions_are_evaluated() {
         for (source, want) in [
             ("true", true),
             ("revision.startsWith('main@')", true),
@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_mean_anything_is_told_when_it_is_compiled() {
+    fn invalid_expressions_are_refused_at_compilation() {
         let long = format!("'{}' == revision", "x".repeat(LONGEST));
         let deep = format!("{}true{}", "(".repeat(7), ")".repeat(7));
         let alternatives = format!("{}true", "drifted ? true : ".repeat(9));
@@ -210,33 +210,33 @@ mod tests {
             ("", "is not CEL: "),
             ("revision ==", "is not CEL: "),
             (long.as_str(), "is longer than 1024 bytes"),
-            (&deep, "has more than 6 brackets within each other"),
+            (&deep, "has more than 6 levels of brackets"),
             (&alternatives, "or more than 8 question marks"),
             (&many, "has more than 64 parts"),
             ("revison == 'v1'", "there is no revison; did you mean revision?"),
             ("superseded > 1", "there is no superseded"),
             ("pipeline.label.team == 'x'", "pipeline has no label; did you mean labels?"),
             ("target.cluster.nam == 'x'", "target.cluster has no nam; did you mean name?"),
-            ("revision.name == 'x'", "revision is a text and has no name"),
-            ("revision", "is neither true nor false"),
-            ("size(message)", "is neither true nor false"),
-            ("drifted ? revision : 'x'", "is neither true nor false"),
-            ("pipeline.labels", "is neither true nor false"),
-            ("revision && drifted", "&& stands between what is true or false"),
-            ("!revision", "! stands before what is true or false"),
-            ("serial == '5'", "a number is never equal to a text"),
+            ("revision.name == 'x'", "revision is a string and has no name"),
+            ("revision", "must be a boolean, but is a string"),
+            ("size(message)", "must be a boolean, but is a number"),
+            ("drifted ? revision : 'x'", "must be a boolean, but is a string"),
+            ("pipeline.labels", "must be a boolean, but is an object"),
+            ("revision && drifted", "&& requires booleans on both sides"),
+            ("!revision", "! requires a boolean"),
+            ("serial == '5'", "a number is never equal to a string"),
             ("revision.startWith('v')", "there is no function startWith(); did you mean startsWith()?"),
             ("revision.replace('a', revision) == ''", "there is no function replace()"),
-            ("revision.matches(reason)", "matches() needs a pattern that is written out"),
-            ("revision.matches('a{1000}')", "matches() needs a pattern that is written out"),
-            ("revision.matches('(')", "is not a pattern"),
-            ("pipeline.labels.all(l, l == 'x')", "run over a list that is written out"),
-            ("[1, 2].map(x, x * 2) == [2, 4]", "map() and filter() are not known here"),
-            ("['a'].filter(x, x == 'a') == []", "map() and filter() are not known here"),
-            ("['a'].all(x, ['b'].all(y, x == y))", "cannot stand within another"),
-            ("['a'].all(x, x)", "is neither true nor false"),
-            ("{'a': true}.a", "an object cannot be written out here"),
-            ("Data{a: 1} == 1", "an object cannot be written out here"),
+            ("revision.matches(reason)", "matches() requires a literal pattern"),
+            ("revision.matches('a{1000}')", "matches() requires a literal pattern"),
+            ("revision.matches('(')", "is not a valid pattern"),
+            ("pipeline.labels.all(l, l == 'x')", "require a literal list"),
+            ("[1, 2].map(x, x * 2) == [2, 4]", "map() and filter() are not supported"),
+            ("['a'].filter(x, x == 'a') == []", "map() and filter() are not supported"),
+            ("['a'].all(x, ['b'].all(y, x == y))", "cannot be nested"),
+            ("['a'].all(x, x)", "the condition for each entry must be a boolean"),
+            ("{'a': true}.a", "object literals are not supported"),
+            ("Data{a: 1} == 1", "object literals are not supported"),
             ("dyn(true)", "there is no function dyn()"),
         ] {
             let said = When::compile(source).expect_err(source).to_string();
@@ -245,22 +245,22 @@ mod tests {
     }
 
     #[test]
-    fn what_only_the_values_tell() {
+    fn some_errors_depend_on_the_values() {
         for (source, want) in [
-            ("pipeline.labels.other == 'x'", r#"there is no "other"; ask has() first"#),
-            ("pipeline.labels['a/b'] == 'x'", r#"there is no "a/b"; ask has() first"#),
-            ("serial / (serial - serial) > 1", "it divides by zero"),
+            ("pipeline.labels.other == 'x'", r#"there is no "other"; check has() first"#),
+            ("pipeline.labels['a/b'] == 'x'", r#"there is no "a/b"; check has() first"#),
+            ("serial / (serial - serial) > 1", "division by zero"),
             ("serial * serial * serial > 1", "a number is too large"),
-            ("int(revision) > 1", "int() cannot be told of this value"),
+            ("int(revision) > 1", "int(): invalid argument"),
         ] {
             assert_eq!(holds(source), Err(want.to_owned()), "{source}");
         }
-        // The other side of an alternative decides alone.
+        // If one side of `||` is true, an error on the other side does not matter.
         assert_eq!(holds("pipeline.labels.other == 'x' || environment == 'prod'"), Ok(true));
     }
 
     #[test]
-    fn what_is_told_has_an_end() {
+    fn messages_have_a_maximum_length() {
         let name = "é".repeat(450);
         let when = When::compile(&format!("pipeline.labels['{name}'] == 'x'")).unwrap();
         let told = when.holds(&Seen::new(data)).unwrap_err().to_string();
@@ -284,12 +284,12 @@ mod tests {
             let told = format!("{error} {error:?}");
             assert!(!told.contains(secret), "{source}: {told}");
         }
-        // A condition sees no parameters at all.
+        // A condition cannot read any parameters.
         assert!(When::compile("parameters.routingKey == 'a'").is_err());
     }
 
     #[test]
-    fn what_is_allowed_fits_a_small_stack() {
+    fn allowed_expressions_fit_a_small_stack() {
         let deep =
             |open: &str, inner: &str, close: &str| format!("{}{inner}{}", open.repeat(DEEPEST), close.repeat(DEEPEST));
         let alternatives = "drifted ? true : ".repeat(ALTERNATIVES);
@@ -303,13 +303,13 @@ mod tests {
             format!("revision{} == ''", "[0]".repeat(330)),
             format!("drifted{}", "||drifted".repeat(110)),
         ];
-        // Less than what threads have, in a build that is not optimized.
+        // Less than the stack of our threads, in a build that is not optimized.
         let thread = std::thread::Builder::new().stack_size(3 * 512 * 1024);
         let all = thread.spawn(move || sources.iter().map(|source| When::compile(source).is_ok()).collect::<Vec<_>>());
         assert!(all.unwrap().join().unwrap()[0]);
     }
 
-    /// Every `when:` of the documentation, in quotes.
+    /// Every `when:` in quotes in the documentation.
     fn documented() -> Vec<String> {
         let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
         let pages = std::fs::read_dir(root.join("docs")).unwrap().map(|page| page.unwrap().path());
@@ -326,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn the_documentation_can_be_copied() {
+    fn expressions_in_the_documentation_compile() {
         let all = documented();
         assert!(all.len() >= 4, "{all:?}");
         for source in all {
@@ -335,9 +335,9 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever is written: it is refused or understood, and what is understood can be asked.
+        /// Any text is either refused or compiled, and a compiled expression can be evaluated.
         #[test]
-        fn nothing_breaks_it(parts in prop::collection::vec(prop::sample::select(vec![
+        fn no_text_causes_a_panic(parts in prop::collection::vec(prop::sample::select(vec![
             "revision", "drifted", "pipeline.labels.team", "serial", "x", "'a'", "1", "true", "[", "]", "(", ")", "{", "}", ".",
             ",", " ? ", " : ", " && ", " || ", " == ", " < ", " in ", " + ", " / ", "!", "-", "has(", "size(", ".matches(",
             ".contains(", ".all(x, ", ".exists(x, ", ".map(x, ",

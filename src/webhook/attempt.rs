@@ -1,4 +1,4 @@
-//! What came of one request, in words that may be shown to anybody.
+//! The result of one request, in words that can be shown to everyone.
 
 pub(super) mod classify;
 pub(super) mod failure;
@@ -12,29 +12,30 @@ use crate::api::Time;
 use crate::api::notification::credentials::{SecretKey, SecretName};
 use crate::telemetry::metrics::AttemptClass;
 
-/// One request, or the reason why there was none.
+/// One request, or the reason why none was sent.
 #[derive(Clone, Debug)]
 pub struct Attempt {
-    /// When it began; also its `webhook-timestamp`.
+    /// The start of the attempt; also its `webhook-timestamp`.
     pub started: Time,
-    /// From then to the end of the answer, or of the waiting for one.
+    /// The time from the start to the end of the answer, or to the end of the wait for an answer.
     pub duration: Duration,
-    /// What came of it.
+    /// The result.
     pub result: AttemptResult,
 }
 
-/// What came of one request.
+/// The result of one request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AttemptResult {
-    /// The receiver answered. The head of the answer decides: a body that breaks off or drips changes nothing.
+    /// The receiver answered. Only the head of the answer decides: an incomplete or slow body changes nothing.
     Answered {
         /// HTTP status.
         status: u16,
-        /// How long the receiver asks to be left alone, counted from its answer; at most [`super::MAX_RETRY_AFTER`].
+        /// How long to wait before the next request, counted from the answer of the receiver, which requested it. At most
+        /// [`super::MAX_RETRY_AFTER`].
         retry_after: Option<Duration>,
         /// First 256 bytes of the body: printable characters only, without the Secrets that were sent.
         body: String,
-        /// Whether a Secret that this request was made with has changed since.
+        /// Whether a Secret of this request has changed since.
         rotated: bool,
     },
     /// No request was made.
@@ -43,16 +44,16 @@ pub enum AttemptResult {
     Failed(Failure),
 }
 
-/// Why no request was made. Each heals by itself when it is mended.
+/// Why no request was made. Each error recovers automatically when its cause is fixed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NotSent {
-    /// The watch has not told yet whether there is such a Secret.
+    /// The watch has not reported yet whether the Secret exists.
     #[error("Secret {0} has not been read yet")]
     SecretUnknown(SecretName),
-    /// Pennant may not read it.
-    #[error("Secret {0} may not be read; give Pennant list and watch on it")]
+    /// Pennant has no permission to read the Secret.
+    #[error("Pennant has no permission to read Secret {0}; grant it list and watch on this Secret")]
     SecretUnreadable(SecretName),
-    /// There is no such Secret.
+    /// The Secret does not exist.
     #[error("Secret {0} does not exist")]
     SecretMissing(SecretName),
     /// The Secret has no such key.
@@ -61,18 +62,18 @@ pub enum NotSent {
     /// The value cannot be used.
     #[error("Secret {key}: {problem}")]
     SecretInvalid {
-        /// Where it stands.
+        /// The Secret and the key of the value.
         key: SecretKey,
-        /// What is wrong with it.
+        /// What is wrong with the value.
         problem: &'static str,
     },
     /// The egress policy forbids the address.
     #[error("destination forbidden: {0}")]
     DestinationForbidden(Rule),
-    /// `http` to somewhere that only `https` may go to.
+    /// `http` to a destination that requires `https`.
     #[error("http is allowed only to a cluster-local .svc name, or with --allow-http; use https")]
     InsecureScheme,
-    /// The request cannot be written down in HTTP.
+    /// The request is not valid in HTTP.
     #[error("invalid request: {0}")]
     InvalidRequest(&'static str),
 }
@@ -81,20 +82,20 @@ pub enum NotSent {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{text}")]
 pub struct Failure {
-    /// In which part it failed.
+    /// The part of the request that failed.
     pub kind: FailureKind,
-    /// One line for people. Made of fixed words, never of a library's message.
+    /// One human-readable line. It consists of fixed words and never contains the message of a library.
     pub text: String,
 }
 
-/// In which part a request failed.
+/// The part of a request that failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FailureKind {
-    /// The name has no address, or the name server does not say.
+    /// The name has no address, or the name server did not answer.
     Dns,
-    /// No connection.
+    /// No connection was established.
     Connect,
-    /// No trusted connection.
+    /// No trusted connection was established.
     Tls,
     /// No connection in time.
     ConnectTimeout,
@@ -105,13 +106,13 @@ pub enum FailureKind {
 }
 
 impl FailureKind {
-    /// Whether there was not even a connection, whatever the request.
+    /// Whether no connection was established, independent of the request.
     #[must_use]
     pub const fn is_unreachable(self) -> bool {
         matches!(self, Self::Dns | Self::Connect | Self::ConnectTimeout)
     }
 
-    /// One word for machines.
+    /// One word for programs.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -135,7 +136,7 @@ impl AttemptResult {
         }
     }
 
-    /// What was wrong, in one line, such as `503 Service Unavailable`; nothing after a 2xx.
+    /// The error in one line, such as `503 Service Unavailable`; `None` after a 2xx.
     #[must_use]
     pub fn error(&self) -> Option<String> {
         match self {
@@ -149,7 +150,7 @@ impl AttemptResult {
         }
     }
 
-    /// Under which label it is counted.
+    /// The label under which the attempt is counted.
     pub(super) fn class(&self) -> AttemptClass {
         match self {
             Self::Answered { status: 200..=299, .. } => AttemptClass::Success,
@@ -167,7 +168,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn errors_are_one_line_for_people() {
+    fn an_error_is_one_human_readable_line() {
         let key = SecretKey::new("team-a", "chat", "url");
         let answered = |status| AttemptResult::Answered { status, retry_after: None, body: String::new(), rotated: false };
         for (result, words) in [

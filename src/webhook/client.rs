@@ -1,7 +1,7 @@
-//! HTTP clients, one for each distinct connect timeout and TLS, so that connections are shared as widely as settings allow.
+//! HTTP clients, one for each distinct connect timeout and TLS configuration. So requests with equal settings share connections.
 //!
-//! To make one may take long: private keys and thousands of certificates are parsed. So that is done on threads for such work, once for
-//! all that wait for the same client, and never while the list of clients is locked.
+//! Creating a client can be slow, because it parses private keys and thousands of certificates. So a thread for blocking work creates
+//! it, once for all requests that wait for the same client. The list of clients is not locked during that time.
 
 pub(super) mod connect;
 pub(super) mod line;
@@ -33,26 +33,26 @@ use proxy::Proxy;
 use tls::{Fingerprint, Tls};
 use trust::Verifies;
 
-/// What all clients may take of memory, by what is reckoned for each. Beyond that the ones that were not used for longest go.
+/// Maximum estimated memory of all clients, in bytes. Beyond it the least recently used clients are removed.
 const MEMORY: usize = 32 * 1024 * 1024;
-/// What is reckoned for a client, beside the length of its certificates and keys. Measured: 10 KiB and half of that length; the
-/// rest is room for the TLS sessions that it remembers.
+/// Estimated memory of a client in bytes, in addition to the length of its certificates and keys. Measured are 10 KiB and half of
+/// that length. The rest is reserved for cached TLS sessions.
 const CLIENT: usize = 32 * 1024;
-/// One that was not used for so long goes when another is made.
+/// A client that is unused for this time is removed when another client is created.
 const UNUSED: Duration = Duration::from_mins(10);
-/// So many clients are made at once.
+/// Maximum number of clients that are created concurrently.
 const BUILDERS: usize = 2;
-/// Idle connections kept to one receiver: as many as are likely to be busy at once.
+/// Maximum number of idle connections to one receiver: as many as are likely to be busy at the same time.
 const MAX_IDLE: usize = 64;
-/// How long an idle connection is kept: less than most servers do, so that it is rarely closed under a request.
+/// How long an idle connection is kept. This is shorter than on most servers, so a server rarely closes it during a request.
 const IDLE: Duration = Duration::from_secs(30);
-/// A busy HTTP/2 connection that says nothing for so long is asked whether it lives, and must say so within the same time.
-/// Otherwise all requests to a receiver would go on timing out on one dead connection.
+/// Interval and timeout of HTTP/2 pings: a busy connection without incoming data is pinged after this time, and must answer within the
+/// same time. Otherwise all requests to a receiver would continue to time out on one dead connection.
 const PING: Duration = Duration::from_secs(10);
-/// Bytes of response headers over HTTP/2. Over HTTP/1, hyper takes 100 headers and some 400 KiB.
+/// Maximum number of bytes in response headers over HTTP/2. Over HTTP/1, hyper accepts 100 headers and about 400 KiB.
 const MAX_HEADERS: u32 = 16 * 1024;
-/// What a receiver may send ahead of what is read, over HTTP/2: so much of one answer, and so much of all that share a connection.
-/// Of an answer no more than 4 KiB are read, so that more would only be memory that a receiver can fill.
+/// How many bytes a receiver can send ahead over HTTP/2, for one answer and for all answers of a connection. At most 4 KiB of an answer
+/// are read, so larger windows would only be memory that a receiver can fill.
 const STREAM_WINDOW: u32 = 16 * 1024;
 const CONNECTION_WINDOW: u32 = 256 * 1024;
 /// Sent as `user-agent`.
@@ -69,23 +69,23 @@ pub struct Clients {
     builders: Semaphore,
 }
 
-/// What all clients have in common.
+/// The settings that all clients share.
 #[derive(Debug)]
 struct Maker {
     policy: Arc<Policy>,
     proxy: Option<Proxy>,
-    /// By the authorities of the system. They are read once, which takes long.
+    /// Verifies with the CA certificates of the system. They are read only once, because that is slow.
     system: Verifies,
 }
 
-/// What tells clients apart.
+/// The settings that distinguish clients.
 type Settings = (Duration, Fingerprint);
 
-/// A client, or the place for one that is being made.
+/// A client, or the slot for a client that is being created.
 #[derive(Debug)]
 struct Entry {
     client: Arc<OnceCell<Http>>,
-    /// What is reckoned for it, in bytes.
+    /// The estimated memory in bytes.
     cost: usize,
     used: Instant,
 }
@@ -96,23 +96,23 @@ pub(super) struct Exchange {
     call: Call,
 }
 
-/// Why no client can be made.
+/// Why a client cannot be created.
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
-    /// Certificates that cannot be used.
+    /// The certificates cannot be used.
     #[error("the TLS settings cannot be used")]
     Tls(#[from] rustls::Error),
-    /// The place of the proxy.
+    /// The URL of the proxy cannot be used.
     #[error("the URL of the proxy cannot be used")]
     Proxy(#[from] http::uri::InvalidUri),
-    /// The process ends.
-    #[error("the client was not made to the end")]
+    /// The process exits.
+    #[error("the creation of the client was aborted")]
     Unfinished,
 }
 
 impl Clients {
-    /// The one for these connect timeout and no TLS of its own, which most requests use. They trust these authorities beside those
-    /// that the system trusts.
+    /// Creates the client for this connect timeout and default TLS, which most requests use. All clients trust `roots` in addition to
+    /// the CA certificates of the system.
     pub fn new(
         policy: Arc<Policy>,
         proxy: Option<Proxy>,
@@ -127,7 +127,7 @@ impl Clients {
         Ok(Self { maker, made: Mutex::new(made), builders: Semaphore::new(BUILDERS) })
     }
 
-    /// The proxy that all requests go through.
+    /// The proxy for all requests.
     pub fn proxy(&self) -> Option<&Proxy> {
         self.maker.proxy.as_ref()
     }
@@ -143,7 +143,7 @@ impl Clients {
         client
     }
 
-    /// Where the client with these settings is, or will be.
+    /// The slot for the client with these settings.
     fn place(&self, settings: Settings, cost: usize) -> Arc<OnceCell<Http>> {
         let mut made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
         let now = Instant::now();
@@ -157,7 +157,7 @@ impl Clients {
         client
     }
 
-    /// Nothing has come of it.
+    /// Removes the slot of a client that could not be created.
     fn forget(&self, settings: &Settings, place: &Arc<OnceCell<Http>>) {
         let mut made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
         if made.get(settings).is_some_and(|entry| Arc::ptr_eq(&entry.client, place)) && !place.initialized() {
@@ -173,13 +173,13 @@ impl Clients {
     }
 }
 
-/// What is reckoned for a client.
+/// The estimated memory of a client.
 fn cost(tls: &Tls) -> usize {
     CLIENT + tls.length()
 }
 
-/// Takes out what is not used, and then what was not used for longest, until there is room for one more. Requests that are under way
-/// keep their client until they are over.
+/// Removes unused clients, and then the least recently used ones, until there is room for another client. Requests in flight keep
+/// their client until they end.
 fn make_room(made: &mut HashMap<Settings, Entry>, cost: usize, now: Instant) {
     made.retain(|_, entry| now.duration_since(entry.used) < UNUSED);
     let mut all: usize = made.values().map(|entry| entry.cost).sum();
@@ -197,7 +197,7 @@ impl Maker {
     }
 }
 
-/// A client with these connections.
+/// A client with this connector.
 pub(super) fn http(connector: Connector) -> Http {
     legacy::Client::builder(TokioExecutor::new())
         .timer(TokioTimer::new())
@@ -213,13 +213,13 @@ pub(super) fn http(connector: Connector) -> Http {
 }
 
 impl Exchange {
-    /// Nothing is done yet.
+    /// Creates an exchange without sending anything yet.
     pub(super) fn new(client: &Http, mut request: Request<Timely>) -> Self {
         let call = Call::new(capture_connection(&mut request));
         Self { answering: client.request(request), call }
     }
 
-    /// The head of the answer. May be given up, and waited for again.
+    /// Waits for the head of the answer. The caller can cancel the wait and wait again.
     pub(super) async fn head(&mut self) -> Result<Response<Incoming>, legacy::Error> {
         poll_fn(|cx| {
             let head = Pin::new(&mut self.answering).poll(cx);
@@ -229,7 +229,7 @@ impl Exchange {
         .await
     }
 
-    /// Nothing more is wanted of it, and it was in time. Otherwise its connection is closed when no request is under way on it.
+    /// Marks the exchange as completed in time. Without this call, its connection is closed when no request is in flight on it.
     pub(super) fn finish(self) {
         self.call.finish();
     }
@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn hundreds_of_clients_are_kept_and_the_ones_not_used_for_longest_go() {
+    async fn hundreds_of_clients_are_kept_and_the_least_recently_used_are_removed() {
         const ROOM: u64 = (MEMORY / CLIENT) as u64;
         let clients = clients();
         let get = async |seconds| drop(clients.get(Duration::from_secs(seconds), &Tls::default()).await.unwrap());
@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_client_that_nobody_uses_goes_when_another_is_made() {
+    async fn an_unused_client_is_removed_when_another_is_created() {
         let clients = clients();
         drop(clients.get(Duration::from_secs(6), &Tls::default()).await.unwrap());
         let mut made = clients.made.lock().unwrap();
@@ -285,10 +285,10 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn large_certificates_count_by_their_length_and_those_of_no_use_are_not_kept() {
+    async fn large_certificates_count_by_their_length_and_invalid_ones_are_not_kept() {
         let clients = clients();
         let authority = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap().cert.pem();
-        // Each of a million bytes, which is the most that a Secret holds.
+        // Each has a million bytes, which is about the maximum size of a Secret.
         let large = |number: usize| {
             let mut tls = Tls::default();
             tls.trust(format!("{authority}{number}{}", " ".repeat(1_000_000 - authority.len())).into());
@@ -307,7 +307,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn all_that_want_the_same_client_wait_for_one_and_nobody_else_does() {
+    async fn requests_for_the_same_client_wait_for_one_creation_and_others_do_not_wait() {
         let clients = clients();
         let builders = clients.builders.acquire_many(u32::try_from(BUILDERS).unwrap()).await.unwrap();
         let get = async |seconds| clients.get(Duration::from_secs(seconds), &Tls::default()).await;

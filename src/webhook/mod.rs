@@ -1,14 +1,15 @@
-//! One request to a receiver, and spans to a collector. The only room that makes requests to them, and the only one that knows credentials.
+//! One request to a receiver, and spans to a collector. This is the only module that sends requests to them, and the only one with
+//! credentials for them.
 //!
-//! In: an [`Outgoing`], rendered, which names its Secrets and never holds them; the egress [`Policy`]; a set of Secrets to
+//! In: a rendered [`Outgoing`], which refers to its Secrets and never contains them; the egress [`Policy`]; a set of Secrets to
 //! watch ([`SecretWatches`]).
-//! Out: an [`Attempt`], and what it means ([`classify()`]); [`Sender::origin`], what lanes to one receiver share;
-//! [`Secrets::check`] for the Ready condition and [`Secrets::changes`] for those who wait for a Secret. Beside that an [`Exporter`]
-//! hands spans to a [`Collector`].
+//! Out: an [`Attempt`], and what it means ([`classify()`]); [`Sender::origin`], which lanes to one receiver share;
+//! [`Secrets::check`] for the Ready condition; [`Secrets::changes`] for components that wait for a Secret. In addition, an
+//! [`Exporter`] sends spans to a [`Collector`].
 //!
-//! What comes out may be shown to anybody: no error text holds anything that came from a Secret or from a library's message,
-//! and what the receiver said is cleaned of the Secrets that were sent to it. Redirects are never followed, and an address is
-//! checked where it is dialled, so that no name can resolve to one thing for the check and to another for the connection.
+//! The output can be shown to everyone. No error text contains a part of a Secret or the message of a library. The answer of the
+//! receiver is masked: it does not show the Secrets that were sent to it. Redirects are never followed. Each address is checked
+//! immediately before the connection, so a name cannot resolve differently for the check and for the connection.
 
 mod attempt;
 mod client;
@@ -34,16 +35,16 @@ pub use secrets::changes::Changes;
 pub use secrets::redact::Hidden;
 pub use secrets::watches::SecretWatches;
 
-/// Why nothing can be sent at all. Why one request was not sent is [`NotSent`].
+/// Why no request can be sent. [`NotSent`] is the reason for a single request.
 #[derive(Debug, thiserror::Error)]
 pub enum SendError {
     /// `main` has not installed a TLS provider.
     #[error("no TLS provider is installed")]
     NoTlsProvider,
-    /// The system gives no random numbers.
-    #[error("the system gives no random numbers")]
+    /// The system provides no random numbers.
+    #[error("the system provides no random numbers")]
     NoRandomness,
-    /// No HTTP client can be made; most likely no certificate authority is installed.
-    #[error("cannot make an HTTP client")]
+    /// No HTTP client can be created. The most likely cause is that no CA certificates are installed.
+    #[error("cannot create an HTTP client")]
     Client(#[source] Box<dyn std::error::Error + Send + Sync>),
 }

@@ -1,4 +1,4 @@
-//! The values of Secrets, as the watches last told, and who may look at them: this room alone.
+//! The values of Secrets, as last reported by the watches. Only this module can read them.
 
 pub(super) mod changes;
 pub(super) mod contents;
@@ -27,37 +27,37 @@ use redact::Hidden;
 pub struct Secrets {
     slots: Arc<RwLock<HashMap<SecretName, Slot>>>,
     changes: Announcements,
-    /// When this process last saw one change from what it knew of it.
+    /// When this process last saw each Secret change from its known value.
     edits: Arc<RwLock<HashMap<SecretName, Time>>>,
-    /// What is so of a Secret that is not in `slots`.
+    /// The state of a Secret that is not in `slots`.
     others: State,
 }
 
-/// Where the watch of one Secret puts what it sees. One that is no longer wanted is forgotten by `Secrets`, so that a watch
-/// that ends late writes to nobody.
+/// The slot to which the watch of one Secret writes. `Secrets` removes a slot that is no longer required, so writes of a watch that
+/// ends late have no effect.
 pub(super) type Slot = Arc<watch::Sender<State>>;
 
-/// What is known of one Secret.
+/// The known state of one Secret.
 #[derive(Clone, Debug, Default)]
 pub(super) enum State {
-    /// Nothing yet.
+    /// The Secret has not been read yet.
     #[default]
     Unknown,
-    /// It may not be read.
+    /// Pennant has no permission to read it.
     Unreadable,
-    /// There is none.
+    /// It does not exist.
     Missing,
-    /// It holds this.
+    /// It has these contents.
     Present(Arc<Contents>),
 }
 
 impl Secrets {
-    /// For the watches: nothing is known yet.
+    /// Creates the values for watches. All Secrets are unknown.
     pub(super) fn unknown() -> Self {
         Self { slots: Arc::default(), changes: Announcements::default(), edits: Arc::default(), others: State::Unknown }
     }
 
-    /// Values that never change, and no other Secrets: for tests and for runs without a cluster.
+    /// Creates values that never change, without other Secrets. This is for tests and for runs without a cluster.
     #[must_use]
     pub fn fixed(values: impl IntoIterator<Item = (SecretKey, String)>) -> Self {
         let mut data: HashMap<SecretName, BTreeMap<String, SecretSlice<u8>>> = HashMap::new();
@@ -70,7 +70,7 @@ impl Secrets {
         Self { slots: Arc::new(RwLock::new(slots)), changes, edits: Arc::default(), others: State::Missing }
     }
 
-    /// Whether all that is needed is there and can be used; if not, the first that is not.
+    /// Whether all required Secrets exist and are usable. Otherwise returns the first error.
     pub fn check<'k>(&self, needed: impl IntoIterator<Item = &'k Needed>) -> Result<(), NotSent> {
         for needed in needed {
             let contents = self.now(&needed.secret())?;
@@ -84,27 +84,27 @@ impl Secrets {
         Ok(())
     }
 
-    /// The names of Secrets from now on when something about them changes: their values, whether they exist, or whether that
-    /// is known. A listener that is slow misses no name.
+    /// The names of Secrets that change from now on. A change is a new value, a creation, a deletion, or a new state of knowledge. A
+    /// slow listener misses no name.
     #[must_use]
     pub fn changes(&self) -> Changes {
         self.changes.listen()
     }
 
-    /// When this process last saw one of these Secrets change from what it knew of it; what it reads first is no change.
+    /// When this process last saw one of these Secrets change from its known value. The first read is not a change.
     #[must_use]
     pub fn edited<'k>(&self, needed: impl IntoIterator<Item = &'k Needed>) -> Option<Time> {
         let edits = self.edits.read().unwrap_or_else(PoisonError::into_inner);
         needed.into_iter().filter_map(|needed| edits.get(&needed.secret()).copied()).max()
     }
 
-    /// What a Secret holds, as far as it is known.
+    /// The contents of a Secret, as far as they are known.
     pub(super) fn now(&self, name: &SecretName) -> Result<Arc<Contents>, NotSent> {
         let state = self.slot(name).map_or_else(|| self.others.clone(), |slot| slot.borrow().clone());
         state.contents(name)
     }
 
-    /// What a Secret holds. If its watch has not told yet, waits for it, until the deadline.
+    /// The contents of a Secret. If its watch has not reported yet, this waits for it until the deadline.
     pub(super) async fn read(&self, name: &SecretName, deadline: Instant) -> Result<Arc<Contents>, NotSent> {
         let Some(slot) = self.slot(name) else { return self.others.contents(name) };
         let mut state = slot.subscribe();
@@ -115,30 +115,30 @@ impl Secrets {
         }
     }
 
-    /// Whether a Secret holds something else now than it held then.
+    /// Whether the contents of a Secret differ from those of an earlier read.
     pub(super) fn differs(&self, name: &SecretName, then: &Arc<Contents>) -> bool {
         self.slot(name).is_some_and(|slot| !matches!(&*slot.borrow(), State::Present(now) if Arc::ptr_eq(now, then)))
     }
 
-    /// Begins to know a Secret.
+    /// Adds a Secret.
     pub(super) fn add(&self, name: SecretName) -> Slot {
         let slot = Slot::default();
         self.slots.write().unwrap_or_else(PoisonError::into_inner).insert(name, Arc::clone(&slot));
         slot
     }
 
-    /// Forgets a Secret.
+    /// Removes a Secret.
     pub(super) fn remove(&self, name: &SecretName) {
         self.slots.write().unwrap_or_else(PoisonError::into_inner).remove(name);
         self.edits.write().unwrap_or_else(PoisonError::into_inner).remove(name);
     }
 
-    /// What was seen before counts no more; the watch will soon tell what is so now.
+    /// Discards the earlier value. The watch will soon report the current state.
     pub(super) fn forget_value(slot: &Slot) {
         slot.send_if_modified(|state| !matches!(std::mem::take(state), State::Unknown));
     }
 
-    /// Takes what a watch saw, and tells those who listen, if it is news.
+    /// Stores what a watch saw, and notifies the listeners if it changed.
     pub(super) fn put(&self, name: &SecretName, slot: &Slot, seen: Option<Secret>) {
         let seen = seen.map(Contents::from);
         let mut edited = false;
@@ -162,7 +162,7 @@ impl Secrets {
         }
     }
 
-    /// A watch was told that it may not read the Secret. What was read before stands.
+    /// Stores that the API server denied the watch. A value that was read before is kept.
     pub(super) fn put_unreadable(&self, name: &SecretName, slot: &Slot) {
         let news = slot.send_if_modified(|state| {
             let unknown = matches!(state, State::Unknown);
@@ -200,7 +200,7 @@ pub(super) mod tests {
 
     use super::*;
 
-    /// A Secret with these data.
+    /// A Secret with this data.
     pub(in crate::webhook) fn secret(data: &[(&str, &str)]) -> Secret {
         let data = data.iter().map(|(k, v)| ((*k).to_owned(), ByteString(v.as_bytes().to_vec()))).collect();
         Secret { data: Some(data), ..Secret::default() }
@@ -215,10 +215,10 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn check_names_what_is_not_there() {
+    fn check_returns_what_is_missing() {
         let secrets = Secrets::unknown();
         let name = key("").secret();
-        assert_eq!(check(&secrets, &["url"]), Err(NotSent::SecretUnknown(name.clone())), "not wanted");
+        assert_eq!(check(&secrets, &["url"]), Err(NotSent::SecretUnknown(name.clone())), "not required");
         let slot = secrets.add(name.clone());
         assert_eq!(check(&secrets, &["url"]), Err(NotSent::SecretUnknown(name.clone())), "not read");
         secrets.put(&name, &slot, None);
@@ -232,7 +232,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn only_news_is_told() {
+    fn listeners_are_notified_only_of_changes() {
         let secrets = Secrets::unknown();
         let name = key("").secret();
         let slot = secrets.add(name.clone());
@@ -253,7 +253,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn what_is_read_first_is_no_edit() {
+    fn the_first_read_is_not_an_edit() {
         let secrets = Secrets::unknown();
         let (name, needed) = (key("").secret(), [Needed::Key(key("k"))]);
         let slot = secrets.add(name.clone());
@@ -272,7 +272,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn a_listener_that_is_slow_misses_no_secret() {
+    fn a_slow_listener_misses_no_secret() {
         let secrets = Secrets::unknown();
         let mut changes = secrets.changes();
         let names: Vec<_> = (0..1000).map(|n| SecretKey::new("team-a", &format!("s-{n:04}"), "k").secret()).collect();
@@ -284,7 +284,7 @@ pub(super) mod tests {
     }
 
     #[tokio::test]
-    async fn a_read_waits_for_the_watch_but_not_for_ever() {
+    async fn a_read_waits_for_the_watch_until_its_deadline() {
         let secrets = Secrets::unknown();
         let name = key("").secret();
         let slot = secrets.add(name.clone());

@@ -1,4 +1,4 @@
-//! The sender against real sockets on loopback.
+//! Tests of the sender with real sockets on loopback.
 
 use std::future::Future;
 use std::net::SocketAddr;
@@ -27,9 +27,9 @@ mod proxy;
 mod tls;
 
 const OK: &str = "HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok";
-/// Far longer than anything here takes.
+/// A timeout that is much longer than any request here.
 const LONG: Duration = Duration::from_secs(30);
-/// For receivers that never come to an end.
+/// A timeout for receivers whose answer never ends.
 const SHORT: Duration = Duration::from_millis(300);
 
 /// Installs the TLS provider, as `main` does.
@@ -37,7 +37,7 @@ pub fn provider() {
     _ = rustls::crypto::ring::default_provider().install_default();
 }
 
-/// A listener that counts connections and remembers requests.
+/// A listener that counts connections and records requests.
 struct Receiver {
     address: SocketAddr,
     connections: Arc<AtomicUsize>,
@@ -51,7 +51,7 @@ struct Peer {
 }
 
 impl Receiver {
-    /// Gives every connection to `serve`.
+    /// Passes every connection to `serve`.
     async fn new<F: Future<Output = ()> + Send + 'static>(serve: impl Fn(Peer) -> F + Send + 'static) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
@@ -90,7 +90,7 @@ impl Receiver {
 }
 
 impl Peer {
-    /// Reads one request with its body; nothing when the connection has ended.
+    /// Reads one request with its body; `None` if the connection has ended.
     async fn request(&mut self) -> Option<String> {
         let mut text = String::new();
         let whole = |text: &str| {
@@ -109,12 +109,12 @@ impl Peer {
         Some(text)
     }
 
-    /// Whether the bytes went out.
+    /// Whether the bytes were sent.
     async fn write(&mut self, text: &str) -> bool {
         self.stream.write_all(text.as_bytes()).await.is_ok()
     }
 
-    /// Writes one byte after another, until the other side hangs up.
+    /// Writes single bytes until the other side closes the connection.
     async fn drip(&mut self) {
         while self.write("x").await {
             tokio::time::sleep(Duration::from_millis(20)).await;
@@ -178,7 +178,7 @@ fn body(attempt: &Attempt) -> &str {
 }
 
 #[tokio::test]
-async fn a_request_carries_what_was_rendered_and_what_is_always_sent() {
+async fn a_request_has_the_rendered_parts_and_the_standard_headers() {
     let receiver = Receiver::answering(OK).await;
     let mut out = to(receiver.url("/hook?x=1"));
     out.method = Method::Put;
@@ -213,7 +213,7 @@ async fn a_request_carries_what_was_rendered_and_what_is_always_sent() {
 }
 
 #[tokio::test]
-async fn answers_are_told_as_they_are() {
+async fn answers_are_returned_unchanged() {
     for status in [201, 202, 400, 404, 429, 500, 503] {
         let head = format!("HTTP/1.1 {status} X\r\nretry-after: 3\r\ncontent-length: 4\r\n\r\nnope");
         let receiver = Receiver::answering(head).await;
@@ -247,7 +247,7 @@ async fn redirects_are_not_followed() {
 }
 
 #[tokio::test]
-async fn a_receiver_that_never_ends_is_left_at_the_timeout() {
+async fn a_request_to_a_receiver_that_never_ends_its_answer_ends_at_the_timeout() {
     let silent = Receiver::new(async |mut peer| while peer.request().await.is_some() {}).await;
     let drips_head = Receiver::new(async |mut peer| {
         peer.request().await;
@@ -268,7 +268,7 @@ async fn a_receiver_that_never_ends_is_left_at_the_timeout() {
         assert!(begun.elapsed() >= SHORT && begun.elapsed() < LONG / 3, "{:?}", begun.elapsed());
         assert!(attempt.duration <= begun.elapsed());
         if answered {
-            assert_eq!(attempt.result.status(), Some(200), "the head has decided");
+            assert_eq!(attempt.result.status(), Some(200), "the head of the answer decides");
             assert!(body(&attempt).starts_with("xx"), "{attempt:?}");
         } else {
             assert_eq!(failure(&attempt).kind, FailureKind::Timeout);
@@ -278,7 +278,7 @@ async fn a_receiver_that_never_ends_is_left_at_the_timeout() {
 }
 
 #[tokio::test]
-async fn what_is_not_an_answer_is_a_failure() {
+async fn an_invalid_answer_is_a_failure() {
     let many_headers = format!("HTTP/1.1 200 OK\r\n{}\r\n", "x: y\r\n".repeat(1000));
     for answer in ["", "HTTP/1.1 200 OK\r\ncontent-le", "SSH-2.0-OpenSSH_9.9\r\n", &many_headers] {
         let answer = answer.to_owned();
@@ -300,9 +300,9 @@ async fn what_is_not_an_answer_is_a_failure() {
 }
 
 #[tokio::test]
-async fn host_and_port_are_named_unless_the_url_is_a_secret() {
+async fn messages_contain_host_and_port_unless_the_url_is_a_secret() {
     let gone = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
-    // A label of 64 characters is refused by the resolver without asking anybody.
+    // The resolver rejects a label of 64 characters without a DNS query.
     let nowhere = format!("{}.example", "a".repeat(64));
     for (url, words) in [
         (format!("http://{gone}/hook?key=sesame"), format!("no connection to {gone}: connection refused")),
@@ -324,7 +324,7 @@ async fn host_and_port_are_named_unless_the_url_is_a_secret() {
 }
 
 #[tokio::test]
-async fn of_a_long_body_only_the_beginning_is_read() {
+async fn only_the_beginning_of_a_long_body_is_read() {
     const CHUNK: usize = 1 << 16;
     const CHUNKS: usize = 1 << 10;
     let written = Arc::new(AtomicUsize::new(0));
@@ -346,14 +346,14 @@ async fn of_a_long_body_only_the_beginning_is_read() {
     let attempt = sender().send(to(receiver.url("/"))).await;
     assert_eq!(body(&attempt), "y".repeat(256));
     all_done.recv().await.unwrap();
-    assert!(written.load(Ordering::SeqCst) < CHUNKS / 2, "64 MiB were taken");
+    assert!(written.load(Ordering::SeqCst) < CHUNKS / 2, "64 MiB were read");
 }
 
 #[tokio::test]
-async fn connections_are_used_again() {
+async fn connections_are_reused() {
     const LANES: usize = 8;
     const EACH: usize = 250;
-    // The body comes after the head, so that it must be waited for.
+    // The body is sent after the head, so that the sender must wait for it.
     let receiver = Receiver::new(async |mut peer| {
         peer.stream.set_nodelay(true).unwrap();
         while peer.request().await.is_some() {
@@ -382,7 +382,7 @@ async fn connections_are_used_again() {
 }
 
 #[tokio::test]
-async fn a_forbidden_destination_is_not_connected_to() {
+async fn no_connection_is_made_to_a_forbidden_destination() {
     let receiver = Receiver::answering(OK).await;
     let port = receiver.address.port();
     let strict = sender_with(Policy { allow_http: true, ..Policy::default() }, Secrets::fixed([]));

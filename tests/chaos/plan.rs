@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn every_round_has_every_weather_and_a_kill_falls_into_it() {
+    fn every_round_has_every_kind_of_fault_and_a_kill_during_it() {
         let mut plan = Plan::new(1, 2, true);
         let rounds: Vec<Vec<_>> = (0..10).map(|_| plan.by_ref().take(30).collect()).collect();
         let kinds = |round: &[Blow]| -> BTreeSet<_> {

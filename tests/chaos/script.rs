@@ -185,7 +185,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_life_is_possible_and_every_revision_is_new() {
+    fn a_script_of_changes_is_possible_and_every_revision_is_new() {
         let mut life = Life::new(3, "a");
         let (mut running, mut failed, mut known) = ("0".to_owned(), false, BTreeSet::from(["0".to_owned()]));
         for act in (0..500).map(|_| life.act()) {

@@ -44,14 +44,14 @@ fn the_hash_is_found_in_every_kind_of_revision() {
 }
 
 #[test]
-fn what_is_removed_is_told_of_the_commit_that_ran() {
+fn removed_is_reported_for_the_commit_that_ran() {
     for builtin in STATUSES {
         assert!(path(builtin, "", COMMIT).unwrap().contains(COMMIT), "{}", builtin.as_str());
     }
 }
 
 #[test]
-fn a_version_that_is_no_commit_is_an_error_that_says_so() {
+fn a_version_without_a_commit_is_a_clear_error() {
     for builtin in STATUSES {
         let digest = format!("6.5.0@sha256:{}", "a".repeat(64));
         for revision in ["6.5.0", "v1.2.3", "latest@sha256:short", "1234567", &digest] {

@@ -38,7 +38,7 @@ const ENDS: &[(TransitionType, &[TransitionType])] =
     &[(Failed, &[Deployed, Recovered, Removed]), (Drifted, &[DriftCorrected]), (ClusterOffline, &[ClusterOnline])];
 
 #[test]
-fn what_ends_an_alert_has_the_key_of_what_began_it() {
+fn a_transition_that_ends_an_alert_has_the_key_of_the_one_that_started_it() {
     for (builtin, key) in ALERTS {
         for parameters in [Parameters::Required, Parameters::Examples] {
             let subject = Subject::example(builtin, parameters);
@@ -59,7 +59,7 @@ fn what_ends_an_alert_has_the_key_of_what_began_it() {
 
 /// Or what ends one would end the other, which goes on.
 #[test]
-fn failure_drift_and_clusters_have_keys_of_their_own() {
+fn failures_drift_and_clusters_have_separate_keys() {
     for (builtin, key) in ALERTS {
         for parameters in [Parameters::Required, Parameters::Examples] {
             let subject = Subject::example(builtin, parameters);
@@ -98,7 +98,7 @@ fn another_target_has_another_key() {
 
 /// What is under way, or all in place, neither begins nor ends an alert.
 #[test]
-fn news_leaves_alerts_as_they_are() {
+fn other_transitions_do_not_change_alerts() {
     for type_ in [Progressing, EnvironmentReady, PipelineReady] {
         let request = |builtin| Subject::example(builtin, Parameters::Required).render(&Data::sample(type_)).unwrap();
         assert_eq!(request(Builtin::Pagerduty).url.path(), "/v2/change/enqueue");
@@ -109,7 +109,7 @@ fn news_leaves_alerts_as_they_are() {
 
 /// Alertmanager tells from the end whether an alert fires.
 #[test]
-fn a_failure_fires_and_what_mends_it_resolves() {
+fn a_failure_fires_an_alert_and_a_recovery_resolves_it() {
     let subject = Subject::example(Builtin::Alertmanager, Parameters::Required);
     let ends = |type_: TransitionType| subject.body(type_, |_| {})[0]["endsAt"].as_str().map(str::to_owned);
     for type_ in [Failed, Drifted, ClusterOffline] {
@@ -130,7 +130,7 @@ fn a_failure_fires_and_what_mends_it_resolves() {
 
 /// Statuses of one commit are told apart by a name that may have to be cut; what was cut is still told apart.
 #[test]
-fn statuses_of_different_targets_stand_side_by_side() {
+fn statuses_of_different_targets_do_not_replace_each_other() {
     let names = [
         (Builtin::GithubCommitStatus, "/context"),
         (Builtin::GitlabCommitStatus, "/name"),

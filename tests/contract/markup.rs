@@ -40,7 +40,7 @@ fn objects(value: &Value) -> Vec<&Value> {
 
 /// <https://docs.slack.dev/messaging/formatting-message-text/>: commands stand in angle brackets.
 #[test]
-fn slack_reads_no_commands() {
+fn slack_does_not_interpret_text() {
     let body = body(Builtin::Slack);
     let parsed = objects(&body).into_iter().filter(|o| o["type"] == "mrkdwn").filter_map(|o| o["text"].as_str());
     for text in parsed.chain(body["text"].as_str()) {
@@ -59,7 +59,7 @@ fn slack_reads_no_commands() {
 /// A `TextBlock` and a fact read Markdown, a `TextRun` does not; a mention needs an entity.
 /// <https://learn.microsoft.com/en-us/microsoftteams/platform/task-modules-and-cards/cards/cards-format>
 #[test]
-fn teams_reads_no_markdown() {
+fn teams_does_not_interpret_markdown() {
     let body = body(Builtin::Teams);
     for object in objects(&body) {
         assert!(object["type"] != "TextBlock" && object["type"] != "FactSet", "{object}");
@@ -78,7 +78,7 @@ fn discord_mentions_nobody() {
 }
 
 #[test]
-fn mattermost_reads_no_markdown() {
+fn mattermost_does_not_interpret_markdown() {
     let body = body(Builtin::Mattermost);
     let pointers = ["/attachments/0/text", "/attachments/0/fields/*/value"];
     assert_plain_markdown(&at(&body, &pointers));
@@ -87,13 +87,13 @@ fn mattermost_reads_no_markdown() {
 }
 
 #[test]
-fn rocketchat_reads_no_markdown() {
+fn rocketchat_does_not_interpret_markdown() {
     let pointers = ["/text", "/attachments/0/text", "/attachments/0/fields/*/value"];
     assert_plain_markdown(&at(&body(Builtin::Rocketchat), &pointers));
 }
 
 #[test]
-fn a_comment_on_github_reads_no_markdown() {
+fn a_github_comment_does_not_interpret_markdown() {
     let body = body(Builtin::GithubIssueComment);
     let own = ["### ", "- **Target:** ", "- **Revision:** ", "- **Status:** ", "- **Reason:** ", "- **Time:** "];
     let without = |line: &str| own.iter().find_map(|own| line.strip_prefix(own)).unwrap_or(line).to_owned();
@@ -120,7 +120,7 @@ fn assert_plain_markdown(texts: &[String]) {
 
 /// <https://core.telegram.org/bots/api#html-style>: a text with other tags or entities is refused.
 #[test]
-fn telegram_reads_only_the_templates_own_tags() {
+fn telegram_interprets_only_the_tags_of_the_template() {
     let body = body(Builtin::Telegram);
     assert_eq!(body["parse_mode"], "HTML");
     let text = body["text"].as_str().unwrap();
@@ -135,7 +135,7 @@ fn telegram_reads_only_the_templates_own_tags() {
 }
 
 #[test]
-fn google_chat_reads_only_the_templates_own_tags() {
+fn google_chat_interprets_only_the_tags_of_the_template() {
     let body = body(Builtin::GoogleChat);
     assert!(body.get("text").is_none(), "a text has mentions");
     let pointers = [
@@ -147,7 +147,7 @@ fn google_chat_reads_only_the_templates_own_tags() {
 }
 
 #[test]
-fn grafana_reads_only_the_templates_own_tags() {
+fn grafana_interprets_only_the_tags_of_the_template() {
     let body = body(Builtin::GrafanaAnnotation);
     let plain = without_tags(&body["text"].as_str().unwrap().replace("<br>", "\n"), &[]);
     assert!(plain.contains("&lt;b&gt;"), "{plain}");
@@ -188,7 +188,7 @@ fn datadog_notifies_nobody() {
 
 /// These read no markup in the fields that are used; those in which they would must not come in.
 #[test]
-fn what_is_plain_stays_plain() {
+fn plain_text_stays_plain() {
     let webex = body(Builtin::Webex);
     assert!(webex.get("markdown").is_none() && webex.get("html").is_none());
     let matrix = body(Builtin::Matrix);
@@ -199,7 +199,7 @@ fn what_is_plain_stays_plain() {
 
 /// <https://docs.gitlab.com/ci/variables/#prevent-cicd-variable-expansion>: `$$` stands for `$`.
 #[test]
-fn gitlab_expands_nothing() {
+fn gitlab_expands_no_variables() {
     for text in at(&body(Builtin::GitlabPipelineTrigger), &["/variables/*"]) {
         assert!(!text.replace("$$", "").contains('$'), "{text}");
     }
@@ -208,6 +208,6 @@ fn gitlab_expands_nothing() {
 /// A template of GitHub Actions in a payload is text: only workflows have expressions. What matters is that it arrives as it
 /// was.
 #[test]
-fn github_gets_the_payload_as_it_is() {
+fn github_receives_the_payload_unchanged() {
     assert_eq!(body(Builtin::GithubRepositoryDispatch)["client_payload"]["state"]["message"], MARKUP);
 }

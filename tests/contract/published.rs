@@ -172,7 +172,7 @@ mod tests {
 
     /// A check that cannot fail is none.
     #[test]
-    fn what_is_wrong_in_a_body_is_noticed() {
+    fn a_wrong_body_is_detected() {
         for builtin in Builtin::ALL {
             let contract = contract(builtin);
             if matches!(contract, Contract::Ours) {
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn another_path_is_noticed() {
+    fn a_wrong_path_is_detected() {
         let subject = Subject::example(Builtin::GithubCommitStatus, Parameters::Required);
         let mut request = subject.render(&Data::sample(TransitionType::Failed)).unwrap();
         let contract = contract(Builtin::GithubCommitStatus);

@@ -52,7 +52,7 @@ fn every_request_is_json_within_its_limits_and_stays_at_its_receiver() {
 
 /// One that is not would never be looked at.
 #[test]
-fn every_limit_is_of_a_field_that_is_sent() {
+fn every_limit_belongs_to_a_field_that_is_sent() {
     for builtin in Builtin::ALL {
         let subject = Subject::example(builtin, Parameters::Examples);
         let bodies: Vec<_> = subject.types().map(|type_| subject.body(type_, |_| {})).collect();
@@ -64,7 +64,7 @@ fn every_limit_is_of_a_field_that_is_sent() {
 }
 
 #[test]
-fn every_request_is_what_its_receiver_publishes() {
+fn every_request_matches_the_published_schema() {
     let mut known = Vec::new();
     each_request(|subject, request| {
         // Schemas are compiled once; templates come one after the other.
@@ -76,7 +76,7 @@ fn every_request_is_what_its_receiver_publishes() {
 }
 
 #[test]
-fn github_is_asked_for_the_version_that_the_templates_were_written_for() {
+fn github_requests_name_the_api_version_of_the_templates() {
     for builtin in [Builtin::GithubCommitStatus, Builtin::GithubRepositoryDispatch, Builtin::GithubIssueComment] {
         let subject = Subject::example(builtin, Parameters::Required);
         let request = subject.render(&pennant::render::Data::sample(TransitionType::Deployed)).unwrap();

@@ -10,7 +10,7 @@ use pennant::render::Data;
 use crate::subject::{Parameters, Request, Subject};
 
 #[test]
-fn the_worked_examples_are_as_somebody_has_seen_them() {
+fn the_examples_match_the_reviewed_snapshots() {
     let mut settings = insta::Settings::clone_current();
     settings.set_prepend_module_to_snapshot(false);
     settings.set_omit_expression(true);

@@ -108,7 +108,7 @@ fn words() -> impl IntoIterator<Item = Words> {
 }
 
 #[test]
-fn each_transition_is_said_in_the_words_of_the_receiver() {
+fn each_transition_has_a_status_of_the_receiver() {
     let mut wrong = Vec::new();
     for words in words() {
         let subject = Subject::example(words.builtin, Parameters::Required);
@@ -128,7 +128,7 @@ fn each_transition_is_said_in_the_words_of_the_receiver() {
 
 /// A target that is failing, or on its way, is no better for having its drift corrected.
 #[test]
-fn drift_that_is_corrected_leaves_a_status_what_it_is() {
+fn corrected_drift_restores_the_status() {
     let states = [
         (Builtin::GithubCommitStatus, "failure", "pending"),
         (Builtin::GitlabCommitStatus, "failed", "pending"),
@@ -167,7 +167,7 @@ fn each_transition_is_named_in_a_payload() {
 
 /// What is about an environment, a cluster or the pipeline names that, and speaks of no target.
 #[test]
-fn nothing_is_called_a_target_that_is_none() {
+fn only_targets_are_called_targets() {
     for builtin in Builtin::ALL {
         let subject = Subject::example(builtin, Parameters::Required);
         let whole = [Builtin::Generic, Builtin::Cloudevents, Builtin::Cdevents, Builtin::GithubRepositoryDispatch];
@@ -193,7 +193,7 @@ fn nothing_is_called_a_target_that_is_none() {
 
 /// Chats have no field for it: the sign of the outcome is the first thing that people see.
 #[test]
-fn each_transition_has_its_sign_in_a_chat() {
+fn each_transition_has_an_emoji_in_a_chat() {
     // In the order of `TransitionType::ALL`.
     let signs = ["✅", "⏳", "❌", "✅", "🗑️", "⚠️", "✅", "⚠️", "✅", "✅", "✅"];
     let places = [
@@ -221,7 +221,7 @@ fn each_transition_has_its_sign_in_a_chat() {
 
 /// Those that have neither say it in words.
 #[test]
-fn each_transition_is_named_where_there_is_no_sign() {
+fn each_transition_is_named_if_there_is_no_emoji() {
     let places = [
         (Builtin::Ntfy, "/title"),
         (Builtin::Pagerduty, "/payload/summary"),

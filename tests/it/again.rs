@@ -106,7 +106,7 @@ async fn a_target() {
 }
 
 #[tokio::test]
-async fn a_target_that_was_taken_out_while_pennant_was_stopped() {
+async fn a_target_that_was_removed_while_pennant_was_stopped() {
     let mut stuck = Stuck::new("again-target-out").await;
     stuck.kill9();
     stuck.targets(&[]).await;
@@ -119,7 +119,7 @@ async fn a_target_that_was_taken_out_while_pennant_was_stopped() {
 }
 
 #[tokio::test]
-async fn a_target_that_was_away_unnoticed_is_the_same_target() {
+async fn a_target_that_was_removed_and_added_unnoticed_is_the_same_target() {
     let mut stuck = Stuck::new("again-target-same").await;
     stuck.kill9();
     stuck.targets(&[]).await;
@@ -165,7 +165,7 @@ async fn a_notification_while_pennant_was_stopped() {
 }
 
 #[tokio::test]
-async fn a_pipeline_that_was_not_selected_for_a_while_keeps_what_waits() {
+async fn a_pipeline_that_was_temporarily_not_selected_keeps_its_pending_deliveries() {
     let stuck = Stuck::new("again-selected").await;
     let select = async |labels: Value| {
         stuck.world.patch::<Notification>("hook", json!({"spec": {"pipelineSelector": labels}})).await;
@@ -177,7 +177,7 @@ async fn a_pipeline_that_was_not_selected_for_a_while_keeps_what_waits() {
 }
 
 #[tokio::test]
-async fn a_notification_made_again_for_others_does_not_send_what_the_one_before_recorded() {
+async fn a_recreated_notification_does_not_send_deliveries_of_its_predecessor() {
     let stuck = Stuck::new("again-for-others").await;
     stuck.world.delete::<Notification>("hook").await;
     let selector = json!({"pipelineSelector": {"matchLabels": {"nobody": "has this"}}});
@@ -187,7 +187,7 @@ async fn a_notification_made_again_for_others_does_not_send_what_the_one_before_
 }
 
 #[tokio::test]
-async fn a_status_that_was_wiped_is_a_silent_baseline() {
+async fn a_deleted_status_is_a_silent_baseline() {
     let stuck = Stuck::new("again-wiped").await;
     stuck.heal_and_drain().await;
     stuck.wipe_status().await;
@@ -195,7 +195,7 @@ async fn a_status_that_was_wiped_is_a_silent_baseline() {
 }
 
 #[tokio::test]
-async fn a_status_that_was_wiped_does_not_cancel_what_waits() {
+async fn a_deleted_status_does_not_cancel_pending_deliveries() {
     let mut stuck = Stuck::new("again-wiped-waiting").await;
     stuck.kill9();
     stuck.wipe_status().await;

@@ -77,7 +77,7 @@ async fn said(world: &World, app: &str) -> DeliveryStatus {
 }
 
 #[tokio::test]
-async fn what_is_refused_for_good_is_parked_after_one_request() {
+async fn a_permanent_rejection_is_parked_after_one_request() {
     let codes = FOR_GOOD.map(|(code, _)| code);
     let (world, receiver, apps) = shop("answers-for-good", &codes, json!({})).await;
     let elsewhere = Receiver::start();
@@ -121,7 +121,7 @@ async fn what_is_refused_for_good_is_parked_after_one_request() {
 }
 
 #[tokio::test]
-async fn what_may_pass_is_tried_again_on_schedule_and_says_when() {
+async fn a_temporary_failure_is_retried_on_schedule_and_shows_when() {
     let codes = NOT_FOR_GOOD.map(|(code, _)| code);
     let slow = json!({"endpoint": {"timeout": "3s"}, "delivery": {"retry": {"initial": "10m", "max": "10m"}}});
     // Two more: 1 for a connection that is closed, 2 for one that says nothing.
@@ -164,7 +164,7 @@ async fn what_may_pass_is_tried_again_on_schedule_and_says_when() {
 }
 
 #[tokio::test]
-async fn a_receiver_that_is_not_found_is_tried_three_times() {
+async fn a_404_is_tried_three_times() {
     let quick = json!({"delivery": {"retry": {"initial": "100ms", "max": "10s"}}});
     // By what they are answered first: 404 for good, 404 at first, and another word between.
     let (world, receiver, _) = shop("answers-404", &[3, 2, 5], quick).await;
@@ -197,7 +197,7 @@ async fn a_receiver_that_is_not_found_is_tried_three_times() {
 }
 
 #[tokio::test]
-async fn credentials_that_change_while_they_are_refused_are_tried_at_once() {
+async fn changed_credentials_are_tried_at_once() {
     let token = json!({"secretKeyRef": {"name": "token", "key": "key"}});
     let hook = json!({
         "endpoint": {"auth": {"token": token}, "timeout": "60s"},
@@ -233,7 +233,7 @@ async fn credentials_that_change_while_they_are_refused_are_tried_at_once() {
 }
 
 #[tokio::test]
-async fn a_receiver_that_cannot_be_reached_or_trusted_says_so_and_heals() {
+async fn an_unreachable_or_untrusted_receiver_is_reported_and_recovers() {
     let world = World::new("answers-reach").await;
     let (receiver, mut refusing) = (Receiver::start(), Receiver::refusing());
     world.deploy("web", "1").await;

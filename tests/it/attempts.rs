@@ -33,7 +33,7 @@ async fn any_2xx_delivers_with_one_request() {
 }
 
 #[tokio::test]
-async fn a_request_that_is_refused_for_good_is_parked_and_the_lane_goes_on() {
+async fn a_rejected_request_is_parked_and_the_lane_continues() {
     let world = World::new("parked").await;
     let receiver = Receiver::start();
     receiver.script("/hook/web", [Reply::status(400).body("nope")]);
@@ -55,7 +55,7 @@ async fn a_request_that_is_refused_for_good_is_parked_and_the_lane_goes_on() {
 }
 
 #[tokio::test]
-async fn a_server_error_is_tried_again_with_growing_gaps_and_one_id() {
+async fn a_server_error_is_retried_with_growing_delays_and_one_id() {
     let world = World::new("retried").await;
     let receiver = Receiver::start();
     receiver.script("/hook/web", [500, 500, 500, 500].map(Reply::status));

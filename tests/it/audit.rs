@@ -41,7 +41,7 @@ async fn kubectl(world: &World) -> (Vec<String>, Vec<Vec<Value>>) {
 }
 
 #[tokio::test]
-async fn deliveries_are_told_as_they_stand() {
+async fn the_audit_shows_the_current_state_of_deliveries() {
     let world = World::new("told").await;
     let receiver = Receiver::start();
     receiver.script("/hook/web", [Reply::status(200).body("thanks"), Reply::status(400).body("nope")]);
@@ -123,7 +123,7 @@ async fn deliveries_are_told_as_they_stand() {
 }
 
 #[tokio::test]
-async fn more_than_a_page_is_told_whole() {
+async fn the_audit_shows_more_than_one_page() {
     let world = World::new("pages").await;
     let delivery = |n: i64| {
         json!({"metadata": {"name": format!("shop-hook-{n:05}")}, "spec": {
@@ -155,7 +155,7 @@ async fn more_than_a_page_is_told_whole() {
 }
 
 #[tokio::test]
-async fn who_looks_on_is_told_as_it_happens() {
+async fn watch_prints_deliveries_as_they_change() {
     let world = World::new("looks-on").await;
     let receiver = Receiver::start();
     world.deploy("web", "1").await;

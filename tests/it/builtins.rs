@@ -118,7 +118,7 @@ async fn a_revision_without_a_commit_is_parked_at_once() {
 
 /// What is recorded could be sent with another label, so it is not given up.
 #[tokio::test]
-async fn what_a_label_breaks_waits_for_the_label() {
+async fn a_missing_label_blocks_deliveries_until_it_is_set() {
     let world = World::new("label-breaks").await;
     let receiver = Receiver::start();
     world.deploy("web", "1").await;
@@ -231,7 +231,7 @@ async fn a_template_in_a_config_map_is_followed() {
 }
 
 #[tokio::test]
-async fn a_restart_reads_the_template_before_it_judges_it() {
+async fn a_restart_reads_the_template_before_it_evaluates_it() {
     let world = World::new("config-map-restart").await;
     let receiver = Receiver::start();
     world.deploy("web", "1").await;

@@ -184,7 +184,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(512))]
 
     #[test]
-    fn the_same_is_told_as_one_by_one(steps in steps()) {
+    fn batches_report_the_same_as_single_changes(steps in steps()) {
         let (mut one, mut all) = (World::new(), World::new());
         let mut said: Vec<(usize, Observation)> = Vec::new();
         let end = [Step::Look, Step::Pass, Step::Wait(REST), Step::Pass, Step::Persist, Step::Pass];

@@ -40,7 +40,7 @@ async fn armed(world: &World, count: usize) {
 }
 
 #[tokio::test]
-async fn a_state_is_reported_when_it_has_held_and_not_before() {
+async fn a_for_trigger_fires_after_its_delay_and_not_before() {
     let (world, receiver, _pennant) = stage("clocks", "5s").await;
     let began = Instant::now();
     world.break_("one", "2", "no").await;
@@ -62,7 +62,7 @@ async fn a_state_is_reported_when_it_has_held_and_not_before() {
 }
 
 #[tokio::test]
-async fn a_clock_goes_on_after_a_kill() {
+async fn a_timer_continues_after_a_kill() {
     let (world, receiver, mut pennant) = stage("clocks-kill", "6s").await;
     let began = Instant::now();
     world.break_("one", "2", "no").await;
@@ -82,7 +82,7 @@ async fn a_clock_goes_on_after_a_kill() {
 }
 
 #[tokio::test]
-async fn an_edit_of_the_time_counts_for_clocks_that_run() {
+async fn an_edit_of_the_delay_applies_to_running_timers() {
     let (world, receiver, mut pennant) = stage("clocks-edit", "1h").await;
     world.break_("one", "2", "no").await;
     armed(&world, 1).await;
@@ -116,7 +116,7 @@ async fn an_edit_of_the_time_counts_for_clocks_that_run() {
 }
 
 #[tokio::test]
-async fn what_was_deleted_while_nobody_looked_is_gone_since_somebody_did() {
+async fn an_object_that_was_deleted_unobserved_is_dated_by_its_observation() {
     let (world, receiver, mut pennant) = stage("clocks-gone", "1h").await;
     world
         .patch::<Notification>(
@@ -138,7 +138,7 @@ async fn what_was_deleted_while_nobody_looked_is_gone_since_somebody_did() {
 }
 
 #[tokio::test]
-async fn a_clock_does_not_ring_for_want_of_what_a_deaf_watch_has_not_told() {
+async fn a_timer_does_not_fire_because_of_a_stalled_watch() {
     let world = World::new("clocks-deaf").await;
     let receiver = Receiver::start();
     for app in ["one", "two"] {

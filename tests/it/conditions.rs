@@ -34,7 +34,7 @@ async fn stage(ns: &str, notifications: &[(&str, &str)]) -> (World, Receiver, Pe
 }
 
 #[tokio::test]
-async fn only_what_holds_is_recorded() {
+async fn only_transitions_that_match_the_condition_are_recorded() {
     let (world, receiver, _pennant) = stage("conditions", &[("hook", r#"revision.startsWith("v")"#)]).await;
     for tag in ["v2", "w3", "v4"] {
         world.ship("web", tag).await;
@@ -45,7 +45,7 @@ async fn only_what_holds_is_recorded() {
 }
 
 #[tokio::test]
-async fn one_that_cannot_be_understood_holds_back_only_itself() {
+async fn an_invalid_condition_blocks_only_its_notification() {
     let all = [("broken", "revison == '2'"), ("hook", "revision == '2'")];
     let (world, receiver, _pennant) = stage("conditions-broken", &all).await;
     let ready = world.condition("broken", "Ready", |c| c.status == ConditionStatus::False).await;
@@ -65,9 +65,9 @@ async fn one_that_cannot_be_understood_holds_back_only_itself() {
 }
 
 #[tokio::test]
-async fn one_that_cannot_be_told_is_parked_and_sent_only_on_request() {
+async fn a_condition_that_cannot_be_evaluated_parks_the_delivery() {
     let (world, receiver, mut pennant) = stage("conditions-parked", &[("hook", "pipeline.labels.team == 'red'")]).await;
-    let error = r#"there is no "team"; ask has() first"#;
+    let error = r#"there is no "team"; check has() first"#;
     let is_parked = |d: &Delivery| {
         let status = d.status.clone().unwrap_or_default();
         status.outcome == Some(Outcome::Parked) && status.reason.as_deref() == Some("ExpressionFailed")

@@ -69,7 +69,7 @@ fn quick() -> serde_json::Value {
 }
 
 #[tokio::test]
-async fn one_in_flight_is_over_with_its_request_and_not_before() {
+async fn a_deleted_delivery_in_flight_ends_with_its_request() {
     let gate = Gate::new();
     let stage = Stage::new("deleted-in-flight", Reply::status(200).behind(&gate), quick()).await;
     stage.delete("Deployed 2").await;
@@ -81,7 +81,7 @@ async fn one_in_flight_is_over_with_its_request_and_not_before() {
 }
 
 #[tokio::test]
-async fn one_in_flight_that_fails_is_not_tried_again() {
+async fn a_deleted_delivery_in_flight_is_not_retried() {
     let gate = Gate::new();
     let stage = Stage::new("deleted-failing", Reply::status(500).behind(&gate), quick()).await;
     stage.delete("Deployed 2").await;
@@ -92,7 +92,7 @@ async fn one_in_flight_that_fails_is_not_tried_again() {
 }
 
 #[tokio::test]
-async fn one_in_flight_that_hangs_is_over_when_its_time_is() {
+async fn a_deleted_delivery_that_hangs_ends_at_its_timeout() {
     let stage = Stage::new("deleted-hanging", Reply::Hang, quick()).await;
     stage.delete("Deployed 2").await;
     stage.received(&["Deployed 2", "Deployed 3", "Deployed 4"]).await;
@@ -100,7 +100,7 @@ async fn one_in_flight_that_hangs_is_over_when_its_time_is() {
 }
 
 #[tokio::test]
-async fn one_that_waits_for_its_retry_makes_room_for_the_next() {
+async fn a_deleted_delivery_that_waits_for_a_retry_unblocks_its_lane() {
     let stage = Stage::new("deleted-waiting", Reply::status(500), json!({"initial": "10m", "max": "10m"})).await;
     let waits = |d: &Delivery| d.status.as_ref().is_some_and(|s| s.next_attempt_time.is_some());
     stage.world.delivery("Deployed 2", waits).await;
@@ -111,7 +111,7 @@ async fn one_that_waits_for_its_retry_makes_room_for_the_next() {
 }
 
 #[tokio::test]
-async fn one_that_is_not_yet_its_turn_is_never_sent() {
+async fn a_deleted_queued_delivery_is_never_sent() {
     let gate = Gate::new();
     let stage = Stage::new("deleted-behind", Reply::status(200).behind(&gate), quick()).await;
     stage.delete("Deployed 3").await;
@@ -121,7 +121,7 @@ async fn one_that_is_not_yet_its_turn_is_never_sent() {
 }
 
 #[tokio::test]
-async fn all_at_once_leave_an_empty_lane_that_goes_on() {
+async fn a_lane_continues_after_all_its_deliveries_are_deleted() {
     let gate = Gate::new();
     let stage = Stage::new("deleted-all", Reply::status(503).behind(&gate), quick()).await;
     let ours = ListParams::default().labels("pennant.dev/notification=hook");

@@ -115,7 +115,7 @@ async fn waiting(ns: &str, receiver: &Receiver) -> World {
 }
 
 #[tokio::test]
-async fn a_lane_that_waits_is_not_forgotten_by_a_restart() {
+async fn a_blocked_lane_is_still_reported_after_a_restart() {
     let receiver = Receiver::start();
     let world = waiting("delivering-restart", &receiver).await;
     let mut pennant = Pennant::start(&world).await;
@@ -142,7 +142,7 @@ async fn a_lane_that_waits_is_not_forgotten_by_a_restart() {
 }
 
 #[tokio::test]
-async fn a_lane_that_waits_is_not_forgotten_by_a_take_over() {
+async fn a_blocked_lane_is_still_reported_after_a_failover() {
     let receiver = Receiver::start();
     let world = waiting("delivering-take-over", &receiver).await;
     let replica = |pod| Pennant::with(&world, Options { pod: Some(pod), ..Options::of(&world) });
@@ -160,7 +160,7 @@ async fn a_lane_that_waits_is_not_forgotten_by_a_take_over() {
 }
 
 #[tokio::test]
-async fn what_was_parked_last_is_said_until_one_is_delivered() {
+async fn the_last_parked_delivery_is_reported_until_one_is_delivered() {
     let world = World::new("delivering-parked").await;
     let receiver = Receiver::start();
     receiver.always("/hook/web", Reply::status(404));
@@ -246,7 +246,7 @@ async fn acted(ns: &str, act: impl AsyncFnOnce(&World)) {
 }
 
 #[tokio::test]
-async fn what_was_parked_does_not_count_after_an_edit_of_the_spec() {
+async fn an_edit_of_the_spec_resets_the_parked_condition() {
     acted("delivering-edited", async |world: &World| {
         world.patch::<Notification>("hook", json!({"spec": {"endpoint": {"timeout": "6s"}}})).await;
     })
@@ -254,7 +254,7 @@ async fn what_was_parked_does_not_count_after_an_edit_of_the_spec() {
 }
 
 #[tokio::test]
-async fn what_was_parked_does_not_count_after_an_edit_of_a_secret() {
+async fn an_edit_of_a_secret_resets_the_parked_condition() {
     acted("delivering-secret", async |world: &World| {
         world.patch::<Secret>("token", json!({"stringData": {"token": "new"}})).await;
     })
@@ -262,7 +262,7 @@ async fn what_was_parked_does_not_count_after_an_edit_of_a_secret() {
 }
 
 #[tokio::test]
-async fn what_was_parked_does_not_count_after_a_request_to_send_again() {
+async fn a_redelivery_resets_the_parked_condition() {
     acted("delivering-again", async |world: &World| {
         let parked = world.delivery("Deployed 2", |_| true).await;
         let again = json!({"metadata": {"annotations": {"pennant.dev/redeliver": "1"}}});
@@ -273,7 +273,7 @@ async fn what_was_parked_does_not_count_after_a_request_to_send_again() {
 }
 
 #[tokio::test]
-async fn one_that_selects_no_pipeline_says_so_and_not_before_the_pipelines_are_listed() {
+async fn a_notification_without_pipelines_is_reported_after_the_initial_list() {
     let world = World::new("delivering-none").await;
     let receiver = Receiver::start();
     world.deploy("web", "1").await;

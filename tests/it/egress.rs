@@ -16,7 +16,7 @@ fn waits(delivery: &Delivery, notification: &str, reason: &str, words: &str) -> 
 }
 
 #[tokio::test]
-async fn no_spelling_of_a_forbidden_address_is_connected_to() {
+async fn no_spelling_of_a_forbidden_address_is_accepted() {
     let world = World::new("egress-spelt").await;
     let receiver = Receiver::start();
     let port = receiver.url("").rsplit(':').next().unwrap().to_owned();
@@ -66,7 +66,7 @@ async fn no_spelling_of_a_forbidden_address_is_connected_to() {
 }
 
 #[tokio::test]
-async fn what_is_denied_is_not_connected_to_although_it_is_allowed() {
+async fn a_denied_address_takes_precedence_over_an_allowed_one() {
     let world = World::new("egress-denied").await;
     let receiver = Receiver::start();
     // Nobody accepts here: what is in its queue at the end has connected.
@@ -97,7 +97,7 @@ async fn what_is_denied_is_not_connected_to_although_it_is_allowed() {
 }
 
 #[tokio::test]
-async fn redirects_are_not_followed_and_take_no_credentials_along() {
+async fn redirects_are_not_followed_and_leak_no_credentials() {
     const STATUSES: [u16; 7] = [300, 301, 302, 303, 305, 307, 308];
     let world = World::new("egress-redirects").await;
     let (first, second) = (Receiver::start(), Receiver::start());
@@ -131,7 +131,7 @@ async fn redirects_are_not_followed_and_take_no_credentials_along() {
 const ELSEWHERE: [&str; 6] = ["HTTP_PROXY", "http_proxy", "HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy"];
 
 #[tokio::test]
-async fn the_environment_of_other_programs_names_no_proxy() {
+async fn proxy_variables_of_the_environment_are_ignored() {
     let world = World::new("egress-env").await;
     let (receiver, proxy) = (Receiver::start(), Receiver::start());
     world.deploy("web", "1").await;
@@ -147,7 +147,7 @@ async fn the_environment_of_other_programs_names_no_proxy() {
 }
 
 #[tokio::test]
-async fn with_a_proxy_everything_goes_through_it_and_its_password_is_not_shown() {
+async fn all_requests_use_the_proxy_and_its_password_is_not_shown() {
     let world = World::new("egress-proxy").await;
     // What comes to a proxy over http is a request with a whole URL; this one answers it itself.
     let proxy = Receiver::start();

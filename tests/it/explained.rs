@@ -8,7 +8,7 @@ use crate::support::pennant::command;
 use crate::support::{Fault, Pennant, Proxy, Receiver, World};
 
 #[tokio::test]
-async fn each_field_is_told_with_its_layer() {
+async fn explain_shows_each_field_with_its_layer() {
     let world = World::new("explained").await;
     let receiver = Receiver::start();
     world.deploy("web", "1").await;
@@ -78,7 +78,7 @@ notifications:
 ";
 
 #[tokio::test]
-async fn what_is_global_lies_beneath_as_far_as_it_can_be_read() {
+async fn explain_shows_the_global_configuration_if_it_can_be_read() {
     let platform = World::new("explained-global").await;
     let mut world = World::new("explained-team").await;
     world.pipeline("shop", &["dev/web"]).await;
@@ -118,12 +118,16 @@ async fn what_is_global_lies_beneath_as_far_as_it_can_be_read() {
     platform.patch::<ConfigMap>("pennant-config", wrong).await;
     let (all, said) = explain(&world, &["-o", "json"]).await;
     assert_eq!(names(&all), ["hook"]);
-    assert!(said.contains("config.yaml: line 1, column 1: defualts") && said.contains("the last good one"), "{said}");
+    assert!(
+        said.contains("config.yaml: line 1, column 1: defualts")
+            && said.contains("the controller keeps the last valid version"),
+        "{said}"
+    );
 
     let proxy = Proxy::start(&world.kubeconfig, "explained-team").await;
     proxy.rule(|call| call.concerns("configmaps"), Fault::Refuse(403));
     world.kubeconfig.clone_from(&proxy.kubeconfig);
     let (all, said) = explain(&world, &["-o", "json"]).await;
     assert_eq!(names(&all), ["hook"]);
-    assert!(said.contains("ConfigMap explained-global/pennant-config: it may not be read"), "{said}");
+    assert!(said.contains("ConfigMap explained-global/pennant-config: no permission to read it; grant get on configmaps in explained-global"), "{said}");
 }

@@ -120,7 +120,7 @@ fn edits(own: &DeliverySpec, serial: i64) -> Vec<(&'static str, DeliverySpec)> {
 }
 
 #[tokio::test]
-async fn what_somebody_else_has_made_is_deleted_and_never_sent() {
+async fn a_forged_delivery_is_deleted_and_never_sent() {
     let stage = Stage::new("forged").await;
     let Stage { system: _, team, other, receiver } = &stage;
     let mut pennant = stage.start().await;
@@ -189,7 +189,7 @@ async fn what_somebody_else_has_made_is_deleted_and_never_sent() {
 
 /// A finalizer keeps it there: to the next process it would look like what was recorded before.
 #[tokio::test]
-async fn what_cannot_be_deleted_is_never_sent() {
+async fn a_forged_delivery_with_a_finalizer_is_never_sent() {
     let stage = Stage::new("forged-kept").await;
     let Stage { team, receiver, .. } = &stage;
     let mut pennant = stage.start().await;
@@ -229,7 +229,7 @@ async fn what_cannot_be_deleted_is_never_sent() {
 }
 
 #[tokio::test]
-async fn what_waited_before_a_restart_is_still_sent() {
+async fn pending_deliveries_of_before_a_restart_are_still_sent() {
     let stage = Stage::new("unforged").await;
     let Stage { team, receiver, .. } = &stage;
     let mut pennant = stage.start().await;
@@ -267,7 +267,7 @@ async fn what_waited_before_a_restart_is_still_sent() {
 }
 
 #[tokio::test]
-async fn texts_that_pennant_never_writes_are_refused() {
+async fn texts_that_pennant_never_writes_are_rejected() {
     let world = World::new("forged-large").await;
     let spec = |message: usize, revision: usize| {
         let state =

@@ -124,7 +124,7 @@ fn p99(times: &mut [Duration]) -> Duration {
 }
 
 #[tokio::test]
-async fn receivers_that_drip_end_at_the_timeout_and_delay_nobody_else() {
+async fn dripping_receivers_end_at_the_timeout_and_delay_no_other() {
     const APPS: [&str; 10] = ["a", "b", "c", "d", "e", "f", "g", "h", "i", "j"];
     const TAGS: [&str; 10] = ["2", "3", "4", "5", "6", "7", "8", "9", "10", "11"];
     let _alone = heavy().await;
@@ -187,7 +187,7 @@ async fn receivers_that_drip_end_at_the_timeout_and_delay_nobody_else() {
 }
 
 #[tokio::test]
-async fn receivers_that_send_without_end_take_no_memory() {
+async fn endless_responses_use_no_memory() {
     /// In KiB: what one flood sends in the time that it has; all of them send fourteen times as much. Half of it is in
     /// use for certain: seven connections at once, with as much of a head as is read at most.
     const MORE: u64 = 64 * 1024;
@@ -228,7 +228,7 @@ async fn receivers_that_send_without_end_take_no_memory() {
 }
 
 #[tokio::test]
-async fn clients_of_the_metrics_port_that_never_finish_a_request_take_no_memory_and_delay_no_probe() {
+async fn unfinished_requests_to_the_metrics_port_use_no_memory_and_delay_no_probe() {
     /// In KiB.
     const MORE: u64 = 8 * 1024;
     const CLIENTS: usize = 1500;

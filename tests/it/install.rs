@@ -14,13 +14,13 @@ use crate::support::control_plane::{self, ControlPlane};
 
 mod admitted;
 mod checked;
+mod documented;
 mod lifecycle;
 mod lives;
 mod people;
 mod policy;
 mod rights;
 mod same;
-mod try_it;
 mod values;
 
 /// The value sets of the chart, `charts/pennant/ci/*-values.yaml`.

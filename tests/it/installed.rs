@@ -32,7 +32,7 @@ async fn put(world: &World, crd: &CustomResourceDefinition) {
 }
 
 #[tokio::test]
-async fn with_older_definitions_nothing_is_done_until_they_are_those_of_this_version() {
+async fn older_crds_stop_the_controllers_until_they_are_updated() {
     let plane = ControlPlane::start().expect("a control plane");
     let world = World::on(&plane.kubeconfig, "installed-older").await;
     let api: Api<CustomResourceDefinition> = Api::all(world.client.clone());
@@ -45,7 +45,7 @@ async fn with_older_definitions_nothing_is_done_until_they_are_those_of_this_ver
     .await;
     let output = command(&world, &["explain", "shop", "-n", "installed-older"]).await;
     let said = String::from_utf8_lossy(&output.stderr);
-    let remedy = "; Pennant is not installed in this cluster: install its chart, or apply what `pennant crds` prints\n";
+    let remedy = "; Pennant is not installed in this cluster: install its chart, or apply the output of `pennant crds`\n";
     assert!(said.ends_with(remedy) && output.status.code() == Some(1), "{said}");
     put(&world, &older("Pipeline", "settled")).await;
     let mut pennant = Pennant::begin(&world, Options::of(&world)).await;
@@ -94,7 +94,7 @@ async fn with_older_definitions_nothing_is_done_until_they_are_those_of_this_ver
 
 /// Nothing of ours has a finalizer, so whoever takes Pennant away, in whichever order, waits for nothing.
 #[tokio::test]
-async fn when_it_is_taken_away_nothing_stays_behind() {
+async fn an_uninstall_leaves_nothing_behind() {
     let plane = ControlPlane::start().expect("a control plane");
     let world = World::on(&plane.kubeconfig, "installed-removed").await;
     let receiver = Receiver::start();
@@ -136,7 +136,7 @@ fn without_selectable_fields() -> Vec<CustomResourceDefinition> {
 }
 
 #[tokio::test]
-async fn without_field_selectors_all_goes_on_and_the_command_line_filters_by_itself() {
+async fn without_field_selectors_the_command_line_filters_by_itself() {
     let plane = ControlPlane::with(without_selectable_fields()).expect("a control plane");
     let world = World::on(&plane.kubeconfig, "installed-unselectable").await;
     let selected = world.api::<Delivery>().list(&ListParams::default().fields("status.outcome=Parked")).await;

@@ -11,7 +11,7 @@ use crate::support::world::BODY;
 use crate::support::{Oracle, Pennant, Receiver, Reply, World, eventually};
 
 #[tokio::test]
-async fn a_refused_record_holds_back_its_own_notification_only() {
+async fn a_rejected_record_blocks_only_its_notification() {
     let world = World::new("isolated-refused").await;
     let receiver = Receiver::start();
     world.deploy("web", "1").await;
@@ -70,7 +70,7 @@ async fn a_receiver_that_never_answers_delays_only_its_own_lanes() {
 }
 
 #[tokio::test]
-async fn a_broken_template_holds_back_its_own_notification_only_and_heals() {
+async fn a_broken_template_blocks_only_its_notification_and_recovers() {
     let world = World::new("isolated-broken").await;
     let receiver = Receiver::start();
     world.deploy("web", "1").await;

@@ -46,7 +46,7 @@ async fn followed_by(world: &World, number: usize) {
 }
 
 #[tokio::test]
-async fn a_newer_one_stands_for_all_that_wait_and_says_for_how_many() {
+async fn a_newer_delivery_supersedes_all_waiting_ones_and_counts_them() {
     let world = World::new("supersede").await;
     let receiver = Receiver::start();
     let gate = Gate::new();
@@ -94,7 +94,7 @@ async fn a_newer_one_stands_for_all_that_wait_and_says_for_how_many() {
 }
 
 #[tokio::test]
-async fn a_thousand_flaps_end_with_the_last_state() {
+async fn a_thousand_changes_back_and_forth_end_with_the_last_state() {
     let world = World::new("flaps").await;
     let receiver = Receiver::start();
     receiver.always("/hook/web", Reply::status(200).after(Duration::from_millis(100)));
@@ -122,7 +122,7 @@ async fn a_thousand_flaps_end_with_the_last_state() {
 }
 
 #[tokio::test]
-async fn a_lane_holds_a_hundred_and_the_newest_stands_for_what_is_beyond() {
+async fn a_lane_holds_a_hundred_deliveries_and_the_newest_supersedes_the_rest() {
     let world = World::new("bound").await;
     let receiver = Receiver::start();
     let gate = Gate::new();
@@ -155,7 +155,7 @@ async fn a_lane_holds_a_hundred_and_the_newest_stands_for_what_is_beyond() {
 }
 
 #[tokio::test]
-async fn a_rate_holds_for_all_lanes_of_a_notification_and_no_other() {
+async fn a_rate_applies_to_all_lanes_of_one_notification() {
     let world = World::new("rate").await;
     let receiver = Receiver::start();
     let apps: Vec<_> = (0..12).map(|n| format!("web-{n}")).collect();
@@ -197,7 +197,7 @@ async fn a_rate_holds_for_all_lanes_of_a_notification_and_no_other() {
 }
 
 #[tokio::test]
-async fn a_pipeline_in_one_order_stays_so_when_the_order_is_edited() {
+async fn an_edit_of_the_ordering_keeps_the_order_of_pending_deliveries() {
     let world = World::new("one-order").await;
     let receiver = Receiver::start();
     let gate = Gate::new();
@@ -248,7 +248,7 @@ async fn a_pipeline_in_one_order_stays_so_when_the_order_is_edited() {
 }
 
 #[tokio::test]
-async fn what_stands_behind_a_lane_of_the_old_order_goes_when_that_is_empty() {
+async fn deliveries_behind_a_lane_of_the_old_ordering_are_sent_when_it_is_empty() {
     let world = World::new("old-order").await;
     let receiver = Receiver::start();
     let gate = Gate::new();
@@ -277,7 +277,7 @@ async fn what_stands_behind_a_lane_of_the_old_order_goes_when_that_is_empty() {
 }
 
 #[tokio::test]
-async fn a_receiver_that_is_not_there_is_probed_and_the_lanes_go_on_when_it_is() {
+async fn an_absent_receiver_is_probed_and_its_lanes_continue_when_it_is_back() {
     let world = World::new("probed").await;
     let mut receiver = Receiver::refusing();
     let apps: Vec<_> = (0..30).map(|n| format!("web-{n}")).collect();
@@ -316,7 +316,7 @@ async fn a_receiver_that_is_not_there_is_probed_and_the_lanes_go_on_when_it_is()
 }
 
 #[tokio::test]
-async fn a_receiver_that_is_gone_for_good_is_told_until_something_is_taken() {
+async fn a_permanently_absent_receiver_is_reported_until_a_delivery_succeeds() {
     let world = World::new("gone").await;
     let receiver = Receiver::start();
     receiver.script("/hook/web", [Reply::status(410)]);

@@ -292,7 +292,7 @@ fn full() -> [Value; 2] {
 }
 
 #[tokio::test]
-async fn they_agree_on_every_field() {
+async fn lint_and_the_api_server_agree_on_every_field() {
     let world = World::new("linted-fields").await;
     let mut wrong = Vec::new();
     for object in full() {
@@ -349,7 +349,7 @@ fn words(bytes: &[u8]) -> String {
 }
 
 #[test]
-fn the_command_is_fit_for_a_hook() {
+fn lint_works_in_a_pre_commit_hook() {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("linted");
     std::fs::create_dir_all(&folder).unwrap();
     let write = |name: &str, text: &str| {
@@ -415,7 +415,7 @@ fn the_command_is_fit_for_a_hook() {
 }
 
 #[test]
-fn the_global_configuration_is_checked_with_what_lies_over_it() {
+fn the_global_configuration_is_checked_with_the_layers_over_it() {
     let global = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "ours", "namespace": "ops"},
         "data": {"config.yaml": "defaults:\n  endpoint: {url: 'https://example.com/in'}\nnotifications:\n- name: audit\n"}});
     let mut over = notification(json!({"template": {"inline": {"body": "{}"}}}));
@@ -434,7 +434,7 @@ fn the_global_configuration_is_checked_with_what_lies_over_it() {
 }
 
 #[test]
-fn folders_are_read_to_their_depths_and_a_check_of_nothing_fails() {
+fn lint_reads_folders_recursively_and_fails_without_manifests() {
     let root = Path::new(env!("CARGO_TARGET_TMPDIR")).join("linted-tree");
     let _ = std::fs::remove_dir_all(&root);
     let write = |name: &str, text: &str| {
@@ -467,14 +467,17 @@ fn folders_are_read_to_their_depths_and_a_check_of_nothing_fails() {
     assert!(code == Some(1) && out.lines().count() == 1, "{out}{err}");
     assert!(out.starts_with(&format!("{deep}:1: Notification n: spec.trigers: ")), "{out}");
     assert!(err.ends_with("pennant: 1 problem, 2 objects checked\n"), "{err}");
-    assert!(err.contains("binary.json: not UTF-8: passed over") && err.contains("config-map.yaml:2: not YAML"), "{err}");
-    assert!(err.contains("nested/chart/templates: templates of a Helm chart: passed over; pipe "), "{err}");
+    assert!(
+        err.contains("binary.json: not UTF-8: skipped") && err.contains("config-map.yaml:2: skipped: not YAML"),
+        "{err}"
+    );
+    assert!(err.contains("nested/chart/templates: templates of a Helm chart: skipped; pipe "), "{err}");
 
     std::fs::create_dir(root.join("empty")).unwrap();
     for (at, said) in [
-        ("nested/chart/values.yaml", "there is no Pipeline, no Notification and no global configuration in "),
+        ("nested/chart/values.yaml", "found no Pipeline, no Notification and no global configuration in "),
         ("nested/chart", " (2 files read)\n"),
-        ("empty", "pennant: nothing was checked: there is no *.yaml, *.yml or *.json file in "),
+        ("empty", "pennant: nothing was checked: found no *.yaml, *.yml or *.json file in "),
     ] {
         let (code, out, err) = lint(at);
         assert!(code == Some(1) && out.is_empty() && err.contains(said), "{at}: {out}{err}");

@@ -58,7 +58,7 @@ async fn not_ready(world: &World, name: &str, reason: &str) -> Condition {
 }
 
 #[tokio::test]
-async fn a_target_that_does_not_exist_is_named_with_what_there_is_instead() {
+async fn a_missing_target_is_reported_with_existing_names() {
     let (prod, world) = (World::new("target-missing-prod").await, World::new("target-missing").await);
     let receiver = Receiver::start();
     prod.deploy("podinfo", "1").await;
@@ -117,7 +117,7 @@ async fn a_target_that_does_not_exist_is_named_with_what_there_is_instead() {
 }
 
 #[tokio::test]
-async fn a_misspelt_kind_is_told_with_the_one_that_was_meant() {
+async fn a_misspelt_kind_is_reported_with_a_suggestion() {
     let world = World::new("target-missing-kind").await;
     let with = |api_version: &str, kind: &str| -> Value {
         let mut spec = pipeline(&world.ns, "shop", Kind::Deployment, &["dev/web"]);
@@ -138,7 +138,7 @@ async fn a_misspelt_kind_is_told_with_the_one_that_was_meant() {
 }
 
 #[tokio::test]
-async fn a_cluster_that_was_never_in_reach_is_told_of() {
+async fn a_cluster_that_was_never_reachable_is_reported() {
     let world = World::new("target-missing-cluster").await;
     let cluster = json!({"kind": "Secret", "name": "eu"});
     let app = json!({"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"});
@@ -165,7 +165,7 @@ async fn a_cluster_that_was_never_in_reach_is_told_of() {
 }
 
 #[tokio::test]
-async fn a_gap_in_the_log_is_told_to_the_notification_that_had_not_read_it() {
+async fn a_gap_in_the_log_is_reported_on_the_notification_that_missed_it() {
     let world = World::new("target-missing-changes").await;
     let receiver = Receiver::start();
     world.deploy("web", "1").await;

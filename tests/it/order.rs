@@ -13,7 +13,7 @@ use crate::support::wait::heavy;
 use crate::support::{Oracle, Pennant, Receiver, Reply, World, eventually};
 
 #[tokio::test]
-async fn the_next_of_a_lane_waits_until_the_one_before_is_settled_and_other_lanes_flow() {
+async fn a_lane_waits_for_each_outcome_and_other_lanes_continue() {
     let world = World::new("order-waits").await;
     let receiver = Receiver::start();
     let gate = Gate::new();
@@ -44,7 +44,7 @@ async fn the_next_of_a_lane_waits_until_the_one_before_is_settled_and_other_lane
 }
 
 #[tokio::test]
-async fn a_receiver_that_was_away_gets_everything_in_order() {
+async fn a_receiver_gets_everything_in_order_after_an_outage() {
     let world = World::new("order-away").await;
     let mut away = Receiver::refusing();
     let there = Receiver::start();
@@ -79,7 +79,7 @@ async fn a_receiver_that_was_away_gets_everything_in_order() {
 }
 
 #[tokio::test]
-async fn a_suspended_notification_records_and_sends_in_order_when_it_goes_on() {
+async fn a_suspended_notification_records_and_sends_in_order_when_resumed() {
     let world = World::new("order-suspended").await;
     let receiver = Receiver::start();
     world.deploy("web", "1").await;
@@ -113,7 +113,7 @@ async fn a_suspended_notification_records_and_sends_in_order_when_it_goes_on() {
 }
 
 #[tokio::test]
-async fn what_is_resumed_while_it_is_being_held_goes_on() {
+async fn a_notification_that_is_resumed_while_it_is_held_continues() {
     let _alone = heavy().await;
     let world = World::new("order-resumed").await;
     let receiver = Receiver::start();
@@ -139,7 +139,7 @@ async fn what_is_resumed_while_it_is_being_held_goes_on() {
 }
 
 #[tokio::test]
-async fn there_and_back_again_while_the_dispatcher_is_down_are_two_changes() {
+async fn a_change_and_its_reversal_while_the_dispatcher_is_down_are_two_changes() {
     let world = World::new("order-aba").await;
     let receiver = Receiver::start();
     world.deploy("web", "a").await;
@@ -157,7 +157,7 @@ async fn there_and_back_again_while_the_dispatcher_is_down_are_two_changes() {
 }
 
 #[tokio::test]
-async fn more_than_the_log_holds_while_the_dispatcher_is_down_says_that_it_is_coalesced() {
+async fn more_changes_than_the_log_holds_are_merged_and_marked() {
     let world = World::new("order-crowded").await;
     let receiver = Receiver::start();
     world.deploy("web", "0").await;
@@ -204,7 +204,7 @@ async fn fifty_targets_of_one_pipeline_are_fifty_lanes() {
 }
 
 #[tokio::test]
-async fn every_lane_is_whole_or_says_that_it_is_coalesced_under_a_storm_of_changes() {
+async fn under_many_changes_every_lane_is_complete_or_marked_as_coalesced() {
     let _alone = heavy().await;
     let world = World::new("order-storm").await;
     let receiver = Receiver::start();

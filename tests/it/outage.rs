@@ -11,7 +11,7 @@ use crate::support::{Oracle, Pennant, Receiver, World};
 const BETWEEN: Duration = Duration::from_secs(4);
 
 #[tokio::test]
-async fn while_one_receiver_is_away_another_hears_everything_and_then_it_does_too() {
+async fn an_absent_receiver_delays_no_other_and_gets_everything_later() {
     let world = World::new("outage").await;
     let (mut away, there) = (Receiver::refusing(), Receiver::start());
     for app in ["web", "api"] {

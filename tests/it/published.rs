@@ -57,7 +57,7 @@ fn options(world: &World, watch: &World, args: &[&str]) -> Options {
 }
 
 #[tokio::test]
-async fn explain_and_render_judge_by_the_running_controller() {
+async fn explain_and_render_use_the_settings_of_the_running_controller() {
     let plane = ControlPlane::start().expect("a control plane");
     let (a, b) = (team(&plane, "team-a").await, team(&plane, "team-b").await);
     let (tools, system) =

@@ -44,7 +44,7 @@ async fn a_first_installation_on_a_hundred_healthy_pipelines_is_silent() {
 }
 
 #[tokio::test]
-async fn in_an_unchanged_world_nothing_is_sent_or_written() {
+async fn without_changes_nothing_is_sent_or_written() {
     let world = World::new("unchanged").await;
     let receiver = Receiver::start();
     world.deploy("web", "1").await;
@@ -115,7 +115,7 @@ async fn in_an_unchanged_world_nothing_is_sent_or_written() {
 }
 
 #[tokio::test]
-async fn another_message_is_no_change() {
+async fn a_new_message_is_no_change() {
     let world = World::new("worded").await;
     let receiver = Receiver::start();
     world.kustomize("web", "main@sha1:aaa").await;

@@ -32,17 +32,17 @@ async fn rollbacks_event_by_event() {
 }
 
 #[tokio::test]
-async fn a_kustomization_in_one_breath() {
+async fn a_kustomization_in_one_batch() {
     at_once("burst-flux", Kind::Kustomization, include_str!("../data/kustomization.jsonl"), replay::KUSTOMIZATION).await;
 }
 
 #[tokio::test]
-async fn a_deployment_in_one_breath() {
+async fn a_deployment_in_one_batch() {
     at_once("burst-deploy", Kind::Deployment, include_str!("../data/deployment.jsonl"), replay::DEPLOYMENT).await;
 }
 
 #[tokio::test]
-async fn rollbacks_in_one_breath() {
+async fn rollbacks_in_one_batch() {
     at_once("burst-back", Kind::Deployment, include_str!("../data/rollback.jsonl"), replay::ROLLBACK).await;
 }
 

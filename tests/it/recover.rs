@@ -7,7 +7,7 @@ use crate::support::world::apps::condition;
 use crate::support::{Oracle, Pennant, Receiver, World};
 
 #[tokio::test]
-async fn a_failure_and_the_recovery_from_it_are_told_once_each() {
+async fn a_failure_and_its_recovery_are_each_reported_once() {
     let world = World::new("recovered").await;
     let receiver = Receiver::start();
     world.deploy("web", "1").await;
@@ -64,7 +64,7 @@ async fn a_kustomization_that_fails_and_is_reverted_recovers() {
 }
 
 #[tokio::test]
-async fn a_whole_life_is_told_from_the_first_rollout_to_the_end_and_again() {
+async fn a_whole_life_cycle_is_reported_and_again_after_recreation() {
     let world = World::new("life").await;
     let receiver = Receiver::start();
     world.pipeline("shop", &["dev/web"]).await;

@@ -37,7 +37,7 @@ async fn settled(world: &World, what: &str, outcome: Outcome, value: Option<&str
 }
 
 #[tokio::test]
-async fn each_new_value_sends_it_once_with_the_same_id_and_a_restart_sends_nothing() {
+async fn each_new_value_redelivers_once_with_the_same_id() {
     let (world, receiver, mut pennant) = stage("redeliver", vec![Reply::status(400)]).await;
     world.ship("web", "2").await;
     let parked = settled(&world, "Deployed 2", Outcome::Parked, None).await;
@@ -68,7 +68,7 @@ async fn each_new_value_sends_it_once_with_the_same_id_and_a_restart_sends_nothi
 }
 
 #[tokio::test]
-async fn it_is_outside_the_order_and_never_in_its_lane() {
+async fn a_redelivery_is_outside_the_order_of_its_lane() {
     let (gate, again) = (Gate::new(), Gate::new());
     let replies = vec![Reply::status(200), Reply::status(200).behind(&gate), Reply::status(200).behind(&again)];
     let (world, receiver, mut pennant) = stage("outside", replies).await;
@@ -95,7 +95,7 @@ async fn it_is_outside_the_order_and_never_in_its_lane() {
 }
 
 #[tokio::test]
-async fn one_that_is_pending_is_not_sent_twice_for_it() {
+async fn a_redelivery_of_a_pending_delivery_sends_it_once() {
     let gate = Gate::new();
     let (world, receiver, _pennant) = stage("pending-again", vec![Reply::status(200).behind(&gate)]).await;
     world.ship("web", "2").await;
@@ -113,7 +113,7 @@ async fn one_that_is_pending_is_not_sent_twice_for_it() {
 }
 
 #[tokio::test]
-async fn the_command_line_sends_again_what_is_named_and_all_that_is_parked() {
+async fn the_command_redelivers_by_name_and_all_parked_deliveries() {
     let (world, receiver, _pennant) = stage("redeliver-cli", vec![Reply::status(400), Reply::status(422)]).await;
     for tag in ["2", "3", "4"] {
         world.ship("web", tag).await;

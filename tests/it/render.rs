@@ -13,7 +13,7 @@ fn stdout(output: &std::process::Output) -> Value {
 }
 
 #[tokio::test]
-async fn what_is_shown_of_a_live_pipeline_is_what_is_sent() {
+async fn render_of_a_live_pipeline_shows_what_is_sent() {
     let world = World::new("shown").await;
     let receiver = Receiver::start();
     world.deploy("web", "1").await;
@@ -52,7 +52,7 @@ async fn what_is_shown_of_a_live_pipeline_is_what_is_sent() {
 }
 
 #[tokio::test]
-async fn what_is_shown_over_the_global_configuration_is_what_is_sent() {
+async fn render_with_the_global_configuration_shows_what_is_sent() {
     let (platform, team) = (World::new("shown-global").await, World::new("shown-team").await);
     let receiver = Receiver::start();
     team.deploy("web", "1").await;
@@ -95,7 +95,7 @@ async fn what_is_shown_over_the_global_configuration_is_what_is_sent() {
 }
 
 #[tokio::test]
-async fn what_is_not_there_is_said() {
+async fn render_reports_missing_objects() {
     let world = World::new("not-shown").await;
     let receiver = Receiver::start();
     world.notification("hook", &receiver, json!({})).await;
@@ -115,7 +115,7 @@ async fn what_is_not_there_is_said() {
 }
 
 #[tokio::test]
-async fn files_are_enough() {
+async fn render_works_with_files_only() {
     let world = World::new("from-files").await;
     let folder = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("from-files");
     std::fs::create_dir_all(&folder).unwrap();

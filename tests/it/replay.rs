@@ -112,14 +112,14 @@ fn counts(list: &[String]) -> BTreeMap<String, usize> {
 }
 
 #[test]
-fn event_by_event_exactly_what_happened_comes_out() {
+fn replayed_events_report_exactly_what_happened() {
     for recording in RECORDINGS.iter() {
         assert_eq!(recording.replay(|_| true), recording.expected, "{}", recording.reader);
     }
 }
 
 #[test]
-fn a_first_sight_at_any_moment_is_silent() {
+fn a_first_observation_at_any_time_is_silent() {
     for recording in RECORDINGS.iter() {
         for start in 0..recording.events.len() {
             let got = recording.replay(|i| i == start);
@@ -139,7 +139,7 @@ proptest! {
     /// Events that were never seen can only take transitions away, and what is left stays in order, as long as the state in
     /// which each scenario ends is seen.
     #[test]
-    fn batching_only_takes_away(mask in masks()) {
+    fn batches_only_omit_changes(mask in masks()) {
         for recording in RECORDINGS.iter() {
             let got = recording.replay(|i| mask[i] || recording.ends_scenario(i));
             prop_assert!(is_subsequence(&got, &recording.expected), "{got:?}");
@@ -149,7 +149,7 @@ proptest! {
     /// Whatever is lost, and wherever it begins, nothing is told more often than it happened. (A recovery of what was never
     /// seen to run is told as Deployed.)
     #[test]
-    fn nothing_is_made_up(mask in masks(), from in 0..123_usize) {
+    fn replays_report_no_extra_changes(mask in masks(), from in 0..123_usize) {
         for recording in RECORDINGS.iter() {
             let got = recording.replay(|i| i >= from && mask[i]);
             let allowed = counts(&recording.expected);

@@ -152,7 +152,7 @@ async fn another_replica_takes_over_from_one_that_is_killed_or_frozen() {
 }
 
 #[tokio::test]
-async fn a_replica_that_is_told_to_stop_hands_over_at_once_and_nothing_is_repeated() {
+async fn a_stopped_replica_hands_over_at_once_and_nothing_is_repeated() {
     let receiver = Receiver::start();
     let (world, mut first, second) = two("replicas-stopped", &receiver).await;
     ship_all(&world, 1..=2).await;
@@ -165,7 +165,7 @@ async fn a_replica_that_is_told_to_stop_hands_over_at_once_and_nothing_is_repeat
 }
 
 #[tokio::test]
-async fn one_that_is_restarted_under_its_name_goes_on_at_once_and_the_other_stays_quiet() {
+async fn one_replica_restarted_under_its_name_continues_at_once() {
     let receiver = Receiver::start();
     let (world, mut first, second) = two("replicas-restarted", &receiver).await;
     ship_all(&world, 1..=1).await;
@@ -183,7 +183,7 @@ async fn one_that_is_restarted_under_its_name_goes_on_at_once_and_the_other_stay
 }
 
 #[tokio::test]
-async fn whoever_is_robbed_of_the_lease_does_nothing_until_it_is_its_own_again() {
+async fn a_replica_that_lost_its_lease_does_nothing_until_it_has_it_again() {
     let receiver = Receiver::start();
     let world = World::new("replicas-robbed").await;
     world.deploy("a", "0").await;
@@ -219,7 +219,7 @@ async fn whoever_is_robbed_of_the_lease_does_nothing_until_it_is_its_own_again()
 }
 
 #[tokio::test]
-async fn a_deleted_lease_is_made_again_and_its_epoch_raised_above_the_logs() {
+async fn a_deleted_lease_is_recreated_with_an_epoch_above_the_logs() {
     let receiver = Receiver::start();
     let world = World::new("replicas-deleted").await;
     world.deploy("a", "0").await;
@@ -256,7 +256,7 @@ async fn a_deleted_lease_is_made_again_and_its_epoch_raised_above_the_logs() {
 /// Why a replica that takes over lists the application objects again, although it has watched them: what it knows may be older than
 /// what the former holder has recorded, and would be recorded as a change back.
 #[tokio::test]
-async fn what_a_standby_knows_of_applications_may_be_out_of_date_and_is_not_news() {
+async fn stale_data_of_a_standby_is_not_reported() {
     let receiver = Receiver::start();
     let world = World::new("replicas-stale").await;
     world.deploy("web", "0").await;

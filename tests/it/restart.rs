@@ -16,7 +16,7 @@ use crate::support::wait::heavy;
 use crate::support::{Oracle, Pennant, Receiver, Reply, World};
 
 #[tokio::test]
-async fn a_delivery_that_waits_for_its_retry_survives_a_kill_and_waits_on() {
+async fn a_delivery_that_waits_for_a_retry_survives_a_kill() {
     let world = World::new("restart-waiting").await;
     let receiver = Receiver::start();
     receiver.script("/hook/web", [Reply::status(503)]);
@@ -101,7 +101,7 @@ async fn ten_kills_over_a_stream_of_changes_lose_nothing() {
 }
 
 #[tokio::test]
-async fn an_orderly_stop_finishes_what_is_in_flight_and_a_restart_is_silent() {
+async fn a_graceful_stop_finishes_requests_in_flight_and_a_restart_is_silent() {
     let world = World::new("restart-orderly").await;
     let receiver = Receiver::start();
     let gate = Gate::new();
@@ -116,7 +116,7 @@ async fn an_orderly_stop_finishes_what_is_in_flight_and_a_restart_is_silent() {
     receiver.wait("/hook/web", 1).await;
     pennant.ask_to_stop();
     crate::support::eventually("it has heard", async || {
-        if pennant.log().contains("stopping: nothing new is begun") { Ok(()) } else { Err("not yet".to_owned()) }
+        if pennant.log().contains("stopping: no new work is started") { Ok(()) } else { Err("not yet".to_owned()) }
     })
     .await;
     gate.open();
@@ -149,7 +149,7 @@ async fn an_orderly_stop_finishes_what_is_in_flight_and_a_restart_is_silent() {
 }
 
 #[tokio::test]
-async fn a_restart_of_the_api_server_in_mid_stream_loses_nothing() {
+async fn a_restart_of_the_api_server_loses_nothing() {
     let _alone = heavy().await;
     let mut control_plane = tokio::task::spawn_blocking(ControlPlane::start).await.unwrap().unwrap();
     let world = World::on(&control_plane.kubeconfig, "restart-api").await;

@@ -22,7 +22,7 @@ async fn kept(world: &World, notification: &str) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn the_newest_of_a_lane_stay_and_parked_ones_outlive_them() {
+async fn the_newest_deliveries_of_a_lane_are_kept_and_parked_ones_longer() {
     let world = World::new("retain").await;
     let receiver = Receiver::start();
     receiver.script("/few/web", [Reply::status(400)]);
@@ -54,7 +54,7 @@ async fn the_newest_of_a_lane_stay_and_parked_ones_outlive_them() {
 }
 
 #[tokio::test]
-async fn the_whole_cluster_has_a_cap_and_parked_ones_go_last() {
+async fn the_cluster_has_a_limit_and_parked_deliveries_are_deleted_last() {
     let world = World::new("cap").await;
     let receiver = Receiver::start();
     receiver.script("/hook/web", [Reply::status(400)]);

@@ -30,7 +30,7 @@ fn http_date(time: Time) -> String {
 }
 
 #[tokio::test]
-async fn it_is_never_tried_earlier_than_asked() {
+async fn a_retry_is_never_earlier_than_retry_after() {
     let world = World::new("retry-after").await;
     let receiver = Receiver::start();
     let apps = ["seconds", "date", "unavailable"];
@@ -73,7 +73,7 @@ async fn it_is_never_tried_earlier_than_asked() {
 }
 
 #[tokio::test]
-async fn what_it_asks_only_ever_delays_and_by_an_hour_at_most() {
+async fn retry_after_only_delays_and_by_one_hour_at_most() {
     let world = World::new("retry-after-capped").await;
     let receiver = Receiver::start();
     let apps: Vec<_> = ASKED.iter().map(|(app, ..)| *app).chain(["month-date"]).collect();

@@ -15,7 +15,7 @@ use crate::support::world::{self, apps::Kind, apps::condition};
 use crate::support::{Oracle, Pennant, Receiver, World, eventually};
 
 #[tokio::test]
-async fn the_same_names_in_two_namespaces_are_strangers() {
+async fn the_same_names_in_two_namespaces_are_independent() {
     let (a, b) = (World::new("scopes-a").await, World::new("scopes-b").await);
     let (at_a, at_b) = (Receiver::start(), Receiver::start());
     for (world, receiver) in [(&a, &at_a), (&b, &at_b)] {
@@ -62,7 +62,7 @@ async fn a_notification_without_any_pipeline_is_ready() {
 }
 
 #[tokio::test]
-async fn the_two_controllers_work_together_from_two_processes() {
+async fn the_two_controllers_can_run_in_two_processes() {
     let world = World::new("scopes-two").await;
     let receiver = Receiver::start();
     world.deploy("web", "1").await;
@@ -83,7 +83,7 @@ async fn the_two_controllers_work_together_from_two_processes() {
 }
 
 #[tokio::test]
-async fn a_kind_that_comes_late_is_picked_up() {
+async fn a_kind_that_is_added_later_is_observed() {
     let world = World::new("scopes-late").await;
     let receiver = Receiver::start();
     let mut late = world::pipeline(&world.ns, "shop", Kind::Deployment, &["dev/web"]);
@@ -128,7 +128,7 @@ async fn a_kind_that_comes_late_is_picked_up() {
 }
 
 #[tokio::test]
-async fn a_pipeline_that_cannot_be_followed_says_why() {
+async fn a_pipeline_that_cannot_be_observed_shows_the_reason() {
     let world = World::new("scopes-refused").await;
     let receiver = Receiver::start();
     world.deploy("web", "1").await;
@@ -169,7 +169,7 @@ async fn a_pipeline_that_cannot_be_followed_says_why() {
 }
 
 #[tokio::test]
-async fn what_it_counts_has_names_and_labels_that_stay() {
+async fn metrics_have_stable_names_and_labels() {
     let world = World::new("scopes-metrics").await;
     let receiver = Receiver::start();
     world.deploy("web", "1").await;

@@ -40,7 +40,7 @@ async fn a_rotated_secret_is_used_by_the_next_attempt() {
 }
 
 #[tokio::test]
-async fn without_its_secret_nothing_is_sent_until_it_is_there() {
+async fn nothing_is_sent_until_the_secret_exists() {
     let world = World::new("missing").await;
     let receiver = Receiver::start();
     world.deploy("web", "1").await;
@@ -91,7 +91,7 @@ async fn without_its_secret_nothing_is_sent_until_it_is_there() {
 }
 
 #[tokio::test]
-async fn the_url_and_basic_credentials_come_out_of_secrets() {
+async fn the_url_and_basic_credentials_come_from_secrets() {
     let world = World::new("basic").await;
     let receiver = Receiver::start();
     world.deploy("web", "1").await;
@@ -223,7 +223,7 @@ fn verifies(request: &Request, key: &str) -> bool {
 }
 
 #[tokio::test]
-async fn every_key_of_the_secret_signs_while_it_is_rotated() {
+async fn every_key_of_the_secret_signs_during_a_rotation() {
     let world = World::new("signed").await;
     let receiver = Receiver::start();
     receiver.script("/hook/web", [Reply::status(503)]);
@@ -233,7 +233,7 @@ async fn every_key_of_the_secret_signs_while_it_is_rotated() {
     world.notification("hook", &receiver, json!({"endpoint": {"signing": {"secretRef": {"name": "hmac"}}}})).await;
     let _pennant = Pennant::start(&world).await;
     let told = world.condition("hook", "Ready", |c| c.status == ConditionStatus::False).await;
-    assert!(told.message.contains("hmac, key a: is no signing key"), "{}", told.message);
+    assert!(told.message.contains("hmac, key a: is not a signing key"), "{}", told.message);
 
     let keys =
         async |data: serde_json::Value| drop(world.patch::<Secret>("hmac", json!({"data": null, "stringData": data})).await);
@@ -267,7 +267,7 @@ async fn every_key_of_the_secret_signs_while_it_is_rotated() {
 }
 
 #[tokio::test]
-async fn certificates_that_cannot_be_used_are_told_before_anything_is_sent() {
+async fn unusable_certificates_are_reported_before_the_first_request() {
     let world = World::new("certificates").await;
     let receiver = Receiver::start();
     world.deploy("web", "1").await;
@@ -285,9 +285,9 @@ async fn certificates_that_cannot_be_used_are_told_before_anything_is_sent() {
     assert_eq!(told("secret", "/ca does not exist").await.reason, "SecretMissing");
     world.create::<ConfigMap>(json!({"metadata": {"name": "ca"}, "data": {"ca.crt": "junk"}})).await;
     world.secret("ca", json!({"ca.crt": "junk", "tls.crt": "junk", "tls.key": "s3cr3t-k3y"})).await;
-    assert_eq!(told("map", "holds no certificate").await.reason, "InvalidSpec");
-    told("secret", "holds no certificate").await;
-    assert!(!told("client", "is no private key").await.message.contains("s3cr3t"));
+    assert_eq!(told("map", "contains no certificate").await.reason, "InvalidSpec");
+    told("secret", "contains no certificate").await;
+    assert!(!told("client", "is not a private key").await.message.contains("s3cr3t"));
     let good = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
     let (pem, key) = (good.cert.pem(), good.signing_key.serialize_pem());
     world.patch::<ConfigMap>("ca", json!({"data": {"ca.crt": pem}})).await;

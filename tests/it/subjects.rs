@@ -7,7 +7,7 @@ use serde_json::json;
 use crate::support::{Pennant, Receiver, World};
 
 #[tokio::test]
-async fn environments_and_the_pipeline_are_told_of_with_their_own_layers() {
+async fn environments_and_the_pipeline_are_reported_with_their_own_layers() {
     let world = World::new("subjects").await;
     let receiver = Receiver::start();
     for app in ["web", "api"] {

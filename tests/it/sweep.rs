@@ -260,7 +260,7 @@ fn search(seen: &[(String, String)], also: &[String]) {
 }
 
 #[tokio::test]
-async fn no_secret_is_seen_anywhere_however_loud_the_log() {
+async fn no_secret_appears_anywhere_at_any_log_level() {
     let world = World::new("sweep").await;
     let ours = Receiver::start();
     let mut tasks = JoinSet::new();

@@ -64,7 +64,7 @@ fn read(text: &str) -> String {
 }
 
 #[tokio::test]
-async fn messages_are_for_people() {
+async fn messages_are_human_readable() {
     let world = World::new("for-people").await;
     let receiver = Receiver::start();
     world.deploy("web", "1.0").await;
@@ -122,7 +122,7 @@ async fn messages_are_for_people() {
 }
 
 #[tokio::test]
-async fn quotes_and_line_breaks_in_a_message_arrive_as_they_are() {
+async fn quotes_and_line_breaks_in_a_message_arrive_unchanged() {
     let world = World::new("quoted").await;
     let receiver = Receiver::start();
     world.deploy("web", "1").await;
@@ -142,7 +142,7 @@ async fn quotes_and_line_breaks_in_a_message_arrive_as_they_are() {
 }
 
 #[tokio::test]
-async fn a_missing_field_is_told_before_anything_is_sent_and_heals() {
+async fn a_missing_field_is_reported_before_the_first_request_and_recovers() {
     let world = World::new("misspelt").await;
     let receiver = Receiver::start();
     world.deploy("web", "1").await;

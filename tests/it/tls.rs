@@ -31,7 +31,7 @@ fn told(delivery: &Delivery, notification: &str, reason: &str, words: &str) -> b
 }
 
 #[tokio::test]
-async fn a_certificate_that_is_wrong_in_any_way_is_refused_with_the_reason() {
+async fn an_invalid_certificate_is_rejected_with_the_reason() {
     let world = World::new("tls-wrong").await;
     let (authority, unknown) = (Authority::new(), Authority::new());
     with_authority(&world, &authority).await;
@@ -43,8 +43,8 @@ async fn a_certificate_that_is_wrong_in_any_way_is_refused_with_the_reason() {
         ("expired", authority.issue(&expired), "the certificate has expired"),
         ("early", authority.issue(&early), "the certificate is not valid yet"),
         ("elsewhere", authority.issue(&params("hooks.example")), "the certificate is for another name"),
-        ("alone", Pair::self_signed(&params(HERE)), "self-signed or from an unknown authority"),
-        ("unknown", unknown.issue(&params(HERE)), "the certificate is not signed by the authority that it names"),
+        ("alone", Pair::self_signed(&params(HERE)), "self-signed or signed by an unknown CA"),
+        ("unknown", unknown.issue(&params(HERE)), "the certificate is not signed by the CA that it names"),
     ];
     let receivers = pairs.each_ref().map(|(_, pair, _)| Receiver::over_tls(pair.server(None)));
     world.deploy("web", "1").await;
@@ -59,7 +59,7 @@ async fn a_certificate_that_is_wrong_in_any_way_is_refused_with_the_reason() {
     world.settled().await;
 
     world.ship("web", "2").await;
-    let unknown = ("system", "self-signed or from an unknown authority");
+    let unknown = ("system", "self-signed or signed by an unknown CA");
     for (name, words) in pairs.iter().map(|(name, _, words)| (*name, *words)).chain([unknown]) {
         world.delivery("Deployed 2", |d| told(d, name, "TlsFailed", words)).await;
         let delivering = world.condition(name, "Delivering", |c| c.reason == "TlsFailed").await;
@@ -80,7 +80,7 @@ async fn a_certificate_that_is_wrong_in_any_way_is_refused_with_the_reason() {
 }
 
 #[tokio::test]
-async fn authorities_and_certificates_of_ones_own_work_and_follow_their_secret() {
+async fn custom_ca_and_client_certificates_work_and_follow_their_secret() {
     let world = World::new("tls-own").await;
     let (authority, clients) = (Authority::new(), Authority::new());
     with_authority(&world, &authority).await;

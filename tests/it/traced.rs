@@ -138,7 +138,7 @@ async fn a_trace_goes_from_the_change_to_the_outcome_also_over_a_kill() {
 }
 
 #[tokio::test]
-async fn a_collector_that_hangs_is_in_nobodys_way() {
+async fn a_hanging_collector_delays_nothing() {
     let world = World::new("traced-hangs").await;
     let (receiver, collector) = (Receiver::start(), Receiver::start());
     collector.always(PATH, Reply::Hang);
@@ -169,7 +169,7 @@ async fn a_collector_that_hangs_is_in_nobodys_way() {
 }
 
 #[tokio::test]
-async fn unless_it_is_asked_for_nothing_is_traced() {
+async fn tracing_is_off_by_default() {
     let world = World::new("traced-off").await;
     let (receiver, collector) = (Receiver::start(), Receiver::start());
     world.deploy("web", "1").await;
@@ -188,7 +188,7 @@ async fn unless_it_is_asked_for_nothing_is_traced() {
 }
 
 #[tokio::test]
-async fn what_is_not_sampled_is_said_so_and_a_trace_of_somebody_elses_goes_first() {
+async fn unsampled_traces_are_marked_and_a_configured_traceparent_takes_precedence() {
     let world = World::new("traced-sample").await;
     let (receiver, collector) = (Receiver::start(), Receiver::start());
     world.deploy("web", "1").await;
@@ -209,7 +209,7 @@ async fn what_is_not_sampled_is_said_so_and_a_trace_of_somebody_elses_goes_first
 }
 
 #[tokio::test]
-async fn of_a_url_out_of_a_secret_not_even_the_host_is_told() {
+async fn a_secret_url_does_not_appear_in_traces() {
     let world = World::new("traced-secret").await;
     let (receiver, collector) = (Receiver::start(), Receiver::start());
     world.deploy("web", "1").await;

@@ -43,7 +43,7 @@ async fn failure(kubeconfig: &Path, args: &[&str]) -> String {
 }
 
 #[tokio::test]
-async fn an_error_of_the_api_server_is_one_sentence_that_says_where_and_what_to_do() {
+async fn an_api_server_error_is_one_sentence_with_place_and_remedy() {
     let world = World::new("unanswered").await;
     let file = Kubeconfig::read_from(&world.kubeconfig).expect("a kubeconfig");
     let server = file.clusters[0].cluster.as_ref().unwrap().server.clone().unwrap();
@@ -95,7 +95,7 @@ async fn an_error_of_the_api_server_is_one_sentence_that_says_where_and_what_to_
     let exec = json!({"apiVersion": "client.authentication.k8s.io/v1", "command": "/no/such/login", "installHint": "ask the shelf"});
     let plugin = kubeconfig(&world, "plugin", "/users/0/user", |user| *user = json!({"exec": exec}));
     let said = failure(&plugin, &explain).await;
-    let remedy = "; install /no/such/login, from which this context gets its credentials: ask the shelf";
+    let remedy = "; install /no/such/login, the credential plugin of this context: ask the shelf";
     assert!(said.contains("the exec plugin cannot be started: ") && said.ends_with(remedy), "{said}");
 
     let stranger = kubeconfig(&world, "stranger", "/clusters/0/cluster", |cluster| {
@@ -109,28 +109,28 @@ async fn an_error_of_the_api_server_is_one_sentence_that_says_where_and_what_to_
 }
 
 #[tokio::test]
-async fn a_kubeconfig_that_is_of_no_use_is_named_with_what_to_do() {
+async fn an_unusable_kubeconfig_is_reported_with_a_remedy() {
     let world = World::new("unusable").await;
     let user = |name: &str, user: Value| kubeconfig(&world, name, "/users/0/user", |old| *old = user.clone());
     let server =
         |name: &str, url: &str| kubeconfig(&world, name, "/clusters/0/cluster", |cluster| cluster["server"] = json!(url));
     let nothing = kubeconfig(&world, "nothing", "", |file| *file = json!({"contexts": "none"}));
     let file = "/no/such/kubeconfig";
-    let missing = format!("{file} cannot be read: No such file or directory (os error 2); name another kubeconfig");
+    let missing = format!("{file} cannot be read: No such file or directory (os error 2); use another kubeconfig");
     let data = json!({"client-certificate": "/no/such/file", "client-key-data": ""});
     for (kubeconfig, words) in [
         (PathBuf::from(file), missing.as_str()),
-        (nothing, "it is no kubeconfig: "),
-        (user("lines", json!({"token": "x\ny"})), "the token of this context has a character that no token has"),
-        (server("words", "nonsense"), "server of this context is no URL; write it as https://HOST:PORT"),
-        (server("scheme", "ftp://127.0.0.1"), "server of this context is no URL; write it as https://HOST:PORT"),
+        (nothing, "it is not a kubeconfig: "),
+        (user("lines", json!({"token": "x\ny"})), "the token of this context contains an invalid character"),
+        (server("words", "nonsense"), "the server of this context is not a URL; write it as https://HOST:PORT"),
+        (server("scheme", "ftp://127.0.0.1"), "the server of this context is not a URL; write it as https://HOST:PORT"),
         (user("file", data), "its client-certificate cannot be read from /no/such/file: No such file"),
     ] {
         let said = failure(&kubeconfig, &["audit"]).await;
         assert!(said.contains(words), "{said}");
     }
     let said = failure(&world.kubeconfig, &["audit", "--context", "elsewhere"]).await;
-    assert!(said.ends_with("it has no context elsewhere; `kubectl config get-contexts` lists those that it has"), "{said}");
+    assert!(said.ends_with("it has no context elsewhere; `kubectl config get-contexts` lists its contexts"), "{said}");
 
     let failing = |script: &str| {
         let exec = json!({"apiVersion": "client.authentication.k8s.io/v1", "command": "sh", "args": ["-c", script]});
@@ -170,7 +170,7 @@ fn tunnel(mut stream: TcpStream, upstream: TcpStream) {
 }
 
 #[tokio::test]
-async fn a_kubeconfig_a_user_a_selector_and_a_proxy_are_used_as_kubectl_uses_them() {
+async fn kubeconfig_user_selector_and_proxy_work_as_in_kubectl() {
     let world = World::new("asked").await;
     let receiver = Receiver::start();
     world.deploy("web", "1").await;

@@ -105,7 +105,7 @@ fn bad_endpoints() -> Vec<Bad> {
         (
             "a host that is a template",
             endpoint(json!({"url": "https://{{environment}}.example.com/"})),
-            "must be literal; templates may stand in path and query only",
+            "must be literal; templates are allowed only in path and query",
         ),
         ("another scheme", endpoint(json!({"url": "ftp://example.com/"})), "must begin with https:// or http://"),
         ("no scheme", endpoint(json!({"url": "example.com/in"})), "must begin with https:// or http://"),
@@ -124,7 +124,7 @@ fn bad_endpoints() -> Vec<Bad> {
         (
             "a reserved header",
             endpoint(json!({"headers": {"Content-Type": "text/plain"}})),
-            "the content type is that of the template",
+            "the template determines the content type",
         ),
         ("a header of ours", endpoint(json!({"headers": {"webhook-id": "1"}})), "are set by Pennant"),
         ("a header that is no name", endpoint(json!({"headers": {"X Team": "a"}})), "letters, digits and dashes"),
@@ -137,7 +137,7 @@ fn bad_endpoints() -> Vec<Bad> {
         (
             "a token in a header of ours",
             endpoint(json!({"auth": {"token": {"secretKeyRef": secret, "header": "Transfer-Encoding"}}})),
-            "name another, such as X-Token",
+            "use another name, such as X-Token",
         ),
         ("an unknown field", endpoint(json!({"header": {}})), "unknown field \"spec.endpoint.header\""),
     ]
@@ -164,7 +164,7 @@ fn bad_notifications() -> Vec<Bad> {
         (
             "everybody and somebody trusted",
             endpoint(json!({"tls": {"caFrom": {"secretKeyRef": {"name": "a", "key": "b"}}, "insecureSkipVerify": true}})),
-            "set one of them",
+            "set only one of them",
         ),
         (
             "two templates",
@@ -190,12 +190,12 @@ fn bad_notifications() -> Vec<Bad> {
         (
             "initial over max",
             retry(json!({"initial": "10s", "max": "5s"})),
-            "initial (default 5s) must not be over max (default 10m)",
+            "initial (default 5s) must not be greater than max (default 10m)",
         ),
         (
             "max under the default of initial",
             retry(json!({"max": "1s"})),
-            "initial (default 5s) must not be over max (default 10m)",
+            "initial (default 5s) must not be greater than max (default 10m)",
         ),
         (
             "an order of its own",
@@ -264,7 +264,7 @@ pub fn good() -> Vec<(&'static str, Value)> {
 }
 
 #[tokio::test]
-async fn mistakes_are_refused_with_a_remedy() {
+async fn invalid_objects_are_rejected_with_a_remedy() {
     let world = World::new("validation-bad").await;
     let mut wrong = Vec::new();
     for (what, object, words) in bad() {
@@ -278,7 +278,7 @@ async fn mistakes_are_refused_with_a_remedy() {
 }
 
 #[tokio::test]
-async fn what_makes_sense_is_accepted() {
+async fn valid_objects_are_accepted() {
     let world = World::new("validation-good").await;
     let mut wrong = Vec::new();
     for (what, object) in good() {
@@ -290,7 +290,7 @@ async fn what_makes_sense_is_accepted() {
 }
 
 #[tokio::test]
-async fn a_notification_that_lacks_something_is_taken_and_says_what() {
+async fn an_incomplete_notification_is_accepted_and_shows_what_is_missing() {
     let world = World::new("validation-lacks").await;
     let receiver = Receiver::start();
     let lacks = [
@@ -311,7 +311,7 @@ async fn a_notification_that_lacks_something_is_taken_and_says_what() {
 }
 
 #[tokio::test]
-async fn a_delivery_cannot_be_edited_and_has_a_spec() {
+async fn the_spec_of_a_delivery_is_required_and_immutable() {
     let world = World::new("validation-delivery").await;
     let mut bare = delivery();
     bare.as_object_mut().unwrap().remove("spec");

@@ -8,7 +8,7 @@ use crate::support::pennant::Options;
 use crate::support::{Oracle, Pennant, Receiver, Reply, World, eventually};
 
 #[tokio::test]
-async fn statuses_say_what_was_sent_and_what_waits() {
+async fn statuses_show_what_was_sent_and_what_waits() {
     let world = World::new("visible").await;
     let receiver = Receiver::start();
     receiver.script("/hook/web", [Reply::status(200), Reply::status(400).body("nope")]);

@@ -22,7 +22,7 @@ const OF_THE_TARGET: [&str; 4] = ["namespace", "job", "pod", "instance"];
 /// So many scrapes are recorded.
 const SCRAPES: u32 = 5;
 /// Where the runbook is read: in the documentation of the version that is installed.
-const RUNBOOK: &str = "docs/operating.md#";
+const RUNBOOK: &str = "docs/monitoring.md#";
 
 fn file(path: &str) -> PathBuf {
     [env!("CARGO_MANIFEST_DIR"), path].iter().collect()
@@ -86,7 +86,7 @@ fn missing(scrape: &Scrape, query: &Query) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn what_the_dashboard_and_the_alerts_name_is_there_and_is_told() {
+async fn what_the_dashboard_and_the_alerts_query_exists_and_is_documented() {
     let world = World::new("watched").await;
     let receiver = Receiver::start();
     receiver.always("/refused/web", Reply::status(422));
@@ -120,11 +120,11 @@ async fn what_the_dashboard_and_the_alerts_name_is_there_and_is_told() {
     };
     assert_eq!(queries().iter().flat_map(wrong).collect::<Vec<_>>(), [""; 0], "what is named and not there");
     scrape::recorded(&file("hack/rules/recorded.txt"), &scrapes);
-    assert_eq!(told(), last.families(), "the table of metrics in docs/operating.md, and what there is");
+    assert_eq!(told(), last.families(), "the table of metrics in docs/monitoring.md, and what there is");
 }
 
 #[tokio::test]
-async fn what_must_be_mended_is_told_from_what_is_held_and_by_the_replica_that_acts() {
+async fn what_is_blocked_and_what_is_suspended_are_separate_metrics_of_the_leader() {
     let world = World::new("watched-lanes").await;
     let receiver = Receiver::start();
     world.deploy("web", "1").await;
@@ -179,7 +179,7 @@ async fn scrape_of_all(pennant: &Pennant, changes: u32) -> Scrape {
 
 /// The table of metrics in the documentation: name, type and labels.
 fn told() -> BTreeSet<(String, String, BTreeSet<String>)> {
-    let page = text("docs/operating.md");
+    let page = text("docs/monitoring.md");
     let rows = page.lines().filter(|line| line.starts_with("| `pennant_"));
     rows.map(|row| {
         let cells: Vec<_> = row.trim_matches('|').split('|').map(str::trim).collect();
@@ -192,8 +192,8 @@ fn told() -> BTreeSet<(String, String, BTreeSet<String>)> {
 }
 
 #[test]
-fn each_alert_says_what_it_means_and_where_to_read_on() {
-    let page = text("docs/operating.md");
+fn each_alert_has_a_summary_and_a_runbook() {
+    let page = text("docs/monitoring.md");
     let sections: BTreeSet<_> = page.lines().filter_map(|line| line.strip_prefix("### Pennant")).collect();
     let alerts = alerts();
     for alert in &alerts {
@@ -215,7 +215,7 @@ fn each_alert_says_what_it_means_and_where_to_read_on() {
 }
 
 #[test]
-fn each_panel_says_what_to_do_and_in_which_unit_it_is() {
+fn each_panel_has_a_description_and_a_unit() {
     let dashboard = dashboard();
     let panels = dashboard["panels"].as_array().expect("panels");
     let ids: BTreeSet<_> = panels.iter().map(|panel| panel["id"].as_u64()).collect();

@@ -1,9 +1,9 @@
-//! The names of the built-in templates, as they stand in `spec.template.builtin`.
+//! The names of the built-in templates, as used in `spec.template.builtin`.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// A template that comes with Pennant. What it sends is in `templates/`, in two files of this name.
+/// A built-in template of Pennant. Two files of this name in `templates/` define what it sends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Builtin {
@@ -95,7 +95,7 @@ impl Builtin {
         Self::Cdevents,
     ];
 
-    /// The name, as it is written.
+    /// The name, as it is written in the resource.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -129,7 +129,7 @@ impl Builtin {
         }
     }
 
-    /// The one of this name.
+    /// The built-in template with this name.
     #[must_use]
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|builtin| builtin.as_str() == name)
@@ -141,14 +141,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn all_are_all() {
+    fn all_lists_every_variant() {
         let schema = serde_json::to_value(schemars::schema_for!(Builtin)).unwrap();
         let names = schema["oneOf"].as_array().unwrap().iter().map(|one| one["const"].as_str().unwrap().to_owned());
         assert_eq!(names.collect::<Vec<_>>(), Builtin::ALL.map(Builtin::as_str));
     }
 
     #[test]
-    fn the_names_are_those_of_the_wire() {
+    fn names_are_those_of_the_serialized_values() {
         for builtin in Builtin::ALL {
             assert_eq!(serde_json::to_value(builtin).unwrap(), builtin.as_str());
             assert_eq!(Builtin::named(builtin.as_str()), Some(builtin));

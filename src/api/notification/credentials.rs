@@ -1,4 +1,4 @@
-//! Credentials by reference, once it is known in which namespace a reference resolves.
+//! Credentials by reference, after the namespace of each reference is known.
 
 use std::fmt;
 use std::sync::Arc;
@@ -7,9 +7,9 @@ use http::HeaderName;
 
 use crate::api::values::refs::ObjectName;
 
-/// Keys of a Secret for HTTP Basic.
+/// Key of the user name in a Secret for HTTP Basic.
 pub const USERNAME: &str = "username";
-/// See [`USERNAME`].
+/// Key of the password in a Secret for HTTP Basic.
 pub const PASSWORD: &str = "password";
 
 /// Credentials by reference.
@@ -24,11 +24,11 @@ pub enum AuthRef {
     },
     /// One header with a token.
     Token {
-        /// The key that holds it.
+        /// The key that holds the token.
         secret: SecretKey,
         /// The header.
         header: HeaderName,
-        /// The word before it, such as `Bearer`; empty for none.
+        /// The word before the token, such as `Bearer`. Empty if there is none.
         scheme: String,
     },
 }
@@ -43,47 +43,47 @@ pub struct SecretKey {
     pub namespace: String,
     /// Name of the Secret.
     pub name: String,
-    /// Key within its data.
+    /// Key in the data of the Secret.
     pub key: String,
 }
 
 /// Key of the certificate in a Secret of type `kubernetes.io/tls`
 /// (<https://kubernetes.io/docs/concepts/configuration/secret/#tls-secrets>).
 pub const CERTIFICATE: &str = "tls.crt";
-/// Key of the private key that belongs to it.
+/// Key of the private key that belongs to the certificate.
 pub const PRIVATE_KEY: &str = "tls.key";
 
-/// TLS of an endpoint, with Secrets by reference.
+/// TLS settings of an endpoint, with Secrets by reference.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TlsRef {
-    /// Whom to trust.
+    /// The CA certificates to trust.
     pub authorities: Authorities,
-    /// The Secret with the certificate to show.
+    /// The Secret with the client certificate to send.
     pub client_certificate: Option<SecretName>,
-    /// Whether any certificate is taken.
+    /// Whether any server certificate is accepted.
     pub skip_verify: bool,
 }
 
-/// The authorities to trust.
+/// The CA certificates to trust.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Authorities {
-    /// Those of the system.
+    /// The CA certificates of the system.
     #[default]
     System,
-    /// These, PEM.
+    /// These CA certificates, in PEM.
     Pem(Arc<str>),
-    /// Those that are the value of this key, PEM.
+    /// The CA certificates in the value of this key, in PEM.
     Secret(SecretKey),
 }
 
-/// What is needed of a Secret.
+/// What an endpoint needs from a Secret.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Needed {
     /// The value of a key.
     Key(SecretKey),
-    /// The values of all keys, each of which signs.
+    /// The values of all keys. Each of them signs.
     SigningKeys(SecretName),
-    /// The value of a key, certificates in PEM.
+    /// The value of a key: CA certificates in PEM.
     Authorities(SecretKey),
     /// A certificate and its private key.
     ClientCertificate(SecretName),
@@ -101,7 +101,7 @@ impl Needed {
 }
 
 impl AuthRef {
-    /// The keys that it needs.
+    /// The keys that these credentials need.
     #[must_use]
     pub fn keys(&self) -> Vec<SecretKey> {
         match self {
@@ -112,13 +112,13 @@ impl AuthRef {
 }
 
 impl SecretKey {
-    /// This key of that Secret.
+    /// A key of a Secret.
     #[must_use]
     pub fn new(namespace: &str, name: &str, key: &str) -> Self {
         Self { namespace: namespace.to_owned(), name: name.to_owned(), key: key.to_owned() }
     }
 
-    /// The Secret that it is a key of.
+    /// The Secret that contains the key.
     #[must_use]
     pub fn secret(&self) -> SecretName {
         SecretName { namespace: self.namespace.clone(), name: self.name.clone() }

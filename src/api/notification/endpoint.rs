@@ -1,4 +1,4 @@
-//! The webhook side of a notification: where to send, and how.
+//! The endpoint of a notification: where to send, and how.
 
 use std::collections::BTreeMap;
 
@@ -7,57 +7,57 @@ use serde::{Deserialize, Serialize};
 
 use crate::api::values::refs::{ConfigMapKeyRef, SecretKeyRef, SecretRef};
 
-/// The webhook side: address, method, headers, credentials, time limits.
+/// The endpoint: URL, method, headers, credentials, TLS and timeouts.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[schemars(extend("x-kubernetes-validations" = [
     {"rule": "!(has(self.url) && has(self.urlFrom))", "message": "set url or urlFrom, not both"},
 ]))]
 pub struct Endpoint {
-    /// The address. Scheme, host and port are literal; templates may stand in path and query.
+    /// The URL. Scheme, host and port must be literal. Templates are allowed in path and query.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 2048), extend("x-kubernetes-validations" = [
         {"rule": "self.startsWith('https://') || self.startsWith('http://')",
          "message": "must begin with https:// or http://"},
         {"rule": "!self.matches('^https?://[^/?#]*[{]{2}')",
-         "message": "scheme, host and port must be literal; templates may stand in path and query only"},
+         "message": "scheme, host and port must be literal; templates are allowed only in path and query"},
         {"rule": "!self.matches('^https?://[^/?#]*@')",
-         "message": "must not carry user info; put credentials into auth.basic or auth.token"},
+         "message": "must not contain user info; put credentials into auth.basic or auth.token"},
         {"rule": "!self.matches('^https?://([/?#]|$)')", "message": "must name a host"},
     ]))]
     pub url: Option<String>,
-    /// Where the address itself is a secret.
+    /// The URL from a Secret, if the URL itself is secret.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub url_from: Option<UrlFrom>,
     /// HTTP method; default POST.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub method: Option<Method>,
-    /// Request headers; the values are templates.
+    /// Request headers. The values are templates.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(extend("maxProperties" = 32, "x-kubernetes-map-type" = "atomic", "x-kubernetes-validations" = [
         {"rule": "self.all(k, k.matches('^[A-Za-z0-9-]{1,128}$'))",
-         "message": "header names are letters, digits and dashes"},
+         "message": "header names consist of letters, digits and dashes"},
         {"rule": "self.all(k, !(k.lowerAscii() in ['host', 'content-length', 'content-type', 'transfer-encoding', 'connection', 'keep-alive', 'te', 'trailer', 'upgrade', 'expect', 'proxy-authorization', 'proxy-connection', 'user-agent', 'webhook-id', 'webhook-timestamp', 'webhook-signature']))",
-         "message": "host, content-length, content-type, user-agent, webhook-* and those of the connection (connection, transfer-encoding, upgrade, expect, proxy-authorization, …) are set by Pennant; the content type is that of the template"},
+         "message": "host, content-length, content-type, user-agent, webhook-* and headers of the connection (connection, transfer-encoding, upgrade, expect, proxy-authorization, …) are set by Pennant; the template determines the content type"},
     ]), schema_with = "texts")]
     pub headers: Option<BTreeMap<String, String>>,
-    /// Credentials; at most one kind.
+    /// Credentials, at most one kind.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub auth: Option<Auth>,
-    /// Signs each request by Standard Webhooks.
+    /// Signs each request as defined by Standard Webhooks.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub signing: Option<Signing>,
-    /// Certificates; default: the system's authorities are trusted, and no certificate is shown.
+    /// TLS settings. By default, the CA certificates of the system are trusted, and no client certificate is sent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tls: Option<Tls>,
-    /// For the whole attempt, answer included; default 15s, at most 60s.
+    /// Time limit for the whole attempt, including the answer. Default 15s, at most 60s.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 32), extend("x-kubernetes-validations" = [
         {"rule": "self.matches('^([0-9]+(ms|s|m|h))+$') && duration(self) >= duration('100ms') && duration(self) <= duration('60s')",
          "message": "must be a duration from 100ms to 60s, such as 15s"},
     ]))]
     pub timeout: Option<String>,
-    /// For making the connection; default 5s, at most 60s.
+    /// Time limit for establishing the connection. Default 5s, at most 60s.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 32), extend("x-kubernetes-validations" = [
         {"rule": "self.matches('^([0-9]+(ms|s|m|h))+$') && duration(self) >= duration('100ms') && duration(self) <= duration('60s')",
@@ -66,7 +66,7 @@ pub struct Endpoint {
     pub connect_timeout: Option<String>,
 }
 
-/// An address out of a Secret.
+/// A URL from a Secret.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct UrlFrom {
@@ -74,7 +74,7 @@ pub struct UrlFrom {
     pub secret_key_ref: SecretKeyRef,
 }
 
-/// HTTP methods that carry a body.
+/// HTTP methods that have a request body.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "UPPERCASE")]
 pub enum Method {
@@ -87,26 +87,26 @@ pub enum Method {
     Patch,
 }
 
-/// Whom a connection trusts, and who it says it is.
+/// Which certificates a connection trusts, and which client certificate it sends.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[schemars(extend("x-kubernetes-validations" = [
     {"rule": "!(has(self.caFrom) && self.?insecureSkipVerify.orValue(false))",
-     "message": "caFrom says whom to trust and insecureSkipVerify trusts everybody; set one of them"},
+     "message": "caFrom sets the trusted CA certificates, insecureSkipVerify trusts every certificate; set only one of them"},
 ]))]
 pub struct Tls {
-    /// The authorities to trust, in the place of the system's: certificates in PEM.
+    /// The CA certificates to trust instead of those of the system, in PEM.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ca_from: Option<CaFrom>,
-    /// The certificate to show.
+    /// The client certificate to send.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub client_certificate: Option<ClientCertificate>,
-    /// `true`: any certificate is taken, so anybody in between can read and change what is sent. Default `false`.
+    /// `true`: any server certificate is accepted, so anyone on the network path can read and change what is sent. Default `false`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub insecure_skip_verify: Option<bool>,
 }
 
-/// Where the authorities stand.
+/// The source of the CA certificates.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[schemars(extend("x-kubernetes-validations" = [
@@ -121,26 +121,26 @@ pub struct CaFrom {
     pub secret_key_ref: Option<SecretKeyRef>,
 }
 
-/// A certificate of ours.
+/// A client certificate.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ClientCertificate {
-    /// The Secret with the keys `tls.crt` and `tls.key`, as those of type `kubernetes.io/tls` have.
+    /// The Secret with the keys `tls.crt` and `tls.key`, as in Secrets of type `kubernetes.io/tls`.
     pub secret_ref: SecretRef,
 }
 
-/// A signature by Standard Webhooks (<https://www.standardwebhooks.com>).
+/// A signature as defined by Standard Webhooks (<https://www.standardwebhooks.com>).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Signing {
-    /// The Secret with the keys, `whsec_` and 24 to 64 bytes in base64; every one of them signs, at most 16.
+    /// The Secret with the signing keys, at most 16. Each key is `whsec_` and 24 to 64 bytes in base64. Every key signs.
     pub secret_ref: SecretRef,
 }
 
 impl Method {
     const ALL: [Self; 3] = [Self::Post, Self::Put, Self::Patch];
 
-    /// As it is written.
+    /// The name, as it is written in the resource.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -150,7 +150,7 @@ impl Method {
         }
     }
 
-    /// The one of this name.
+    /// The method with this name.
     #[must_use]
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|method| method.as_str() == name)
@@ -164,7 +164,7 @@ impl Method {
     {"rule": "has(self.basic) != has(self.token)", "message": "set exactly one of basic and token"},
 ]))]
 pub struct Auth {
-    /// HTTP Basic (RFC 7617) out of a Secret with the keys `username` and `password`.
+    /// HTTP Basic (RFC 7617), from a Secret with the keys `username` and `password`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub basic: Option<BasicAuth>,
     /// One header with a token.
@@ -186,21 +186,21 @@ pub struct BasicAuth {
 pub struct TokenAuth {
     /// The key that holds the token.
     pub secret_key_ref: SecretKeyRef,
-    /// Header; default `Authorization`.
+    /// Name of the header. Default `Authorization`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 128), regex(pattern = r"^[A-Za-z0-9-]+$"))]
     #[schemars(extend("x-kubernetes-validations" = [
         {"rule": "!(self.lowerAscii() in ['host', 'content-length', 'content-type', 'transfer-encoding', 'connection', 'keep-alive', 'te', 'trailer', 'upgrade', 'expect', 'proxy-authorization', 'proxy-connection', 'user-agent', 'webhook-id', 'webhook-timestamp', 'webhook-signature'])",
-         "message": "this header is set by Pennant or by the connection; name another, such as X-Token"},
+         "message": "Pennant or the connection sets this header; use another name, such as X-Token"},
     ]))]
     pub header: Option<String>,
-    /// Word before the token; default `Bearer` in `Authorization`, none in any other header.
+    /// Word before the token. Default `Bearer` in `Authorization`, none in any other header.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 64), regex(pattern = r"^[A-Za-z0-9._~+/-]*$"))]
     pub scheme: Option<String>,
 }
 
-/// Values of at most 4096 characters by name.
+/// A map from names to values of at most 4096 characters.
 pub(in crate::api) fn texts(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
     schemars::json_schema!({
         "type": "object",

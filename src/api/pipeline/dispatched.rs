@@ -1,4 +1,4 @@
-//! The dispatcher's part of a pipeline's status: how far it has come, and what was sent.
+//! The dispatcher's part of a pipeline's status: its progress, and what was sent.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -6,17 +6,17 @@ use serde::{Deserialize, Serialize};
 use crate::api::Time;
 use crate::api::values::transition::TransitionType;
 
-/// How far the dispatcher has come.
+/// The progress of the dispatcher.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Dispatched {
-    /// One for each notification that applies.
+    /// One cursor for each notification that applies to the pipeline.
     #[serde(default)]
     pub cursors: Vec<Cursor>,
-    /// Clocks that run: transitions that are reported when their state has held for as long as their trigger says.
+    /// Running timers: transitions that are reported when their state has lasted for the time in `for` of the trigger.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub armed: Vec<Armed>,
-    /// For each subject, the last successful delivery: when, and by which notification.
+    /// The last successful delivery for each subject, with its time and notification.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub last_sent: Vec<LastSent>,
     /// When a receiver last answered 2xx for any subject of this pipeline.
@@ -29,46 +29,46 @@ pub struct Dispatched {
     /// `lastSent` of the targets in one line, newest first, for `kubectl get -o wide`; at most 512 bytes.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub last_sent_summary: String,
-    /// When the newest Delivery for this pipeline was created, by the clock of the API server. A Delivery that was created later and
-    /// that no change in the log explains was not recorded by Pennant, and is never sent.
+    /// When the newest Delivery for this pipeline was created, by the clock of the API server. A later Delivery that does not match
+    /// a change in the log was not recorded by Pennant. Pennant never sends it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<String>")]
     pub recorded: Option<Time>,
-    /// Notifications that something is wrong with for a target, or for all; at most 100.
+    /// Notifications that have a problem for one target or for all targets. At most 100 entries.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub notifications: Vec<InTrouble>,
 }
 
-/// A notification that cannot be sent as things are.
+/// A notification that cannot be sent at present.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct InTrouble {
     /// Name of the notification.
     pub name: String,
-    /// The environment; absent: all of them.
+    /// The environment. If absent, all environments.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub environment: Option<String>,
-    /// The target, as the change log names it after `target/`; absent: all of them.
+    /// The target: its name in the change log after `target/`. If absent, all targets.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub target: Option<String>,
-    /// Always `false`; what is ready is not listed.
+    /// Always `false`. Notifications that are ready are not listed.
     pub ready: bool,
-    /// One word on why.
+    /// Machine-readable reason: one word.
     pub reason: String,
-    /// Layer, field and remedy.
+    /// Human-readable message with layer, field and remedy.
     pub message: String,
 }
 
-/// How far into the change log one notification has been taken.
+/// How far one notification has read the change log.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Cursor {
     /// Name of the notification.
     pub notification: String,
-    /// Serial of the last change that was taken.
+    /// Serial of the last change that was read.
     #[schemars(range(min = 0, max = 9_007_199_254_740_991_i64))]
     pub serial: i64,
-    /// Uid of the Notification: one made again under the same name begins anew.
+    /// Uid of the Notification. A Notification that is created again under the same name gets a new cursor.
     #[serde(default)]
     pub uid: String,
     /// When a receiver last answered 2xx to this notification for this pipeline.
@@ -77,7 +77,7 @@ pub struct Cursor {
     pub last_sent_time: Option<Time>,
 }
 
-/// A transition that waits for its state to have held.
+/// A transition whose timer is running.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Armed {
@@ -85,18 +85,18 @@ pub struct Armed {
     pub notification: String,
     /// The subject, as in the change log.
     pub subject: String,
-    /// The change, which stays in the log meanwhile.
+    /// Serial of the change. The change stays in the log while the timer runs.
     #[schemars(range(min = 0, max = 9_007_199_254_740_991_i64))]
     pub serial: i64,
-    /// What the change means.
+    /// The type of the transition.
     #[serde(rename = "type")]
     pub type_: TransitionType,
-    /// When it is reported if nothing comes between.
+    /// When the transition is reported, unless its state ends earlier.
     #[schemars(with = "String")]
     pub due: Time,
 }
 
-/// The last success about one subject.
+/// The last successful delivery about one subject.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct LastSent {
@@ -105,7 +105,7 @@ pub struct LastSent {
     /// When a receiver last answered 2xx about it.
     #[schemars(with = "String")]
     pub time: Time,
-    /// The notification that the receiver answered to; empty in a status that an earlier version wrote.
+    /// The notification that the receiver answered. Empty in a status that an earlier version wrote.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub notification: String,
 }

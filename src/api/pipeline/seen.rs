@@ -1,4 +1,4 @@
-//! What else the status of a pipeline says: which clusters can be reached, and what its log had no room for.
+//! Other parts of a pipeline's status: which clusters are reachable, and which changes the log had no room for.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -6,32 +6,32 @@ use serde::{Deserialize, Serialize};
 use crate::api::Time;
 use crate::api::values::refs::ClusterRef;
 
-/// One cluster as far as it can be reached.
+/// The reachability of one cluster.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ClusterStatus {
-    /// Which cluster.
+    /// The cluster.
     pub cluster_ref: ClusterRef,
-    /// Whether its API server answers. One that has not answered for the grace period does not.
+    /// Whether the API server of the cluster answers. `false` after it has not answered for the grace period.
     pub reachable: bool,
-    /// Since when it is so.
+    /// Since when `reachable` has this value.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<String>")]
     pub since: Option<Time>,
-    /// The log's serial when this cluster was first seen, 0 if nothing was in the log yet.
+    /// Serial of the log when this cluster was first seen, or 0 if the log had no changes yet.
     #[serde(default)]
     #[schemars(range(min = 0, max = 9_007_199_254_740_991_i64))]
     pub serial: i64,
 }
 
-/// Changes that were dropped from the log because the status has no room for them, though not every notification had read them.
+/// Changes that were dropped from the log because the status had no room for them, before every notification had read them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Dropped {
-    /// The highest serial among them. A cursor below it may have missed some.
+    /// The highest serial of the dropped changes. A notification whose cursor was below it may have missed some of them.
     #[schemars(range(min = 0, max = 9_007_199_254_740_991_i64))]
     pub serial: i64,
-    /// How many there were since the pipeline was created.
+    /// How many changes were dropped since the pipeline was created.
     #[schemars(range(min = 0, max = 9_007_199_254_740_991_i64))]
     pub count: i64,
 }

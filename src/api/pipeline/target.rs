@@ -1,4 +1,4 @@
-//! The targets of a pipeline, spelled out, with the names by which people and the change log know them. Pure.
+//! The targets of a pipeline with all their fields, their display names and their names in the change log. Pure.
 
 use std::collections::BTreeSet;
 
@@ -6,30 +6,30 @@ use super::PipelineSpec;
 use crate::api::delivery::{AppObject, Subject, SubjectKind, SubjectTarget};
 use crate::api::values::refs::{AppRef, ClusterRef};
 
-/// The pipeline itself, as the change log names it.
+/// The name of the pipeline itself in the change log.
 pub const PIPELINE: &str = "pipeline";
 
-/// One target with everything that it takes from the pipeline.
+/// One target with all fields that it inherits from the pipeline.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TargetInfo {
     /// Its environment.
     pub environment: String,
     /// Namespace of the application object.
     pub namespace: String,
-    /// Name of the cluster, as in the target's own name.
+    /// Name of the cluster, as in the name of the target.
     pub cluster: String,
-    /// The cluster, as the pipeline writes it; `None`: the local one.
+    /// The cluster, as written in the pipeline. `None`: the local cluster.
     pub cluster_ref: Option<ClusterRef>,
     /// The application object.
     pub app: AppRef,
-    /// As people see it: `ENVIRONMENT/CLUSTER/NAMESPACE`, with `/APP` where the target names another.
+    /// Display name: `ENVIRONMENT/CLUSTER/NAMESPACE`, with `/APP` if the target names another application.
     pub name: String,
-    /// As the change log names it: `target/` and the name.
+    /// Name in the change log: `target/` and the display name.
     pub subject: String,
 }
 
 impl TargetInfo {
-    /// What deliveries about it are about.
+    /// The subject of deliveries about this target.
     #[must_use]
     pub fn as_subject(&self) -> Subject {
         let app = AppObject {
@@ -52,7 +52,7 @@ impl TargetInfo {
     }
 }
 
-/// All targets in spec order. Two may have the same name; whoever observes them refuses that.
+/// All targets in spec order. Two targets can have the same name; the pipeline controller refuses such a spec.
 #[must_use]
 pub fn targets(spec: &PipelineSpec, cluster: &str) -> Vec<TargetInfo> {
     let mut all = Vec::new();
@@ -79,8 +79,8 @@ pub fn targets(spec: &PipelineSpec, cluster: &str) -> Vec<TargetInfo> {
     all
 }
 
-/// Everything of a pipeline that changes are about, as the change log names it: targets, environments, clusters but the local one,
-/// and the pipeline.
+/// All subjects of a pipeline, by their names in the change log: targets, environments, clusters except the local one, and the
+/// pipeline.
 #[must_use]
 pub fn subjects(spec: &PipelineSpec, cluster: &str) -> BTreeSet<String> {
     let targets = targets(spec, cluster);
@@ -95,7 +95,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_and_overrides() {
+    fn targets_have_names_and_overridden_fields() {
         let spec: PipelineSpec = serde_json::from_value(serde_json::json!({
             "appRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"},
             "environments": [
@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn everything_that_changes_are_about() {
+    fn subjects_lists_everything_that_can_change() {
         let cluster = serde_json::json!({"kind": "GitopsCluster", "name": "eu", "namespace": "fleet"});
         let spec: PipelineSpec = serde_json::from_value(serde_json::json!({
             "appRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"},

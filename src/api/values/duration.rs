@@ -1,9 +1,9 @@
-//! Durations as they are written in manifests, wherever that is. Pure.
+//! Durations as they are written in all manifests. Pure.
 
 use std::time::Duration;
 
-/// Reads a duration such as `300ms`, `5s` or `1h30m`: whole numbers, each with a unit (`ms`, `s`, `m`, `h`), and nothing else. The
-/// schema of a Notification has the same as a pattern.
+/// Parses a duration such as `300ms`, `5s` or `1h30m`: whole numbers, each with a unit (`ms`, `s`, `m`, `h`), and nothing else. The
+/// schema of a Notification has a pattern for the same format.
 #[must_use]
 pub fn duration(text: &str) -> Option<Duration> {
     let (mut rest, mut sum) = (text, Duration::ZERO);
@@ -23,7 +23,7 @@ pub fn duration(text: &str) -> Option<Duration> {
     Some(sum).filter(|_| !text.is_empty())
 }
 
-/// Writes a duration as [`duration`] reads it, in the largest units: `24h`, `1h30m`, `10m`, `300ms`. What is less than a millisecond
+/// Formats a duration as [`duration`] parses it, in the largest units: `24h`, `1h30m`, `10m`, `300ms`. A part below one millisecond
 /// is left out.
 #[must_use]
 pub fn duration_text(duration: Duration) -> String {
@@ -43,7 +43,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_largest_units_are_written() {
+    fn duration_text_uses_the_largest_units() {
         for (millis, text) in [
             (0, "0s"),
             (300, "300ms"),
@@ -63,7 +63,7 @@ mod tests {
     }
 
     #[test]
-    fn one_spelling_is_read() {
+    fn duration_parses_only_one_format() {
         for (text, millis) in [
             ("300ms", Some(300)),
             ("5s", Some(5000)),

@@ -1,6 +1,6 @@
-//! Values that stand in the custom resources and that all rooms share.
+//! Values of the custom resources that all modules share.
 //!
-//! In: texts as people write them. Out: durations, references, addresses, times; what is most likely meant by a misspelt name.
+//! In: texts as users write them. Out: durations, references, addresses, times, and the known name closest to a misspelled name.
 
 pub mod address;
 pub(super) mod clock;

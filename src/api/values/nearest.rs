@@ -1,9 +1,10 @@
-//! What was most likely meant by a name that is not known.
+//! The known name that a user most likely meant by an unknown name.
 
-/// A longer name is no misspelling of any that is known.
+/// A longer name is not a misspelling of any known name.
 const LONGEST: usize = 64;
 
-/// What to write instead of a name, for a message: what was most likely meant, `before` it what leads there; or all that is known.
+/// What to write instead of an unknown name, for a message: the name that was most likely meant with the path `before` it, or all
+/// known names.
 #[must_use]
 pub fn instead(name: &str, known: impl IntoIterator<Item = &'static str>, before: &str) -> String {
     let known: Vec<_> = known.into_iter().collect();
@@ -13,7 +14,7 @@ pub fn instead(name: &str, known: impl IntoIterator<Item = &'static str>, before
     }
 }
 
-/// The known name that differs least, if it differs little: a third of its letters at most, or one.
+/// The known name that differs least, if it differs in at most a third of its letters, or in one letter.
 #[must_use]
 pub fn nearest<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     if name.len() > LONGEST {

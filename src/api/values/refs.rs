@@ -1,9 +1,9 @@
-//! References to other objects, and the names that people see.
+//! References to other objects, and their display names.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// A Secret in the namespace of the object that names it.
+/// A Secret in the namespace of the object that refers to it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct SecretRef {
@@ -12,19 +12,19 @@ pub struct SecretRef {
     pub name: String,
 }
 
-/// One key of a Secret in the namespace of the object that names it.
+/// One key of a Secret in the namespace of the object that refers to it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct SecretKeyRef {
     /// Name of the Secret.
     #[schemars(length(min = 1, max = 253), regex(pattern = r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$"))]
     pub name: String,
-    /// Key within its data.
+    /// Key in the data of the Secret.
     #[schemars(length(min = 1, max = 253))]
     pub key: String,
 }
 
-/// An object of a namespace, once it is known in which. Shown as `namespace/name`.
+/// An object in a namespace that is known. Shown as `namespace/name`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ObjectName {
     /// Namespace.
@@ -39,19 +39,19 @@ impl std::fmt::Display for ObjectName {
     }
 }
 
-/// One key of a ConfigMap, once it is known in which namespace a reference resolves. Shown as `namespace/name, key k`.
+/// One key of a ConfigMap, after the namespace of the reference is known. Shown as `namespace/name, key k`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ConfigMapKey {
     /// Namespace of the ConfigMap.
     pub namespace: String,
     /// Name of the ConfigMap.
     pub name: String,
-    /// Key within its data.
+    /// Key in the data of the ConfigMap.
     pub key: String,
 }
 
 impl ConfigMapKey {
-    /// The ConfigMap that it is a key of.
+    /// The ConfigMap that contains the key.
     #[must_use]
     pub fn object(&self) -> ObjectName {
         ObjectName { namespace: self.namespace.clone(), name: self.name.clone() }
@@ -64,33 +64,33 @@ impl std::fmt::Display for ConfigMapKey {
     }
 }
 
-/// One key of a ConfigMap in the namespace of the object that names it.
+/// One key of a ConfigMap in the namespace of the object that refers to it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ConfigMapKeyRef {
     /// Name of the ConfigMap.
     #[schemars(length(min = 1, max = 253), regex(pattern = r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$"))]
     pub name: String,
-    /// Key within its data.
+    /// Key in the data of the ConfigMap.
     #[schemars(length(min = 1, max = 253))]
     pub key: String,
 }
 
-/// A cluster other than the one that Pennant runs in, by the object that stands for it.
+/// A cluster other than the one that Pennant runs in, by the object that represents it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[schemars(extend("x-kubernetes-validations" = [
     {"rule": "self.kind != 'Secret' || !has(self.__namespace__)",
-     "message": "a Secret with a kubeconfig is in the pipeline's own namespace; take namespace away"},
+     "message": "a Secret with a kubeconfig must be in the namespace of the pipeline; remove namespace"},
     {"rule": "self.kind != 'Cluster' || (has(self.apiVersion) && (self.apiVersion.startsWith('cluster.x-k8s.io/') || self.apiVersion.startsWith('fleet.cattle.io/')))",
-     "message": "kind Cluster needs an apiVersion of cluster.x-k8s.io or fleet.cattle.io"},
+     "message": "kind Cluster requires an apiVersion of cluster.x-k8s.io or fleet.cattle.io"},
     {"rule": "self.kind != 'GitopsCluster' || !has(self.apiVersion) || self.apiVersion.startsWith('gitops.weave.works/')",
-     "message": "kind GitopsCluster belongs to gitops.weave.works; correct apiVersion or leave it out"},
+     "message": "kind GitopsCluster belongs to gitops.weave.works; correct or remove apiVersion"},
     {"rule": "self.kind != 'Secret' || !has(self.apiVersion) || self.apiVersion == 'v1'",
-     "message": "kind Secret belongs to v1; correct apiVersion or leave it out"},
+     "message": "kind Secret belongs to v1; correct or remove apiVersion"},
 ]))]
 pub struct ClusterRef {
-    /// API version of the object; only `Cluster` needs it, to tell Cluster API from Fleet.
+    /// API version of the object. Required only for `Cluster`, to distinguish Cluster API from Fleet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 253))]
     pub api_version: Option<String>,
@@ -99,25 +99,25 @@ pub struct ClusterRef {
     /// Name of the object.
     #[schemars(length(min = 1, max = 253), regex(pattern = r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$"))]
     pub name: String,
-    /// Namespace of the object; absent: the pipeline's own.
+    /// Namespace of the object. If absent, the namespace of the pipeline.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 63), regex(pattern = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"))]
     pub namespace: Option<String>,
 }
 
-/// Kinds of objects that stand for a cluster.
+/// Kinds of objects that represent a cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 pub enum ClusterKind {
-    /// Of Weave GitOps (`gitops.weave.works`): names a Secret, or a cluster of Cluster API.
+    /// An object of Weave GitOps (`gitops.weave.works`). It refers to a Secret, or to a cluster of Cluster API.
     GitopsCluster,
-    /// Of Cluster API (`cluster.x-k8s.io`) or of Fleet (`fleet.cattle.io`).
+    /// An object of Cluster API (`cluster.x-k8s.io`) or of Fleet (`fleet.cattle.io`).
     Cluster,
     /// A Secret with a kubeconfig under key `kubeconfig` or `value`.
     Secret,
 }
 
 impl ClusterKind {
-    /// The word on the wire.
+    /// The value in the API.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -129,26 +129,26 @@ impl ClusterKind {
 }
 
 impl ClusterRef {
-    /// As people and the change log name it: `NAMESPACE.NAME`, or `NAME` where the namespace is the pipeline's own.
+    /// Display name, also used in the change log: `NAMESPACE.NAME`, or `NAME` if the reference has no namespace.
     #[must_use]
     pub fn full_name(&self) -> String {
         self.namespace.as_ref().map_or_else(|| self.name.clone(), |namespace| format!("{namespace}.{}", self.name))
     }
 
-    /// As the change log names it.
+    /// The name of the subject in the change log.
     #[must_use]
     pub fn subject(&self) -> String {
         format!("cluster/{}", self.full_name())
     }
 
-    /// The same reference seen from anywhere: with the namespace of the pipeline where it has none.
+    /// The same reference with an explicit namespace: that of the pipeline if the reference has none.
     #[must_use]
     pub fn seen_from(&self, namespace: &str) -> Self {
         Self { namespace: Some(self.namespace.clone().unwrap_or_else(|| namespace.to_owned())), ..self.clone() }
     }
 }
 
-/// An object of any kind; what a target overrides of the pipeline's `appRef` is given here and the rest left out.
+/// An object of any kind: only the fields of the pipeline's `appRef` that a target overrides.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct PartialAppRef {
@@ -164,7 +164,7 @@ pub struct PartialAppRef {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 253))]
     pub name: Option<String>,
-    /// Where the revision stands in the object.
+    /// Where the revision is in the object, as a JSONPath.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 256))]
     pub revision_path: Option<String>,
@@ -183,14 +183,14 @@ pub struct AppRef {
     /// Name of the object.
     #[schemars(length(min = 1, max = 253))]
     pub name: String,
-    /// Where the revision stands in the object, as a JSONPath such as `.spec.version`; absent: where the kind has it.
+    /// Where the revision is in the object, as a JSONPath such as `.spec.version`. If absent, the usual place of the kind.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 256))]
     pub revision_path: Option<String>,
 }
 
 impl AppRef {
-    /// This reference with the fields that a target sets put over it.
+    /// This reference, with the fields that a target overrides.
     #[must_use]
     pub fn overlaid(&self, over: Option<&PartialAppRef>) -> Self {
         let pick = |over: Option<&String>, base: &String| over.unwrap_or(base).clone();
@@ -203,7 +203,7 @@ impl AppRef {
     }
 }
 
-/// The application object of one target, fully spelled out.
+/// The application object of one target, with all fields.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ClusterAppRef {
@@ -215,12 +215,12 @@ pub struct ClusterAppRef {
     pub name: String,
     /// Namespace of the object.
     pub namespace: String,
-    /// The cluster; absent: the one that Pennant runs in.
+    /// The cluster. If absent, the cluster that Pennant runs in.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cluster_ref: Option<ClusterRef>,
 }
 
-/// Whether this is the name of a Service of the cluster: `name.namespace.svc`, as it is or in the default cluster domain
+/// Whether this is the name of a Service of the cluster: `name.namespace.svc`, with or without the default cluster domain
 /// (<https://kubernetes.io/docs/concepts/services-networking/dns-pod-service/>). `name` is in lower case.
 #[must_use]
 pub fn is_service(name: &str) -> bool {

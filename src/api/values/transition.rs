@@ -1,33 +1,33 @@
-//! What a change means, as triggers and deliveries name it.
+//! What a change means, as triggers and deliveries express it.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// What a change means. Which change yields which type is [`crate::trigger`]'s to say.
+/// What a change means. [`crate::trigger`] defines which change has which type.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 pub enum TransitionType {
-    /// The target runs another revision than the one that it last ran.
+    /// The target runs a different revision than the one that it last ran.
     #[default]
     Deployed,
-    /// The target has begun to move to a revision.
+    /// The target has started to update to a revision.
     Progressing,
-    /// The target has tried to run a revision, and has failed.
+    /// The target has tried to run a revision and has failed.
     Failed,
-    /// The target runs again what it last ran, after a failure; a rollback after a failure is this, too.
+    /// After a failure, the target again runs the revision that it last ran. A rollback after a failure is also `Recovered`.
     Recovered,
-    /// The application object is gone.
+    /// The application object no longer exists.
     Removed,
-    /// The target runs something else than was declared.
+    /// The running state of the target differs from the declared state.
     Drifted,
-    /// The target runs again what was declared.
+    /// The running state of the target is the declared state again.
     DriftCorrected,
     /// A cluster has not answered for the grace period (`--cluster-grace`).
     ClusterOffline,
     /// A cluster answers again.
     ClusterOnline,
-    /// All targets of the environment run one revision, which is new for it.
+    /// All targets of the environment run the same revision, which is new for the environment.
     EnvironmentReady,
-    /// All environments of the pipeline run one revision, which is new for it.
+    /// All environments of the pipeline run the same revision, which is new for the pipeline.
     PipelineReady,
 }
 
@@ -47,7 +47,7 @@ impl TransitionType {
         Self::PipelineReady,
     ];
 
-    /// What it speaks of: a later one of the same family and subject says all that an earlier one said.
+    /// The family of the type. A later transition of the same family and subject makes an earlier one obsolete.
     #[must_use]
     pub const fn family(self) -> Family {
         match self {
@@ -64,7 +64,7 @@ impl TransitionType {
         }
     }
 
-    /// The kind of thing that it is about.
+    /// The kind of its subject.
     #[must_use]
     pub const fn subject(self) -> SubjectKind {
         match self {
@@ -81,7 +81,7 @@ impl TransitionType {
         }
     }
 
-    /// The word on the wire.
+    /// The value in the API.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -100,16 +100,16 @@ impl TransitionType {
     }
 }
 
-/// What a transition speaks of.
+/// What transitions describe. Each type belongs to one family.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Family {
-    /// What the subject runs, and how well.
+    /// What the subject runs, and in which state.
     Status,
-    /// Whether it runs what was declared.
+    /// Whether the subject runs what was declared.
     Drift,
 }
 
-/// The kind of thing that a transition is about.
+/// The kind of the subject of a transition.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 pub enum SubjectKind {
     /// A target.

@@ -1,7 +1,6 @@
-//! What a command says when the API server does not give what was asked for.
+//! The message of a command when the API server does not return what the command requested.
 //!
-//! In: an error, and which server was asked. Out: one sentence: what was asked for, what the server said, which server that is, and what
-//! to do.
+//! In: an error, and the API server. Out: one sentence with the request, the answer, the name of the server, and the remedy.
 
 use std::error::Error;
 
@@ -17,7 +16,7 @@ pub(in crate::cli) fn is_of_server(error: &(dyn Error + 'static)) -> bool {
     cause(error).is_some()
 }
 
-/// Whether what is printed is not read any more.
+/// Whether nobody reads the output any more.
 pub(in crate::cli) fn is_closed_pipe(error: &(dyn Error + 'static)) -> bool {
     let is_pipe = |cause: &(dyn Error + 'static)| {
         cause.downcast_ref::<std::io::Error>().is_some_and(|e| e.kind() == std::io::ErrorKind::BrokenPipe)
@@ -25,7 +24,7 @@ pub(in crate::cli) fn is_closed_pipe(error: &(dyn Error + 'static)) -> bool {
     !is_of_server(error) && std::iter::successors(Some(error), |&cause| cause.source()).any(is_pipe)
 }
 
-/// What a command that goes on says of one failure.
+/// The message about one failure of a command that continues.
 pub(in crate::cli) async fn said(error: &(dyn Error + 'static), connection: &Connection) -> String {
     if is_of_server(error) { sentence(error, &connection.server().await) } else { chain(error) }
 }
@@ -69,7 +68,8 @@ fn remedy(error: &KubeError, server: &Server) -> String {
             401 => "the credentials are not accepted or have expired: log in again, or choose another --context".to_owned(),
             403 => "bind a role that allows this, or choose another --context".to_owned(),
             404 if is_of_no_kind(&status.message) => {
-                "Pennant is not installed in this cluster: install its chart, or apply what `pennant crds` prints".to_owned()
+                "Pennant is not installed in this cluster: install its chart, or apply the output of `pennant crds`"
+                    .to_owned()
             }
             429 | 500.. => "try again".to_owned(),
             _ => String::new(),
@@ -78,7 +78,7 @@ fn remedy(error: &KubeError, server: &Server) -> String {
             let hint =
                 server.plugin.as_ref().and_then(|(_, hint)| hint.as_deref()).map(str::trim).filter(|hint| !hint.is_empty());
             let hint = hint.map_or_else(String::new, |hint| format!(": {}", hint.replace(char::is_control, " ")));
-            format!("install {plugin}, from which this context gets its credentials{hint}")
+            format!("install {plugin}, the credential plugin of this context{hint}")
         }
         KubeError::Auth(AuthError::AuthExecRun { .. } | AuthError::AuthExecParse(_)) => {
             format!("run {plugin} by itself, or log in again")
@@ -133,7 +133,7 @@ mod tests {
             (
                 api(404, "404 page not found"),
                 "404 page not found",
-                "; Pennant is not installed in this cluster: install its chart, or apply what `pennant crds` prints",
+                "; Pennant is not installed in this cluster: install its chart, or apply the output of `pennant crds`",
             ),
             (
                 api(401, "Unauthorized"),
@@ -155,7 +155,7 @@ mod tests {
             (
                 KubeError::Auth(AuthError::AuthExecStart(missing())),
                 "the exec plugin cannot be started: entity not found",
-                "; install login, from which this context gets its credentials: get it from the shelf",
+                "; install login, the credential plugin of this context: get it from the shelf",
             ),
         ] {
             let said = sentence(&asked(error), &server);

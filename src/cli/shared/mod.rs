@@ -1,4 +1,4 @@
-//! Arguments that several commands have, and what they stand for.
+//! Arguments that several commands have, and their values.
 
 pub(super) mod failure;
 pub(super) mod named;
@@ -15,10 +15,10 @@ use crate::app::{Access, Server};
 use crate::config::Global;
 use crate::preview::live;
 
-/// Where in a cluster a command looks.
+/// The cluster and the namespace of a command.
 #[derive(Clone, Debug, Args)]
 pub(super) struct Place {
-    /// The namespace [default: that of the kubeconfig].
+    /// The namespace [default: the namespace of the kubeconfig].
     #[arg(short, long)]
     pub(super) namespace: Option<String>,
     #[command(flatten)]
@@ -35,19 +35,19 @@ impl Place {
     }
 }
 
-/// Which cluster a command asks, and as whom: what kubectl calls the same.
+/// The cluster and the user of a command. The flags have the names that kubectl uses.
 #[derive(Clone, Debug, Args)]
 pub(super) struct Connection {
-    /// The kubeconfig to use [default: that of `KUBECONFIG`, or `~/.kube/config`].
+    /// The kubeconfig to use [default: `KUBECONFIG`, or `~/.kube/config`].
     #[arg(long, value_name = "FILE")]
     kubeconfig: Option<PathBuf>,
     /// The context of the kubeconfig to use.
     #[arg(long, env = "PENNANT_CONTEXT")]
     context: Option<String>,
-    /// The user to act as; the kubeconfig's own user must have the permission to impersonate.
+    /// The user to impersonate. The user of the kubeconfig needs the permission for it.
     #[arg(long = "as", value_name = "USER")]
     user: Option<String>,
-    /// A group to act as; may be repeated.
+    /// A group to impersonate; can be repeated.
     #[arg(long = "as-group", value_name = "GROUP", requires = "user")]
     groups: Vec<String>,
 }
@@ -57,7 +57,7 @@ impl Connection {
         Ok(self.access().client().await?)
     }
 
-    /// Which API server it is, for messages.
+    /// The address of the API server, for messages.
     pub(super) async fn server(&self) -> Server {
         self.access().server().await
     }
@@ -73,19 +73,19 @@ impl Connection {
     }
 }
 
-/// How Pennant is installed, for a command that asks no cluster.
+/// The installation of Pennant, for a command that uses no cluster.
 #[derive(Debug, Args)]
 pub(super) struct Installation {
-    /// What the local cluster is called in the names of targets.
+    /// The name of the local cluster in the names of targets.
     #[arg(long, env = "PENNANT_CLUSTER_NAME", default_value = "in-cluster")]
     pub(super) cluster_name: String,
     /// Allow http to any host, as `pennant run --allow-http` does.
     #[arg(long, env = "PENNANT_ALLOW_HTTP")]
     pub(super) allow_http: bool,
-    /// The ConfigMap of the global configuration, as `pennant run --config-map` says.
+    /// The ConfigMap of the global configuration, as in `pennant run --config-map`.
     #[arg(long, env = "PENNANT_CONFIG_MAP", default_value = "pennant-config", value_name = "NAME")]
     config_map: String,
-    /// The namespace that the controller lives in, in which that ConfigMap is.
+    /// The namespace of the controller and of that ConfigMap.
     #[arg(long, env = "PENNANT_CONTROLLER_NAMESPACE", default_value = "pennant-system", value_name = "NAMESPACE")]
     controller_namespace: String,
 }
@@ -97,12 +97,12 @@ impl Installation {
     }
 }
 
-/// The global configuration in this ConfigMap. Where it cannot be taken, that is said, and the command goes on without it.
+/// The global configuration in this ConfigMap. If it cannot be used, a message on stderr reports it, and the command continues without it.
 pub(super) async fn global(client: &Client, of: &ObjectName) -> anyhow::Result<Global> {
     match live::global(client, of).await? {
         Ok(global) => Ok(global),
         Err(why) => {
-            writeln!(std::io::stderr(), "pennant: ConfigMap {of}: {why}; what follows is without it")?;
+            writeln!(std::io::stderr(), "pennant: ConfigMap {of}: {why}; the output does not include it")?;
             Ok(Global::default())
         }
     }

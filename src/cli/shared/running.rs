@@ -1,4 +1,4 @@
-//! How the controllers are configured by which a command judges: by flags, else as they publish it, else assumed.
+//! The configuration of the controllers that a command uses: from flags, otherwise as the controllers publish it, otherwise the defaults.
 
 use std::io::Write as _;
 
@@ -12,35 +12,35 @@ use crate::config::Global;
 use crate::preview::Egress;
 use crate::published::{Installation, NAME, Unknown, find};
 
-/// The defaults of `pennant run`, assumed while nothing else is known.
+/// The defaults of `pennant run`. A command assumes them if nothing else is known.
 const CLUSTER_NAME: &str = "in-cluster";
 const CONFIG_MAP: &str = "pennant-config";
 const NAMESPACE: &str = "pennant-system";
 
-/// Flags of `pennant run` that count for a verdict; without them that of the running controller counts.
+/// Flags of `pennant run` that influence the result. Without a flag, the setting of the running controller applies.
 #[derive(Debug, Args)]
 pub(in crate::cli) struct Running {
-    /// What the local cluster is called in the names of targets [default: as the controller publishes, else in-cluster].
+    /// The name of the local cluster in the names of targets [default: as the controller publishes it, otherwise in-cluster].
     #[arg(long, env = "PENNANT_CLUSTER_NAME", value_name = "NAME")]
     cluster_name: Option<String>,
-    /// Allow http to any host, or not [default: as the controller publishes, else false].
+    /// Whether http to any host is allowed [default: as the controller publishes it, otherwise false].
     #[arg(long, env = "PENNANT_ALLOW_HTTP", value_name = "BOOL", num_args = 0..=1, require_equals = true)]
     #[arg(default_missing_value = "true", value_parser = clap::builder::BoolishValueParser::new())]
     allow_http: Option<bool>,
-    /// The ConfigMap of the global configuration [default: as the controller publishes, else pennant-config].
+    /// The ConfigMap of the global configuration [default: as the controller publishes it, otherwise pennant-config].
     #[arg(long, env = "PENNANT_CONFIG_MAP", value_name = "NAME")]
     config_map: Option<String>,
-    /// The namespace of the controller, where its ConfigMaps are [default: pennant-system if the controller there watches the
-    /// pipeline's namespace, else the namespace of the one that does].
+    /// The namespace of the controller and of its ConfigMaps [default: pennant-system if the controller there watches the
+    /// pipeline's namespace, otherwise the namespace of the controller that watches it].
     #[arg(long, env = "PENNANT_CONTROLLER_NAMESPACE", value_name = "NAMESPACE")]
     controller_namespace: Option<String>,
 }
 
-/// What a command judges by.
+/// The settings that a command uses.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(in crate::cli) struct Judgement {
-    /// How the controller's configuration is known.
+    /// The source of the controller's configuration.
     configuration: Source,
     /// The namespace of the controller.
     controller_namespace: String,
@@ -50,31 +50,31 @@ pub(in crate::cli) struct Judgement {
     /// Why its configuration is unknown.
     #[serde(skip_serializing_if = "Option::is_none")]
     why: Option<String>,
-    /// What is assumed for that reason.
+    /// The settings that are assumed instead.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     assumed: Vec<String>,
     /// The name of the local cluster in the names of targets.
     pub(in crate::cli) cluster_name: String,
-    /// Whether `http` is allowed to any host.
+    /// Whether Whether `http` is allowed to any host.
     pub(in crate::cli) allow_http: bool,
     /// The name of the ConfigMap with the global configuration.
     config_map: String,
-    /// Where the controller sends nothing, if it publishes that.
+    /// The addresses that the controller does not send to, if it publishes them.
     #[serde(skip)]
     pub(in crate::cli) egress: Option<Egress>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 enum Source {
-    /// All that counts was given by flags.
+    /// Flags set everything.
     Flags,
-    /// The controller publishes it; flags count before it.
+    /// The controller publishes it. Flags take precedence.
     Published,
-    /// Nobody says; flags count, and the rest is assumed.
+    /// No controller publishes it. Flags apply, and defaults are assumed for the rest.
     Unknown,
 }
 
-/// One object of a command's output, with what it was judged by.
+/// One object of a command's output, with the settings that were used.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(in crate::cli) struct Judged<'a, T> {
@@ -84,7 +84,7 @@ pub(in crate::cli) struct Judged<'a, T> {
 }
 
 impl Running {
-    /// What holds for the pipelines of a namespace. Where the controller's configuration is unknown, that is said on stderr.
+    /// The settings for the pipelines of a namespace. If the controller's configuration is unknown, a message on stderr reports it.
     pub(in crate::cli) async fn judge(&self, client: Option<&Client>, namespace: &str) -> anyhow::Result<Judgement> {
         let Some(client) = client else { return Ok(self.with(Err(Unknown::Offline))) };
         if self.is_complete() {
@@ -105,7 +105,7 @@ impl Running {
         Ok(judgement)
     }
 
-    /// Whether the flags say all that counts.
+    /// Whether the flags set everything.
     fn is_complete(&self) -> bool {
         self.cluster_name.is_some()
             && self.allow_http.is_some()
@@ -145,7 +145,7 @@ impl Running {
         judgement
     }
 
-    /// What no flag says, as the flags that would say the same.
+    /// The settings without a flag, written as the flags that would set them.
     fn assumptions(&self, judgement: &Judgement) -> Vec<String> {
         let Judgement { cluster_name, config_map, controller_namespace, .. } = judgement;
         let all = [
@@ -164,12 +164,12 @@ impl Judgement {
         ObjectName { namespace: self.controller_namespace.clone(), name: self.config_map.clone() }
     }
 
-    /// The global configuration. Where it cannot be taken, that is said, and the command goes on without it.
+    /// The global configuration. If it cannot be used, a message on stderr reports it, and the command continues without it.
     pub(in crate::cli) async fn global(&self, client: &Client) -> anyhow::Result<Global> {
         global(client, &self.config_map()).await
     }
 
-    /// One line for people; empty where flags or assumptions count, which they gave or were told on stderr.
+    /// One line for users. Empty if flags or assumptions apply, which stderr already shows.
     pub(in crate::cli) fn line(&self) -> String {
         match &self.version {
             Some(version) if self.configuration == Source::Published => {

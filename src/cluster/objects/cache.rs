@@ -9,7 +9,7 @@ use crate::api::values::refs::{ClusterAppRef, ClusterRef};
 use crate::cluster::{Application, Reason};
 use crate::observe::{Family, Observation, Ties};
 
-/// So many different things that an object said are kept until they are asked for.
+/// Maximum number of different observations of an object that are kept until they are read.
 pub(in crate::cluster) const RING: usize = 16;
 
 /// One watch: of a kind, on a cluster, in one namespace or in all.
@@ -49,8 +49,8 @@ pub(in crate::cluster) enum Phase {
 }
 
 impl Phase {
-    /// Whether the other says nothing that this does not. A cluster that is out of reach is so in many ways, one after the other, and
-    /// one that refuses may do so in ever new words: neither is news.
+    /// Whether the other problem says nothing new. A cluster can be unreachable in many ways, one after the other, and its refusals can
+    /// have ever new texts. Neither is a change.
     pub fn covers(&self, other: &Self) -> bool {
         let away = |reason: &Reason| matches!(reason, Reason::Timeout | Reason::Unreachable);
         match (self, other) {

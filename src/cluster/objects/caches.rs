@@ -23,14 +23,14 @@ use crate::telemetry::Metrics;
 /// A watch that nobody needs goes on for so long, so that an edit back and forth does not list everything again.
 pub const GRACE: Duration = Duration::from_secs(30);
 
-/// So many pipelines may wait to be looked at before the watches wait for the controller.
+/// Capacity of the queue of pipelines. If it is full, the watches wait for the controller.
 const WAKE_BUFFER: usize = 1024;
 
 /// All caches, of the local cluster and of all others. A handle: clones share them.
 #[derive(Clone)]
 pub struct Caches {
-    /// The client by which the objects that stand for other clusters are read. Whoever has a connection made drives it, so those of
-    /// this one are driven where remote clusters are, and no other call may go by them.
+    /// The dedicated client for the objects that represent other clusters. The task that opens a connection drives it, so these
+    /// connections run on the remote runtime. No other call may use this client.
     apart: Client,
     shared: Arc<Shared>,
     /// The way to the local cluster.
@@ -40,7 +40,7 @@ pub struct Caches {
 /// How a feed comes to its cluster.
 pub(in crate::cluster) struct Way {
     pub link: watch::Receiver<Link>,
-    /// To be told when a watch breaks; the local cluster is not probed.
+    /// Notified when a watch fails; the local cluster is not probed.
     pub nudge: Option<Arc<Notify>>,
 }
 
@@ -119,12 +119,12 @@ impl Shared {
         };
     }
 
-    /// A task that panics would leave its objects as they were for ever, so everything ends with it and begins anew.
+    /// A task that panics would never update its objects again. So the process exits with it and restarts.
     fn watched_over(&self, task: impl Future<Output = ()> + Send + 'static) -> impl Future<Output = ()> + Send + 'static {
         let broken = self.broken.clone();
         async move {
             if AssertUnwindSafe(task).catch_unwind().await.is_err() {
-                tracing::error!("a watch of application objects, or of a cluster, has panicked");
+                tracing::error!("a watch of application objects or of a cluster panicked");
                 broken.cancel();
             }
         }
@@ -164,7 +164,7 @@ impl Caches {
         now
     }
 
-    /// Begins all watches anew, with a list: what is known here may be older than what another replica has seen and acted on.
+    /// Restarts all watches, with a list: the state known here may be older than what another replica has seen and acted on.
     pub fn renew(&self) {
         let started = self.shared.store().renew(&self.shared.stop);
         self.begin(started);

@@ -32,7 +32,7 @@ const DEADLINE: Duration = Duration::from_secs(30);
 /// A cluster that was in reach is called unreachable, or forbidden (an API server that has just started refuses everyone), only
 /// after so long; until then the last observations stand.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// A watch is begun anew, with a list, after so many failures in a row: only a list proves that nothing was missed.
+/// A watch is restarted, with a list, after this number of failures in a row: only a list proves that nothing was missed.
 const FAILURES: u32 = 3;
 
 /// A cache that is filled for the first time takes long after so much time.
@@ -40,14 +40,14 @@ const SLOW: Duration = Duration::from_secs(5);
 
 /// No more of one kind are taken in: a cluster may send pages without end.
 const MAX_OBJECTS: usize = 100_000;
-/// A kind of which there are more is not listed again before: so many are a burden to the cluster, too.
+/// A kind with more objects is not listed again before this time, because that many objects are a burden for the cluster, too.
 const CROWDED: Duration = Duration::from_mins(5);
 /// Objects in a page of a list, of which the text is held as a whole. An API server takes objects of more than a megabyte.
 const PAGE: u32 = 50;
-/// A page that is longer than is read is asked for in so many parts.
+/// A page that exceeds the size limit is requested in this number of parts.
 const PARTS: u32 = 10;
 
-/// A watch that stands for so long after its list lives.
+/// A watch is alive if it has lasted this long after its list.
 const LIVES: Duration = Duration::from_secs(5);
 /// The longest name or namespace that an object can have
 /// (<https://kubernetes.io/docs/concepts/overview/working-with-objects/names/>).
@@ -97,7 +97,7 @@ pub(in crate::cluster) struct Feed {
     cluster: String,
     /// Where the revision stands, if not where the kind has it.
     path: Option<RevisionPath>,
-    /// To be told when the watch breaks.
+    /// Notified when the watch fails.
     nudge: Option<Arc<Notify>>,
     /// No more objects are taken in.
     most: usize,
@@ -116,7 +116,7 @@ impl Feed {
         tokio::join!(self.grow_slow(), self.follow_link(link));
     }
 
-    /// Says once that the cache takes long to be filled: whoever waits for all of a pipeline's caches goes on without it.
+    /// Reports once that the cache takes long to fill: a component that waits for all caches of a pipeline continues without it.
     async fn grow_slow(&self) {
         tokio::time::sleep(SLOW).await;
         let wake = self.shared.store().slow(&self.id);
@@ -140,7 +140,7 @@ impl Feed {
             Link::Up(client) => return self.try_again_and_again(client).await,
             Link::Down { trouble, sure } => {
                 if !self.report(&trouble, if sure { PATIENCE } else { Duration::ZERO }).await {
-                    // Whoever told the same before may have been stopped before all were woken.
+                    // An earlier sender may have been stopped before all were woken.
                     let wake = self.shared.store().blind(&self.id);
                     self.shared.wake(wake).await;
                 }
@@ -183,7 +183,7 @@ impl Feed {
         }
     }
 
-    /// Finds out how the kind is served, and watches it, after a list in pages of so many objects.
+    /// Discovers how the kind is served, and watches it, after a list in pages of this size.
     async fn open(
         &self,
         client: &Client,
@@ -274,7 +274,7 @@ impl Feed {
                 self.shared.metrics.watch_error(Watch::ApplicationObjects);
                 self.nudge();
                 match ObserveError::of_watch(&self.cluster, &error) {
-                    // It lists anew by itself, which must come to an end, too.
+                    // It lists again by itself, and that must have a time limit, too.
                     None if round.lives || round.failures + 1 < FAILURES => round.failures += 1,
                     None => return Some(round.ended(ObserveError::useless(&self.cluster))),
                     Some(trouble) if trouble.is_passing() && round.listed.is_some() && round.failures + 1 < FAILURES => {
@@ -366,7 +366,7 @@ impl Feed {
             if trouble.reason != Reason::KindNotFound && soon && store.is_synced(&self.id) {
                 return false;
             }
-            // A cache that is filled anew is not synced, and others may have known its objects before: their state stands.
+            // A cache that is filled again is not synced, but its objects may have been observed before: their state is kept.
             let waits = soon && trouble.is_passing() && store.is_filling(&self.id);
             let reason = if waits { Reason::CacheSlow } else { trouble.reason };
             store.set_phase(&self.id, Phase::Unknown(reason, trouble.message.clone()))
@@ -558,7 +558,7 @@ mod tests {
         let long = PATIENCE + Duration::from_secs(1);
         feed.report(&unreachable(), Duration::ZERO).await;
         feed.report(&unreachable(), Duration::ZERO).await;
-        // Who knows the object need not mind yet, who does not is told why.
+        // A pipeline that knows the object is not affected yet. A pipeline that does not know it gets the reason.
         assert_eq!((reason(&feed, "web"), woken(&mut receiver)), (Some(Reason::CacheSlow), 1));
         let now = feed.shared.store().read(&app("web"), 0).now;
         assert!(matches!(now, Now::Unknown { message, .. } if message == unreachable().message));
@@ -639,7 +639,7 @@ mod tests {
         assert!(matches!(now, Now::Known(Observation { status: crate::api::Status::NotFound, .. })), "{now:?}");
     }
 
-    /// A cluster with so many Deployments, which sends no longer page than of so many. What was asked of it is noted.
+    /// A cluster with this number of Deployments, which sends pages of at most this size. Requests are recorded.
     fn cluster(objects: usize, most: usize) -> (Client, Arc<Mutex<Vec<String>>>) {
         let asked = Arc::<Mutex<Vec<String>>>::default();
         let noted = asked.clone();

@@ -13,7 +13,7 @@ use crate::cluster::error::ObserveError;
 
 /// Longer names of a cluster are neither compared nor passed on.
 const LONGEST: usize = 128;
-/// So many letters of an API version may be wrong.
+/// Maximum number of wrong letters of an API version for a suggestion.
 const SLIP: usize = 2;
 /// No more of them are compared: a cluster may send names without end.
 const MOST: usize = 1000;

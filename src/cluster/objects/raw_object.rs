@@ -1,7 +1,7 @@
 //! An application object as it came: text, which is parsed when its turn comes, and as far as it can be.
 //!
-//! In: objects in lists and events of a watch. Out: their names, and one at a time the object itself. No object is a reason not to
-//! read the others of its kind, whatever is in it; and of a page of a list no more is held than its text.
+//! In: objects in lists and events of a watch. Out: their names, and one at a time the object itself. An object never prevents reading
+//! the others of its kind, whatever it contains. Only the text of a page of a list is held.
 
 use std::borrow::Cow;
 
@@ -33,7 +33,7 @@ fn parse(lean: &Lean, text: &str) -> Option<DynamicObject> {
     lean.parse(text).ok()
 }
 
-/// The same JSON with `null` in the place of what is nested too deep.
+/// The same JSON with `null` in place of the parts that are nested too deeply.
 fn shallow(text: &str) -> String {
     let mut kept = String::with_capacity(text.len());
     let (mut depth, mut from) = (0_usize, 0);
@@ -100,7 +100,7 @@ mod tests {
 
     use super::*;
 
-    /// So many objects within each other, with a bracket and a quote in each name.
+    /// This number of nested objects, with a bracket and a quote in each name.
     fn nested(levels: usize) -> String {
         format!("{}1{}", r#"{"a]\"{": [2], "b": "#.repeat(levels), "}".repeat(levels))
     }

@@ -1,8 +1,8 @@
 //! What there is where an object is not: objects of the same kind that somebody may have meant.
 //!
-//! In: objects that do not exist. Out: for each the namespaces that hold one of its name, and names in its own namespace to
-//! choose the nearest from. Only a cache that has listed everything is asked, and only one of the same cluster and kind: so no
-//! name is known of a cluster that the object is not on, or of a namespace that is not watched.
+//! In: objects that do not exist. Out: for each the namespaces with an object of that name, and names in its own namespace for a
+//! suggestion. Only a cache of the same cluster and kind that has listed everything is used. So no name comes from another cluster or
+//! from an unwatched namespace.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -11,7 +11,7 @@ use super::store::Store;
 use crate::api::Status;
 use crate::cluster::Application;
 
-/// So many namespaces are told.
+/// Maximum number of reported namespaces.
 const NAMESPACES: usize = 3;
 /// In a namespace with more names of about the same length nobody is helped by a guess.
 const NAMES: usize = 256;

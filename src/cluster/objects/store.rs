@@ -80,8 +80,8 @@ impl Store {
         declared
     }
 
-    /// Says which cluster a reference leads to. If that is another than before, what its caches know is of no use: they are
-    /// begun anew, and their objects have no past. The watches to begin; what the old ones still deliver is of the old cluster.
+    /// Sets the cluster that a reference resolves to. If it is another one, the data of its caches are useless: they restart, and their
+    /// objects have no past. Returns the watches to start; later events of the old watches belong to the old cluster.
     pub fn identify(
         &mut self,
         cluster: &ClusterRef,
@@ -114,12 +114,12 @@ impl Store {
         self.set_phase(id, Phase::Unknown(reason, message.to_owned()))
     }
 
-    /// Begins all caches anew: what they know may be older than what another replica has seen and written. The watches to begin.
+    /// Restarts all caches: their data may be older than what another replica has seen and written. Returns the watches to start.
     pub fn renew(&mut self, parent: &CancellationToken) -> Vec<(CacheId, CancellationToken)> {
         self.begin_anew(|_| true, parent)
     }
 
-    /// Begins these caches anew, with nothing in them. The watches to begin.
+    /// Restarts these caches empty. Returns the watches to start.
     fn begin_anew(
         &mut self,
         which: impl Fn(&CacheKey) -> bool,
@@ -180,7 +180,7 @@ impl Store {
 
     /// Ends a cache that nobody has needed since it was marked. Returns whether it did.
     pub fn expire(&mut self, id: &CacheId, mark: u64) -> bool {
-        // No mark is given twice; its life may be another, if all was begun anew meanwhile.
+        // No mark is used twice. Its life may be another one, if all caches were restarted meanwhile.
         if self.caches.get(&id.key).is_some_and(|c| c.idle == Some(mark))
             && let Some(cache) = self.caches.remove(&id.key)
         {
@@ -327,11 +327,11 @@ impl Store {
         let nothing =
             |now| Reading { observations: Vec::new(), now, seq: 0, came: None, overflowed: false, cluster: cluster.clone() };
         let Some(key) = self.locate(object) else {
-            let message = format!("namespace {} is not among those that are watched", object.object.namespace);
+            let message = format!("namespace {} is not one of the watched namespaces", object.object.namespace);
             return nothing(unknown(Reason::NamespaceNotWatched, &message));
         };
         let Some(cache) = self.caches.get(&key) else {
-            return nothing(unknown(Reason::CacheNotSynced, "nobody has asked for this object yet"));
+            return nothing(unknown(Reason::CacheNotSynced, "no pipeline has requested this object yet"));
         };
         let tracked = cache.objects.get(&name_of(object));
         let ring = tracked.and_then(|t| t.ring.as_ref());
@@ -377,7 +377,7 @@ impl Store {
     }
 
     fn next(&mut self) -> u64 {
-        // By the clock, for whoever takes it later wants to know when it was; the clock may be set back.
+        // By the wall clock, because a later reader needs the time; the clock may be set back.
         let clock = u64::try_from(crate::api::now().as_microsecond()).unwrap_or_default();
         self.counter = clock.max(self.counter + 1);
         self.counter

@@ -14,7 +14,7 @@ pub(in crate::cluster) fn is_refused(address: IpAddr) -> bool {
         || match address {
             IpAddr::V4(ip) => ip.is_link_local() || ip.is_broadcast() || ip.octets()[0] == 0,
             IpAddr::V6(ip) => {
-                // Of a local NAT64 (RFC 8215) nobody else knows what it stands for.
+                // Nobody else knows what an address of a local NAT64 (RFC 8215) translates to.
                 let local_nat64 = ip.segments()[..3] == [0x64, 0xff9b, 1];
                 local_nat64
                     || ip.is_unspecified()

@@ -1,8 +1,8 @@
 //! A bound on what is read of a remote API server, which may send without end, and on how often it is asked.
 //!
-//! In: the answers of a client. Out: the same, which end with [`TooLarge`] where a list or any other answer is longer than
-//! 64 MiB, an answer other than success longer than 1 MiB, or one line of a watch, which is one event, longer than 8 MiB. All
-//! but a watch must have come after a minute. The watches of one path begin a second apart.
+//! In: the responses of a client. Out: the same, with limits. A list or any other response ends with [`TooLarge`] above 64 MiB, an error
+//! response above 1 MiB. One line of a watch, which is one event, ends above 8 MiB. Everything except a watch must be complete after a
+//! minute. Watches of one path start at least a second apart.
 
 mod pace;
 
@@ -29,7 +29,7 @@ const LONGEST: Duration = Duration::from_mins(1);
 
 /// An answer is longer than is read.
 #[derive(Debug, thiserror::Error)]
-#[error("the answer is too large")]
+#[error("the response is too large")]
 pub(in crate::cluster) struct TooLarge;
 
 /// Puts the bound into a client.

@@ -1,7 +1,7 @@
 //! Names of remote API servers to addresses: what was checked is what is dialled.
 //!
-//! In: a name. Out: the addresses that it leads to without those that are refused ([`address`]), in what makes the connections
-//! of a client. Addresses in a kubeconfig never come here; whoever reads it sees to those.
+//! In: a name. Out: its addresses without the forbidden ones ([`address`]), in the component that opens the connections of a client.
+//! Addresses in a kubeconfig never come here; the parser of the kubeconfig checks them.
 
 use std::net::SocketAddr;
 use std::task::{Context, Poll};
@@ -17,7 +17,7 @@ use super::address;
 
 /// All that a name leads to is refused.
 #[derive(Debug, thiserror::Error)]
-#[error("all addresses of the name are refused")]
+#[error("all addresses of the name are forbidden")]
 pub(in crate::cluster) struct AllRefused;
 
 /// The system's resolver, without what is refused.

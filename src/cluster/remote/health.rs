@@ -9,7 +9,7 @@ use tokio::time::Instant;
 
 use crate::cluster::Reachability;
 
-/// So many probes in a row are not answered until nothing is believed of the watches any more.
+/// After this number of unanswered probes in a row, the data of the watches no longer count.
 const LOST_AFTER: u32 = 3;
 /// And for so long: an API server that is restarted refuses connections for some seconds.
 const RESTART: Duration = Duration::from_secs(15);

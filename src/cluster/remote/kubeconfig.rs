@@ -1,8 +1,8 @@
 //! A kubeconfig as somebody put it into a Secret: read, and refused where it would do harm.
 //!
-//! In: bytes, and whether connections may be insecure. Out: a [`Checked`] way to one API server, or an [`Invalid`] that names
-//! the field and the remedy. Whoever may write the Secret is not trusted: no program is run, no file is read, no address is
-//! asked that belongs to the machine, and no value of the kubeconfig stands in an error.
+//! In: bytes, and whether insecure connections are allowed. Out: a [`Checked`] connection to one API server, or an [`Invalid`] with the
+//! field and the remedy. The author of the Secret is not trusted. No program is run, no file is read, no address of the machine is
+//! contacted, and errors contain no value of the kubeconfig.
 
 mod raw;
 #[cfg(test)]
@@ -196,13 +196,13 @@ fn server(cluster: &Cluster, insecure: bool) -> Result<Uri, Invalid> {
     }
     if url.host().is_none_or(|host| is_refused(&host)) {
         return Err(invalid(
-            "is an address that no API server has: link-local, multicast, unspecified, or of a metadata service",
+            "is not allowed as the address of an API server: link-local, multicast, unspecified, or of a metadata service",
         ));
     }
     url.as_str().parse().map_err(|_| invalid("is not a URL such as https://HOST:6443"))
 }
 
-/// What stands for the machine's own surroundings. Where other names lead is seen when they are resolved.
+/// Names that refer to the machine's own environment. Other names are checked when they are resolved.
 fn is_refused(host: &Host<&str>) -> bool {
     match *host {
         Host::Domain(name) => matches!(name.trim_end_matches('.'), "metadata.google.internal" | "metadata"),

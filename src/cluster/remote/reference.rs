@@ -17,7 +17,7 @@ pub(in crate::cluster) struct Place {
     pub keys: &'static [&'static str],
 }
 
-/// The kind of object that stands for a cluster; `None` for a Secret, which stands for itself.
+/// The kind of the object that represents a cluster; `None` for a Secret, which represents itself.
 pub(in crate::cluster) fn kind(cluster: &ClusterRef) -> Option<ApiResource> {
     let given = cluster.api_version.as_deref();
     let (api_version, plural) = match cluster.kind {
@@ -29,7 +29,7 @@ pub(in crate::cluster) fn kind(cluster: &ClusterRef) -> Option<ApiResource> {
     Some(ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(group, version, cluster.kind.as_str()), plural))
 }
 
-/// Where a Secret that stands for itself has its kubeconfig.
+/// The keys of the kubeconfig in a Secret that represents a cluster.
 pub(in crate::cluster) fn itself(cluster: &ClusterRef) -> Place {
     Place { secret: cluster.name.clone(), keys: &["kubeconfig", "value"] }
 }
@@ -50,7 +50,7 @@ pub(in crate::cluster) fn place(cluster: &ClusterRef, object: &DynamicObject) ->
         ClusterKind::Cluster if is_fleet => {
             let own = cluster.namespace.as_deref();
             if text("/spec/kubeConfigSecretNamespace").is_some_and(|elsewhere| Some(elsewhere) != own) {
-                let words = "names another namespace in spec.kubeConfigSecretNamespace; put the Secret into its own";
+                let words = "names another namespace in spec.kubeConfigSecretNamespace; put the Secret into the namespace of the cluster object";
                 return Err(invalid(cluster, words));
             }
             let named = text("/spec/kubeConfigSecret").map(|s| Place { secret: s.to_owned(), keys: &["value"] });
@@ -62,7 +62,7 @@ pub(in crate::cluster) fn place(cluster: &ClusterRef, object: &DynamicObject) ->
     // It becomes part of a selector, in which other characters have a meaning.
     let is_name = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-' || c == '.';
     if found.secret.len() > 253 || !found.secret.chars().all(is_name) {
-        return Err(invalid(cluster, &format!("names no Secret that can exist; mend {field}")));
+        return Err(invalid(cluster, &format!("names an invalid Secret name; correct {field}")));
     }
     Ok(found)
 }
@@ -112,8 +112,8 @@ mod tests {
         for (of, spec, words) in [
             (&gitops, json!({}), "set spec.secretRef.name or spec.capiClusterRef.name"),
             (&gitops, json!({"secretRef": {"name": 7}}), "names no Secret"),
-            (&gitops, json!({"secretRef": {"name": "a,metadata.name=b"}}), "that can exist"),
-            (&gitops, json!({"secretRef": {"name": "../b"}}), "that can exist"),
+            (&gitops, json!({"secretRef": {"name": "a,metadata.name=b"}}), "invalid Secret name"),
+            (&gitops, json!({"secretRef": {"name": "../b"}}), "invalid Secret name"),
             (&fleet, json!({}), "set spec.kubeConfigSecret"),
             (&fleet, json!({"kubeConfigSecret": "c", "kubeConfigSecretNamespace": "other"}), "another namespace"),
         ] {

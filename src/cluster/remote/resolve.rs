@@ -1,6 +1,6 @@
-//! From a reference to a kubeconfig, and on: in: watches of the object that stands for the cluster and of its Secret, each by
-//! its name, on the local cluster. Out: each new way to the cluster, or why there is none. What says the same again, as a
-//! resync does or an edited label, is not told.
+//! From a reference to a kubeconfig. In: watches of the object that represents the cluster and of its Secret, each by its name, on the
+//! local cluster. Out: each new connection to the cluster, or why there is none. An unchanged result, for example after a resync or an
+//! edited label, is not sent.
 
 use futures::StreamExt as _;
 use futures::stream::BoxStream;
@@ -48,7 +48,7 @@ pub(in crate::cluster) struct Resolver {
     /// `--allow-insecure-clusters`.
     insecure: bool,
     metrics: Metrics,
-    /// The object that stands for the cluster; `None`, where a Secret does.
+    /// The object that represents the cluster; `None` for a Secret.
     object: Option<Seen<DynamicObject>>,
     /// Where the kubeconfig is said to be.
     place: Result<Place, ObserveError>,
@@ -123,11 +123,11 @@ impl Resolver {
             Some(State::Unseen) => return Resolution::Pending,
             Some(State::Absent) => return trouble(Reason::ClusterNotFound, format!("there is no {kind} of that name")),
             Some(State::NoKind) => {
-                let words = format!("the local cluster has no kind {kind}; install its definition");
+                let words = format!("the local cluster has no kind {kind}; install its CRD");
                 return trouble(Reason::ClusterNotFound, words);
             }
             Some(State::Forbidden) => {
-                return trouble(Reason::Forbidden, format!("Pennant may not list and watch the {kind}"));
+                return trouble(Reason::Forbidden, format!("Pennant is not allowed to list and watch the {kind}"));
             }
         }
         let place = match &self.place {
@@ -138,7 +138,7 @@ impl Resolver {
         let object = match self.secret.as_ref().map(|seen| &seen.state) {
             None | Some(State::Unseen) => return Resolution::Pending,
             Some(State::Forbidden) => {
-                return trouble(Reason::Forbidden, format!("Pennant may not list and watch Secret {secret}"));
+                return trouble(Reason::Forbidden, format!("Pennant is not allowed to list and watch Secret {secret}"));
             }
             Some(State::Absent | State::NoKind) => {
                 return trouble(Reason::KubeconfigMissing, format!("there is no Secret {secret}"));
@@ -286,7 +286,7 @@ mod tests {
     async fn whatever_is_missing_is_named() {
         for (events, reason, words) in [
             (listed(None), "KubeconfigMissing", "there is no Secret infra/eu"),
-            (refused(403), "Forbidden", "may not list and watch Secret infra/eu"),
+            (refused(403), "Forbidden", "not allowed to list and watch Secret infra/eu"),
             (listed(Some(secret("else", ""))), "KubeconfigMissing", "Secret infra/eu has no key kubeconfig or value"),
             (
                 listed(Some(secret("value", "sesame"))),
@@ -303,9 +303,9 @@ mod tests {
         }
         for (events, reason, words) in [
             (listed(None), "ClusterNotFound", "there is no GitopsCluster of that name"),
-            (refused(404), "ClusterNotFound", "install its definition"),
-            (refused(403), "Forbidden", "may not list and watch the GitopsCluster"),
-            (listed(Some(object("A B"))), "KubeconfigInvalid", "names no Secret that can exist"),
+            (refused(404), "ClusterNotFound", "install its CRD"),
+            (refused(403), "Forbidden", "not allowed to list and watch the GitopsCluster"),
+            (listed(Some(object("A B"))), "KubeconfigInvalid", "invalid Secret name"),
         ] {
             let mut resolver = resolver(ClusterKind::GitopsCluster);
             resolver.object = Some(of(events));

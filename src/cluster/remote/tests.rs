@@ -19,7 +19,7 @@ fn app(cluster_ref: Option<ClusterRef>) -> Application {
     Application { object, revision_path: None }
 }
 
-/// What tells of cluster `eu`, which one pipeline of three needs, twice.
+/// The source of cluster `eu`, which one pipeline of three needs, twice.
 fn post() -> (Post, Receiver<PipelineKey>) {
     let (shared, woken) = Shared::new(Options::default(), crate::telemetry::Metrics::new());
     let mut twice = app(Some(cluster("eu")));
@@ -152,7 +152,7 @@ async fn what_servers_do_is_told_apart() {
         (answer("HTTP/1.1 401 Unauthorized\r\ncontent-length: 2\r\n\r\nno"), "unauthorized"),
         (answer("HTTP/1.1 503 Sorry\r\ncontent-length: 2\r\n\r\nno"), "cluster eu answers 503"),
         (answer("SSH-2.0-OpenSSH_9.9\r\n"), "cluster eu does not answer"),
-        (Manner::Floods, "cluster eu cannot be reached: an answer is larger than is read"),
+        (Manner::Floods, "cluster eu cannot be reached: a response exceeds the size limit"),
         (Manner::Mute, "cluster eu does not answer in time"),
     ] {
         assert_eq!(of_server(manner).await, words);
@@ -178,7 +178,7 @@ async fn a_watch_that_is_refused_without_end_is_let_go_and_not_begun_again_at_on
         let watch = Request::get(format!("/api/v1/pods?&watch=true&resourceVersion={version}")).body(Vec::new()).unwrap();
         let error = client.request_events::<kube::core::DynamicObject>(watch).await.err().unwrap();
         let message = ObserveError::of_call("eu", &error).message;
-        assert_eq!(message, "cluster eu cannot be reached: an answer is larger than is read");
+        assert_eq!(message, "cluster eu cannot be reached: a response exceeds the size limit");
     }
     let between = serving.await.unwrap();
     assert!(between > Duration::from_millis(900), "{between:?}");

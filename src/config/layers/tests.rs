@@ -1,4 +1,4 @@
-//! Folding, by tables and properties.
+//! Tests merging, with tables and properties.
 
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -29,7 +29,7 @@ fn merge_patch(target: Value, patch: &Value) -> Value {
     Value::Object(target)
 }
 
-/// The examples of its appendix A in which both sides are objects.
+/// The examples of RFC 7386, appendix A, in which both sides are objects.
 #[test]
 fn the_examples_of_the_specification() {
     for (target, patch, result) in [
@@ -166,7 +166,7 @@ fn a_layer_that_contradicts_itself_is_told() {
             json!({"endpoint": {"auth": {"token": key, "basic": {"secretRef": {"name": "a"}}}}}),
             "set exactly one of basic and token",
         ),
-        (json!({"endpoint": {"headers": {"X-Team": "a", "x-team": "b"}}}), "stands there twice"),
+        (json!({"endpoint": {"headers": {"X-Team": "a", "x-team": "b"}}}), "occurs twice"),
         (json!({"template": {"builtin": "generic", "inline": {"body": "x"}}}), "set exactly one of builtin"),
     ] {
         let layers = [layer(&whole), Layer { source: Source::Target("t".to_owned()), ..layer(&above) }];

@@ -1,4 +1,4 @@
-//! What layers of the platform give as parameters is seen by its own templates, and by those of teams only where it is shared.
+//! Templates of the platform see the parameters of the platform's layers. Templates of teams see them only if they are shared.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -10,7 +10,7 @@ use crate::config::layers::fold;
 use crate::config::{Address, resolve_layers};
 use crate::render::Data;
 
-/// Ways to come by all parameters, or by one without its name standing in a path.
+/// Expressions that read all parameters, or one parameter without its name in a path.
 const READS: [&str; 5] = [
     "{{json parameters}}",
     "{{#each parameters}}{{@key}}={{this}};{{/each}}",
@@ -19,7 +19,7 @@ const READS: [&str; 5] = [
     "{{json @root}}",
 ];
 
-/// A template that says who wrote it.
+/// A template that names its author.
 fn template(source: &Source) -> BoxedStrategy<Value> {
     let by = tag(source);
     one_of(READS.map(|read| json!(format!("by-{by} {read}"))))
@@ -57,7 +57,7 @@ fn laid(source: &Source) -> BoxedStrategy<Value> {
         .boxed()
 }
 
-/// What a ConfigMap of this namespace holds.
+/// The content of a ConfigMap: a template that names the owner of the namespace.
 fn text(key: &ConfigMapKey) -> Text {
     let by = if key.namespace == PLATFORM { "map-platform" } else { "map-team" };
     Text::Found(Arc::from(format!("by-{by} {}", READS[0])))

@@ -1,6 +1,6 @@
-//! Properties of layers: what comes of any of them, and where their references lead.
+//! Property tests of layers: their results, and where their references resolve.
 //!
-//! Here are any layers, written by whoever may write one: a platform team in its namespace, a team in another.
+//! The tests generate any layers that a platform team and a team can write, each in its namespace.
 
 mod hidden;
 mod places;
@@ -19,12 +19,12 @@ use super::{Given, Text};
 use crate::api::notification::NotificationLayer;
 use crate::api::values::refs::ConfigMapKey;
 
-/// Of the global configuration.
+/// The namespace of the global configuration.
 const PLATFORM: &str = "pennant-system";
-/// Of the pipeline, and of the Notification beneath it.
+/// The namespace of the pipeline and of the Notification below it.
 const TEAM: &str = "team-a";
 
-/// Everybody who can write a layer, the least specific first.
+/// All sources of layers that people write, least specific first.
 fn sources() -> Vec<Source> {
     let (environment, target) = (Source::Environment("prod".to_owned()), Source::Target("prod/c/x".to_owned()));
     vec![Source::Defaults, Source::Global, Source::Notification, Source::Pipeline, environment, target]
@@ -34,12 +34,12 @@ fn is_platform(source: &Source) -> bool {
     *source < Source::Notification
 }
 
-/// Where a layer stands.
+/// The namespace of a layer.
 fn namespace(source: &Source) -> &'static str {
     if is_platform(source) { PLATFORM } else { TEAM }
 }
 
-/// Any layers of some of them; what each says is made by `says`, of its author and what fields it has.
+/// Layers from one to four of the sources. `says` generates the fields of a layer from its source.
 fn any_layers(says: fn(&Source) -> BoxedStrategy<Value>) -> impl Strategy<Value = Vec<(Source, Value)>> {
     subsequence(sources(), 1..=4).prop_flat_map(move |sources| {
         let layers: Vec<_> = sources.into_iter().map(|source| (Just(source.clone()), says(&source))).collect();
@@ -47,7 +47,7 @@ fn any_layers(says: fn(&Source) -> BoxedStrategy<Value>) -> impl Strategy<Value 
     })
 }
 
-/// Tries something with so many values. What was tried is counted by those who call it, for a property of nothing always holds.
+/// Tests a property with this number of values. The caller counts the tested cases, because a property without a case always passes.
 fn try_all<S: Strategy>(cases: u32, of: &S, property: impl Fn(S::Value) -> Result<(), TestCaseError>) {
     let config = Config { cases, failure_persistence: None, ..Config::default() };
     if let Err(failure) = TestRunner::new(config).run(of, property) {
@@ -55,7 +55,7 @@ fn try_all<S: Strategy>(cases: u32, of: &S, property: impl Fn(S::Value) -> Resul
     }
 }
 
-/// A layer as the API server or the parser would let it through: with the fields and types that it has, and no others.
+/// A layer as the API server or the parser would accept it: only with fields and types of the schema.
 fn written(source: &Source, namespace: &str, value: &Value) -> Layer {
     let mut value = value.clone();
     value["name"] = json!("deploys");
@@ -82,10 +82,10 @@ fn only(name: &'static str, value: BoxedStrategy<Value>) -> BoxedStrategy<Value>
     value.prop_map(move |value| json!({ name: value })).boxed()
 }
 
-/// The certificate of an authority, as far as anybody looks.
+/// A CA certificate, as far as the tested code checks it.
 const PEM: &str = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n";
 
-/// Every ConfigMap holds what says which it is: certificates under `ca`, else a template.
+/// Each ConfigMap key contains text that names this key: certificates under `ca`, otherwise a template.
 fn text(key: &ConfigMapKey) -> Text {
     let text = if key.key == "ca" { format!("{PEM}{key}") } else { format!(r#"{{"from": "{key}"}}"#) };
     Text::Found(Arc::from(text))

@@ -1,5 +1,5 @@
-//! Whose a reference is: it resolves where the layer stands that wrote it, and no team makes one resolve in the namespace of the
-//! platform, nor has the platform's credentials sent to where the platform did not lead.
+//! A reference resolves in the namespace of the layer that set it. No team can make one resolve in the namespace of the platform, or send
+//! the platform's credentials to another receiver.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -9,7 +9,7 @@ use crate::api::notification::credentials::{AuthRef, Authorities, Needed, Secret
 use crate::config::layers::{Folded, fold};
 use crate::config::{Destination, Sending, resolve_layers};
 
-/// What a layer writes names the author, so that what comes of it tells whose it was.
+/// The name of the author. Generated values contain it, so that the result shows which layer each value is from.
 pub(super) fn tag(source: &Source) -> &'static str {
     match source {
         Source::BuiltIn => unreachable!("nobody writes it"),
@@ -74,18 +74,18 @@ fn url(host: &str) -> Value {
     json!(format!("https://{host}.example.com/in"))
 }
 
-/// Names and keys tell the author.
+/// Names and keys contain the name of the author.
 fn tagged(source: &Source) -> BoxedStrategy<Value> {
     let tag = tag(source);
     with_remove(source, references(&[tag], &[tag], &one_of([url("one")])))
 }
 
-/// Names and keys are the same everywhere, and hosts are few.
+/// All layers use the same names and keys, and few hosts.
 fn alike(source: &Source) -> BoxedStrategy<Value> {
     with_remove(source, references(&["a", "b"], &["a", "b"], &one_of([url("one"), url("two")])))
 }
 
-/// All references of it: what for, namespace, and names in the object.
+/// All references: the purpose, the namespace, and the names (object and key).
 fn all(sending: &Sending, config_maps: &[ConfigMapKey]) -> Vec<(&'static str, String, Vec<String>)> {
     let key = |what, key: &SecretKey| (what, key.namespace.clone(), vec![key.name.clone(), key.key.clone()]);
     let secret = |what, name: &SecretName| (what, name.namespace.clone(), vec![name.name.clone()]);
@@ -102,7 +102,7 @@ fn all(sending: &Sending, config_maps: &[ConfigMapKey]) -> Vec<(&'static str, St
     all.extend(sending.tls.client_certificate.iter().map(|name| secret("clientCertificate", name)));
     match &sending.tls.authorities {
         Authorities::Secret(from) => all.push(key("caFrom secret", from)),
-        // The text says which key it is of.
+        // The text names the key that it is from.
         Authorities::Pem(pem) => {
             let (namespace, rest) = pem.strip_prefix(PEM).unwrap().split_once('/').unwrap();
             all.push(("caFrom config map", namespace.to_owned(), vec![rest.split_once(',').unwrap().0.to_owned()]));
@@ -114,7 +114,7 @@ fn all(sending: &Sending, config_maps: &[ConfigMapKey]) -> Vec<(&'static str, St
     all
 }
 
-/// What is laid over one that is whole, of the one or the other.
+/// These layers over a complete layer, which is from the source `bottom`.
 fn layered(bottom: &Source, layers: &[(Source, Value)]) -> Vec<Layer> {
     let whole = json!({"endpoint": {"url": url("one")}, "template": {"builtin": "generic"}, "triggers": []});
     let bottom = written(bottom, namespace(bottom), &whole);
@@ -140,7 +140,7 @@ fn a_reference_resolves_where_its_author_stands() {
     assert_eq!(seen.len(), 16, "each of eight kinds in both namespaces: {seen:?}");
 }
 
-/// Layers that no schema has seen, with halves of references.
+/// Layers that no schema has checked, with incomplete references.
 fn in_pieces(source: &Source) -> BoxedStrategy<Value> {
     let tag = tag(source);
     let half = move || one_of([json!({"name": tag}), json!({"key": tag}), json!({"name": tag, "key": tag})]);
@@ -186,7 +186,7 @@ fn no_half_of_a_reference_leads_into_the_platforms_namespace() {
     assert!(both.get() > 20, "{} are of both", both.get());
 }
 
-/// Where the platform itself leads, and whether who answers is who it meant.
+/// The receiver that the layers set: the URL or its reference, the reference to CA certificates, and whether any certificate is accepted.
 fn led(folded: &Folded) -> (Option<Value>, Option<Value>, bool) {
     let endpoint = |path: &str| folded.value.get("endpoint").and_then(|e| e.pointer(path)).cloned();
     let anybody = endpoint("/tls/insecureSkipVerify") == Some(json!(true));

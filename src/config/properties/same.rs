@@ -1,4 +1,4 @@
-//! Layers that come to the same do the same: as one Notification that says what they come to, they record and send no other thing.
+//! Layers behave like one Notification with the merged spec. Both record and send the same.
 
 use std::cell::Cell;
 
@@ -10,7 +10,7 @@ use crate::render::Data;
 
 const URL: &str = "https://a.example.com/{{environment}}";
 
-/// Whole, so that most of what is laid over it can be sent.
+/// A complete layer, so that most results of the layers over it can be sent.
 fn beneath() -> Value {
     let token = json!({"secretKeyRef": {"name": "beneath", "key": "token"}});
     json!({
@@ -39,7 +39,7 @@ fn any_layer(source: &Source) -> BoxedStrategy<Value> {
         ("insecureSkipVerify", one_of([json!(false), json!(true)])),
     ]);
     let endpoint = some(vec![
-        // Few origins, for most of what is made here should be sent.
+        // Few origins, because most of the generated cases should be sendable.
         (
             "url",
             one_of(
@@ -91,7 +91,7 @@ fn any_layer(source: &Source) -> BoxedStrategy<Value> {
     some(fields)
 }
 
-/// All that can be seen of it from outside.
+/// Everything about a notification that is visible from outside.
 fn behaviour(n: &EffectiveNotification) -> String {
     let intake = n.intake.as_ref().map_err(told).map(|intake| {
         let environments = ["prod", "dev-eu", "staging"];
@@ -119,7 +119,7 @@ fn sent(sending: &Sending) -> Vec<String> {
     [how, sending.origin(), format!("{:?}", sending.secrets())].into_iter().chain(requests).collect()
 }
 
-/// Without a word on whose it is.
+/// The message of a problem, without the layer that it is from.
 fn told(problem: &Problem) -> String {
     match problem {
         Problem::Layer { problem, .. } => told(problem),
@@ -145,7 +145,7 @@ fn what_comes_to_the_same_does_the_same() {
         let mut alone = resolve(&alone, &given());
         match &layered.sending {
             Ok(_) => count(&sent),
-            // One alone has nobody else's credentials.
+            // A single Notification has no credentials of other layers.
             Err(problem) if problem.reason() == "CredentialOriginMismatch" => {
                 count(&refused);
                 prop_assert!(alone.sending.is_ok());

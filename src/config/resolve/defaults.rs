@@ -1,18 +1,18 @@
-//! What holds where nobody says, and how durations are read.
+//! Default values, and how durations are parsed.
 
 use std::time::Duration;
 
 use crate::api;
 use crate::config::problem::Problem;
 
-/// For an attempt, where nobody says.
+/// The default timeout of an attempt.
 pub(in crate::config) const TIMEOUT: Duration = Duration::from_secs(15);
-/// For making a connection, where nobody says.
+/// The default timeout of the connection setup.
 pub(in crate::config) const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-/// The field of the URL, as messages name it.
+/// The field of the URL, for messages.
 pub(in crate::config) const URL: &str = "spec.endpoint.url";
 
-/// Reads a duration such as `15s` or `1h30m`.
+/// Parses a duration such as `15s` or `1h30m`.
 pub(in crate::config) fn duration(field: &str, given: Option<&str>, default: Duration) -> Result<Duration, Problem> {
     let Some(given) = given else { return Ok(default) };
     api::duration(given)

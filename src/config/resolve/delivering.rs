@@ -1,4 +1,4 @@
-//! How deliveries are made: order, retries, rate, and how long they are kept. Defaults are here and nowhere else.
+//! Settings of deliveries: order, retries, rate, and how long they are kept. The defaults of these settings are here and nowhere else.
 
 use std::num::NonZeroU32;
 use std::time::Duration;
@@ -7,29 +7,29 @@ use super::defaults::duration;
 use crate::api::notification::{DeliveryPolicy, Ordering, Rate as RateSpec};
 use crate::config::problem::Problem;
 
-/// How deliveries are made.
+/// Order, retries, rate and retention of deliveries.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Delivering {
-    /// What is sent in order.
+    /// Which deliveries are sent in order.
     pub ordering: Ordering,
-    /// When to try again.
+    /// When to retry.
     pub retry: Retry,
-    /// Whether a newer one replaces older ones.
+    /// Whether a newer delivery replaces older ones.
     pub supersede: bool,
-    /// How fast; `None`: as fast as it can.
+    /// The rate limit. `None`: as fast as possible.
     pub rate: Option<Rate>,
-    /// How many are kept.
+    /// Which settled deliveries are kept.
     pub retain: Retain,
 }
 
-/// When to try again.
+/// When to retry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Retry {
-    /// First gap.
+    /// The first delay between attempts.
     pub initial: Duration,
-    /// Largest gap.
+    /// The largest delay between attempts.
     pub max: Duration,
-    /// From recording to giving up.
+    /// The time from recording the delivery until Pennant gives up.
     pub max_age: Duration,
 }
 
@@ -39,21 +39,21 @@ impl Default for Retry {
     }
 }
 
-/// Requests of one notification to one origin.
+/// The rate limit for requests of one notification to one origin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rate {
-    /// Requests a second.
+    /// Requests per second.
     pub per_second: NonZeroU32,
-    /// Requests at once after a rest.
+    /// Requests at once after an idle time.
     pub burst: NonZeroU32,
 }
 
 /// Which settled deliveries are kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Retain {
-    /// Newest ones of a lane, at least one. Parked ones do not count.
+    /// How many of the newest deliveries of a lane are kept, at least one. Parked deliveries do not count.
     pub per_lane: usize,
-    /// From being settled.
+    /// The time from when the delivery was settled.
     pub max_age: Duration,
 }
 
@@ -63,7 +63,7 @@ impl Default for Retain {
     }
 }
 
-/// Understands `spec.delivery`.
+/// Resolves `spec.delivery`.
 pub(in crate::config) fn delivering(spec: Option<&DeliveryPolicy>) -> Result<Delivering, Problem> {
     let Some(spec) = spec else { return Ok(Delivering::default()) };
     Ok(Delivering {
@@ -85,7 +85,7 @@ fn retry(spec: &DeliveryPolicy) -> Result<Retry, Problem> {
         max_age: duration(&field("maxAge"), given.max_age.as_deref(), default.max_age)?,
     };
     if retry.initial > retry.max {
-        return Err(Problem::invalid(field("initial"), "must not be over max (default 10m)"));
+        return Err(Problem::invalid(field("initial"), "must not be larger than max (default 10m)"));
     }
     Ok(retry)
 }

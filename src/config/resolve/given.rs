@@ -1,4 +1,4 @@
-//! What a notification is understood with, besides itself: what the cluster holds, and where its references lead.
+//! The context for resolving a notification: content of the cluster, and the namespaces of its references.
 
 use std::sync::Arc;
 
@@ -6,50 +6,50 @@ use crate::api::values::refs::ConfigMapKey;
 use crate::config::layers::Folded;
 use crate::render::{Hidden, Parameters};
 
-/// What a notification is understood with, besides itself.
+/// The context for resolving a notification.
 #[derive(Clone, Copy)]
 pub struct Given<'a> {
-    /// The operator's word: `http` is allowed to any host.
+    /// Whether the operator allows `http` to any host.
     pub allow_http: bool,
-    /// What a key of a ConfigMap holds.
+    /// Returns the content of a key of a ConfigMap.
     pub text: &'a dyn Fn(&ConfigMapKey) -> Text,
 }
 
 impl Given<'_> {
-    /// Without a cluster: `http` only to services, and no ConfigMaps.
+    /// A context without a cluster: `http` is allowed only to Services, and there are no ConfigMaps.
     #[must_use]
     pub fn nothing() -> Self {
         Self { allow_http: false, text: &|_| Text::NoConfigMap }
     }
 }
 
-/// What a key of a ConfigMap holds.
+/// The content of a key of a ConfigMap.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Text {
     /// Not known yet.
     Unknown,
-    /// It cannot be read.
+    /// The ConfigMap cannot be read.
     Unreadable,
     /// There is no such ConfigMap.
     NoConfigMap,
-    /// It has no such key.
+    /// The ConfigMap has no such key.
     NoKey,
-    /// This.
+    /// This content.
     Found(Arc<str>),
 }
 
-/// In which namespace references resolve.
+/// The namespaces in which references resolve.
 pub(in crate::config) struct Places<'a> {
-    /// What several layers come to, where there are several.
+    /// The merged layers. `None`: a Notification is resolved without layers.
     pub(in crate::config) folded: Option<&'a Folded>,
-    /// Parameters that no template of this namespace may see.
+    /// Parameters that no template of this namespace is allowed to see.
     pub(in crate::config) hidden: Hidden,
-    /// That of the Notification, or of the pipeline.
+    /// The namespace of the Notification, or of the pipeline.
     pub(in crate::config) namespace: &'a str,
 }
 
 impl<'a> Places<'a> {
-    /// That of the reference at this JSON Pointer.
+    /// The namespace of the reference at this JSON Pointer.
     pub(in crate::config) fn of(&self, pointer: &str) -> &'a str {
         self.folded.and_then(|folded| folded.namespace(pointer)).unwrap_or(self.namespace)
     }
@@ -59,7 +59,7 @@ impl<'a> Places<'a> {
         if self.of(pointer) == self.namespace { parameters.shared() } else { parameters.clone() }
     }
 
-    /// That of whoever wrote the URL.
+    /// The namespace of the layer that set the URL.
     pub(in crate::config) fn home(&self) -> &'a str {
         let of = |pointer| self.folded.and_then(|folded| folded.namespace(pointer));
         of("/endpoint/url").or_else(|| of("/endpoint/urlFrom")).unwrap_or(self.namespace)

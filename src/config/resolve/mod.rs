@@ -1,8 +1,8 @@
-//! From the fields of a Notification to values that the other rooms work with, field by field.
+//! Resolves the fields of a Notification, field by field, into the values that the other modules use.
 //!
-//! In: a spec, or what layers come to; what it is resolved with (`given`). Out: the two halves of an effective notification: what is sent and
-//! where (`sending`, `template`), and how (`delivering`, `defaults`); or a problem, also of fields that contradict each other (`rules`) and of
-//! credentials that would go where they may not (`trust`).
+//! In: a spec or the merged layers, and their context (`given`). Out: what is sent and where (`sending`, `template`), and how
+//! (`delivering`, `defaults`). Or a problem, also for contradicting fields (`rules`) and for credentials that would go to a wrong receiver
+//! (`trust`).
 
 pub(super) mod defaults;
 pub(super) mod delivering;

@@ -1,7 +1,7 @@
-//! What the schema of a Notification says by rules, said of every notification. Pure.
+//! Checks every notification against the rules of the Notification schema, also after layers are merged. Pure.
 //!
-//! The layers of a pipeline have no such rules in their schema, for they stand in lists of lists, and what several layers come to no
-//! schema has seen.
+//! The schema of a pipeline has no such rules for its layers, because the layers are in lists of lists. The API server never validates the
+//! merged result of several layers.
 
 use std::time::Duration;
 
@@ -31,14 +31,15 @@ const RESERVED: [&str; 16] = [
 ];
 const MILLIS_100: Duration = Duration::from_millis(100);
 
-/// Whether a notification keeps to the rules of the schema.
+/// Checks a notification against the rules of the schema.
 pub(in crate::config) fn check(spec: &NotificationSpec) -> Result<(), Problem> {
     spec.endpoint.as_ref().map_or(Ok(()), endpoint)?;
     spec.delivery.as_ref().map_or(Ok(()), delivery)?;
     for name in spec.template.iter().flat_map(|t| t.parameters.iter().flatten()).map(|(name, _)| name) {
         let letters = name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
         if !letters || !name.starts_with(|c: char| c.is_ascii_alphabetic()) || name.len() > 63 {
-            let message = "names of parameters are letters, digits and underscores, beginning with a letter; at most 63";
+            let message =
+                "parameter names consist of letters, digits and underscores, and begin with a letter; at most 63 characters";
             return Err(Problem::invalid(format!("spec.template.parameters.{name}"), message));
         }
     }
@@ -49,22 +50,23 @@ fn endpoint(endpoint: &Endpoint) -> Result<(), Problem> {
     for name in endpoint.headers.iter().flatten().map(|(name, _)| name) {
         let field = || format!("spec.endpoint.headers[{name}]");
         if name.is_empty() || name.len() > 128 || !name.chars().all(|c| c.is_ascii_alphanumeric() || c == '-') {
-            return Err(Problem::invalid(field(), "header names are letters, digits and dashes"));
+            return Err(Problem::invalid(field(), "header names consist of letters, digits and dashes"));
         }
         if is_reserved(name) {
-            return Err(Problem::invalid(field(), "this header is set by Pennant or by the connection; leave it out"));
+            return Err(Problem::invalid(field(), "Pennant or the connection sets this header; remove it"));
         }
     }
     let header = endpoint.auth.as_ref().and_then(|a| a.token.as_ref()?.header.as_deref());
     if header.is_some_and(is_reserved) {
-        let message = "this header is set by Pennant or by the connection; name another, such as X-Token";
+        let message = "Pennant or the connection sets this header; use another name, such as X-Token";
         return Err(Problem::invalid("spec.endpoint.auth.token.header", message));
     }
     let minute = Duration::from_mins(1);
     within("spec.endpoint.timeout", endpoint.timeout.as_deref(), MILLIS_100, minute)?;
     within("spec.endpoint.connectTimeout", endpoint.connect_timeout.as_deref(), MILLIS_100, minute)?;
     if endpoint.tls.as_ref().is_some_and(|t| t.ca_from.is_some() && t.insecure_skip_verify == Some(true)) {
-        let message = "caFrom says whom to trust and insecureSkipVerify trusts everybody; set one of them";
+        let message =
+            "caFrom sets the trusted CA certificates, insecureSkipVerify trusts every certificate; set only one of them";
         return Err(Problem::invalid("spec.endpoint.tls", message));
     }
     Ok(())

@@ -25,29 +25,29 @@ use crate::render::{Body, Data, HeaderTemplate, Parameters, RenderError, UrlTemp
 /// How a delivery becomes a request.
 #[derive(Clone, Debug)]
 pub struct Sending {
-    /// Where to.
+    /// The destination of the requests.
     pub destination: Destination,
-    /// How.
+    /// The HTTP method.
     pub method: Method,
     /// Further headers.
     pub headers: Vec<HeaderTemplate>,
     /// Credentials, by reference.
     pub auth: Option<AuthRef>,
-    /// Whom to trust, and who we are.
+    /// Which receivers to trust, and the client certificate to send.
     pub tls: TlsRef,
-    /// The Secret whose keys sign.
+    /// The Secret whose keys sign the requests.
     pub signing: Option<SecretName>,
-    /// For the whole attempt.
+    /// Timeout of the whole attempt.
     pub timeout: Duration,
-    /// For making the connection.
+    /// Timeout of the connection setup.
     pub connect_timeout: Duration,
-    /// What.
+    /// The template of the body.
     pub body: Body,
-    /// Texts that the templates may name.
+    /// The parameters that the templates can use.
     pub parameters: Parameters,
-    /// It fails for each revision that names no commit.
+    /// Whether rendering fails for each revision that names no commit.
     pub needs_commit: bool,
-    /// The namespaces of the layers that wrote literal credentials: headers and parameters by whose names they likely are some.
+    /// The namespaces of the layers that set literal credentials. These are headers and parameters whose names suggest credentials.
     pub literal_credentials: BTreeSet<String>,
     /// The field that holds the template of the URL, for messages.
     pub url_field: String,
@@ -55,20 +55,20 @@ pub struct Sending {
     pub body_field: String,
 }
 
-/// What a transition becomes, without credentials.
+/// The rendered request for a transition, without credentials by reference.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Rendered {
-    /// Where to.
+    /// The address of the request.
     pub address: Address,
     /// Headers in order, without `content-type`.
     pub headers: Vec<(HeaderName, String)>,
-    /// What.
+    /// The rendered body.
     pub body: String,
-    /// Values of parameters that are likely credentials, by their names.
+    /// The values of used parameters whose names suggest credentials.
     pub credentials: Vec<String>,
 }
 
-/// Names only: URL and headers may hold what is secret.
+/// Prints only header names, because the URL and the header values can contain secrets.
 impl fmt::Debug for Rendered {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let names: Vec<_> = self.headers.iter().map(|(name, _)| name).collect();
@@ -95,7 +95,7 @@ pub enum Destination {
 }
 
 impl Sending {
-    /// What it needs of Secrets.
+    /// The keys and Secrets that it needs.
     #[must_use]
     pub fn secrets(&self) -> Vec<Needed> {
         let url = match &self.destination {
@@ -113,13 +113,13 @@ impl Sending {
             .collect()
     }
 
-    /// The namespaces that its credentials are from.
+    /// The namespaces that its credentials are from. CA certificates are not credentials.
     pub fn credentials_from(&self) -> impl Iterator<Item = String> {
         let secrets = self.secrets().into_iter().filter(|needed| !matches!(needed, Needed::Authorities(_)));
         secrets.map(|needed| needed.secret().namespace).chain(self.literal_credentials.iter().cloned())
     }
 
-    /// What lanes to one receiver share: the origin, or the Secret that hides it.
+    /// The identity of the receiver, which its lanes share: the origin of the URL, or the Secret key that hides it.
     #[must_use]
     pub fn origin(&self) -> String {
         match &self.destination {
@@ -148,8 +148,8 @@ impl Sending {
     }
 }
 
-/// Understands how it is sent, and tries it with a sample of each transition that is wanted. Nothing is rendered of layers that are
-/// not `trusted`.
+/// Resolves how a notification is sent, and tries it with a sample of each wanted transition. If the layers are not `trusted`, nothing is
+/// rendered.
 pub(in crate::config) fn sending(
     spec: &NotificationSpec,
     places: &Places<'_>,
@@ -166,8 +166,8 @@ pub(in crate::config) fn sending(
     Ok(sending)
 }
 
-/// Compiles all templates. A parameter is missing only if something that is sent uses it; so each is found by its use, and all are
-/// told at once, with what else is wrong.
+/// Compiles all templates. A parameter is missing only if something that is sent uses it. So missing parameters are found by their use. All
+/// of them are reported at once, with the other problems.
 fn compiled(endpoint: &spec::Endpoint, chosen: &Chosen, places: &Places<'_>, given: &Given<'_>) -> Result<Sending, Problem> {
     let mut missing: Vec<String> = Vec::new();
     loop {
@@ -245,7 +245,7 @@ fn destination(
     match (&endpoint.url, &endpoint.url_from) {
         (Some(url), None) => {
             let (source, field) = chosen.with_path(url)?;
-            // Only the path has templates.
+            // Only the path contains templates, so the layer that set the path is the author.
             let author = if field == URL { "/endpoint/url" } else { chosen.at };
             let url = UrlTemplate::compile(&source, &places.seen_at(author, parameters))
                 .map_err(|e| Problem::template(&field, &e))?;
@@ -262,7 +262,7 @@ fn destination(
     }
 }
 
-/// The user's headers, and beneath them those of the template.
+/// The headers of the template and of the user. The user's headers take precedence.
 fn headers(
     endpoint: &spec::Endpoint,
     chosen: &Chosen,
@@ -276,7 +276,7 @@ fn headers(
     let mut own = BTreeSet::new();
     for (name, value) in endpoint.headers.iter().flatten() {
         if !own.insert(name.to_ascii_lowercase()) {
-            let message = "stands there twice, for capitals make no difference; leave one out";
+            let message = "occurs twice (names are not case-sensitive); remove one";
             return Err(Problem::invalid(header_field(name), message));
         }
         let seen = places.seen_at(&format!("/endpoint/headers/{}", escape(name)), parameters);
@@ -307,7 +307,7 @@ fn auth(auth: &spec::Auth, chosen: &Chosen, places: &Places<'_>) -> Result<Optio
             let header = HeaderName::from_str(name).map_err(|_| {
                 Problem::invalid("spec.endpoint.auth.token.header", format!("{name:?} is not a header name"))
             })?;
-            // The receiver's usual scheme belongs to its usual header.
+            // The usual scheme of the receiver applies only to its usual header.
             let usual_header = chosen.token_header.as_deref().unwrap_or("Authorization");
             let usual = chosen.token_scheme.as_deref().filter(|_| name.eq_ignore_ascii_case(usual_header));
             let default = if header == http::header::AUTHORIZATION { "Bearer" } else { "" };
@@ -336,7 +336,7 @@ fn tls(tls: Option<&spec::Tls>, places: &Places<'_>, given: &Given<'_>) -> Resul
             let pem = template::read(&key, field, given)?;
             let has_some = CertificateDer::pem_slice_iter(pem.as_bytes()).next().is_some_and(|first| first.is_ok());
             if !has_some {
-                return Err(Problem::invalid(field, format!("ConfigMap {key} holds no certificate in PEM")));
+                return Err(Problem::invalid(field, format!("ConfigMap {key} contains no certificate in PEM format")));
             }
             Authorities::Pem(pem)
         }
@@ -362,13 +362,13 @@ fn secret_key(reference: &SecretKeyRef, namespace: &str) -> SecretKey {
     SecretKey::new(namespace, &reference.name, &reference.key)
 }
 
-/// The transitions that can occur to this notification; all of them, while it does not say.
+/// The transitions that this notification wants. All transitions if `triggers` is not set.
 fn wanted(spec: &NotificationSpec) -> Vec<TransitionType> {
     let Some(triggers) = &spec.triggers else { return TransitionType::ALL.to_vec() };
     TransitionType::ALL.into_iter().filter(|type_| triggers.iter().any(|t| t.type_ == *type_)).collect()
 }
 
-/// Renders everything against a sample of each transition that is wanted, so that `Ready` tells before the first send.
+/// Renders everything with a sample of each wanted transition. So the condition `Ready` reports problems before the first send.
 fn try_samples(sending: &Sending, wanted: &[TransitionType]) -> Result<(), Problem> {
     for data in wanted.iter().copied().map(Data::sample) {
         let type_ = data.type_.as_str();

@@ -1,5 +1,5 @@
-//! Which template a notification uses: one that comes with Pennant, one written in it, or one in a ConfigMap; and what comes
-//! with the choice.
+//! Chooses the template of a notification: a built-in template, an inline template, or a template in a ConfigMap. The template can have
+//! endpoint settings.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,11 +17,12 @@ use crate::render::{Declared, Metadata, Parameters, builtin};
 
 const CONTENT_TYPE: &str = "application/json";
 
-/// A template, and what lies beneath the user's own endpoint with it.
+/// A template and its endpoint settings. The user's own settings override them.
 pub(in crate::config) struct Chosen {
     /// The field that holds it.
     pub(in crate::config) field: String,
-    /// The choice, as a JSON Pointer: its author is also the author of what comes with the template.
+    /// The JSON Pointer of the field that chooses the template. The layer that set this field is also the author of the template's endpoint
+    /// settings.
     pub(in crate::config) at: &'static str,
     pub(in crate::config) content_type: String,
     /// Source of the body.
@@ -33,25 +34,25 @@ pub(in crate::config) struct Chosen {
     /// Header and scheme of a token.
     pub(in crate::config) token_header: Option<String>,
     pub(in crate::config) token_scheme: Option<String>,
-    /// Of a built-in, what must be known to use it.
+    /// The metadata of a built-in template.
     metadata: Option<&'static Metadata>,
-    /// Values by name; one that has none is declared and was not given.
+    /// Values by name. `None`: the parameter is declared, but it has no value and no default.
     parameters: BTreeMap<String, Option<String>>,
 }
 
-/// The keys of ConfigMaps that a notification refers to: of its template, and of the authorities that it trusts.
+/// The keys of ConfigMaps that a notification refers to: the key of its template, and the key of the CA certificates that it trusts.
 #[must_use]
 pub fn config_maps(notification: &Notification) -> Vec<ConfigMapKey> {
     let namespace = notification.namespace().unwrap_or_default();
     references(&notification.spec, |_| &namespace)
 }
 
-/// Where templates and authorities are referred to, as JSON Pointers.
+/// JSON Pointers of templates and of the reference to CA certificates.
 const TEMPLATE: &str = "/template/configMapKeyRef";
 const INLINE: &str = "/template/inline/body";
 pub(in crate::config) const AUTHORITIES: &str = "/endpoint/tls/caFrom/configMapKeyRef";
 
-/// The same of what several layers come to; `place` says in which namespace the reference at a JSON Pointer resolves.
+/// The same for a spec that can come from several layers. `place` returns the namespace in which the reference at a JSON Pointer resolves.
 pub(in crate::config) fn references<'a>(spec: &NotificationSpec, place: impl Fn(&str) -> &'a str) -> Vec<ConfigMapKey> {
     let template = spec.template.as_ref().and_then(|t| t.config_map_key_ref.as_ref());
     let ca = spec.endpoint.as_ref().and_then(|e| e.tls.as_ref()?.ca_from.as_ref()?.config_map_key_ref.as_ref());
@@ -65,7 +66,7 @@ pub(in crate::config) fn references<'a>(spec: &NotificationSpec, place: impl Fn(
     all.map(key).collect()
 }
 
-/// What a key of a ConfigMap holds; `field` refers to it.
+/// The content of a key of a ConfigMap. `field` is the field that refers to the key.
 pub(in crate::config) fn read(key: &ConfigMapKey, field: &'static str, given: &Given<'_>) -> Result<Arc<str>, Problem> {
     let missing = |what| Err(Problem::ConfigMap { field, key: key.clone(), what });
     match (given.text)(key) {
@@ -77,7 +78,7 @@ pub(in crate::config) fn read(key: &ConfigMapKey, field: &'static str, given: &G
     }
 }
 
-/// Finds the template and what comes with it.
+/// Finds the template and its endpoint settings.
 pub(in crate::config) fn choose(spec: &NotificationSpec, places: &Places<'_>, given: &Given<'_>) -> Result<Chosen, Problem> {
     let template = spec.template.as_ref().ok_or(Problem::Incomplete { field: "spec.template" })?;
     match (template.builtin, &template.inline, &template.config_map_key_ref) {
@@ -96,7 +97,7 @@ pub(in crate::config) fn choose(spec: &NotificationSpec, places: &Places<'_>, gi
     }
 }
 
-/// A template of the user's own: nothing comes with it, and any parameter may be given.
+/// A template that the user wrote. It has no endpoint settings, and it allows any parameter.
 fn own(template: &Template, at: &'static str, field: &str, content_type: Option<&str>, body: String) -> Chosen {
     let parameters = template.parameters.iter().flatten();
     Chosen {
@@ -141,12 +142,13 @@ fn unknown_parameter(builtin: Builtin, unknown: &str, declared: &[Declared]) -> 
     let names: Vec<_> = declared.iter().map(|p| p.name.as_str()).collect();
     let meant = nearest(unknown, names.iter().copied()).map_or_else(String::new, |name| format!(" (did you mean {name}?)"));
     let known = if names.is_empty() { "it takes none".to_owned() } else { format!("it takes {}", names.join(", ")) };
-    let message = format!("{} has no parameter of this name{meant}; {known}", builtin.as_str());
+    let message = format!("{} has no parameter with this name{meant}; {known}", builtin.as_str());
     Problem::invalid(format!("spec.template.parameters.{unknown}"), message)
 }
 
 impl Chosen {
-    /// Of the transitions that are wanted, those that it can report. One that was asked for and that it cannot is an error.
+    /// The wanted transitions that the template can report. It is an error if the user asked for a transition that the template cannot
+    /// report.
     pub(in crate::config) fn reported(
         &self,
         wanted: Vec<TransitionType>,
@@ -158,7 +160,7 @@ impl Chosen {
             (Some(unreported), [_, ..]) if asked_for => {
                 let types = cannot.iter().map(|type_| type_.as_str()).collect::<Vec<_>>().join(" or ");
                 let message = format!(
-                    "{} cannot report {types}: {}; leave that out, or report it by another notification",
+                    "{} cannot report {types}: {}; remove this trigger, or use another notification for it",
                     self.field.trim_start_matches("spec.template.builtin "),
                     unreported.because,
                 );
@@ -168,7 +170,7 @@ impl Chosen {
         }
     }
 
-    /// The parameters; those that are missing are taken to be empty.
+    /// Compiles the parameters. Parameters in `missing` count as empty.
     pub(in crate::config) fn parameters(&self, missing: &[String]) -> Result<Parameters, Problem> {
         let values = self.parameters.iter().map(|(name, value)| {
             let empty = missing.contains(name).then_some("");
@@ -180,7 +182,7 @@ impl Chosen {
         })
     }
 
-    /// A URL with the path of the template if it has none of its own, and the field that its path is from.
+    /// The URL, with the path of the template if the URL has no path. The second value is the field that the path is from.
     pub(in crate::config) fn with_path(&self, url: &str) -> Result<(String, String), Problem> {
         let own = (url.to_owned(), URL.to_owned());
         let authority = url.split_once("://").map_or("", |(_, rest)| rest);
@@ -192,12 +194,12 @@ impl Chosen {
             rest if rest.starts_with('/') && !matches!(rest.as_bytes().get(1), Some(b'?' | b'#')) => Ok(own),
             _ => Err(Problem::invalid(
                 URL,
-                "has a query and no path; write the whole path, or leave the query out, so that the path of the built-in template is used",
+                "has a query but no path; set the whole path, or remove the query to use the path of the built-in template",
             )),
         }
     }
 
-    /// What is said of parameters that must be given.
+    /// The problem that required parameters are missing.
     pub(in crate::config) fn lacks(&self, missing: &[String]) -> Problem {
         let describe = |name: &String| {
             let declared = self.metadata.and_then(|m| m.parameters.iter().find(|p| p.name == *name));

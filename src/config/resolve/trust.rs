@@ -1,15 +1,15 @@
-//! What layers may do with what others wrote. Pure.
+//! Limits what a layer can do with the credentials and parameters of other layers. Pure.
 //!
-//! The credential rule: credentials that one layer wrote are never sent to where a more specific layer leads.
-//! In: the layers, folded one after the other. Out: `CredentialOriginMismatch`, with what is whose. Otherwise whoever may write a
-//! target could have the token of whoever wrote the notification sent to a host of his own.
+//! The credential rule: credentials of one layer are never sent to a receiver that a more specific layer sets. In: the layers, merged one
+//! by one. Out: `CredentialOriginMismatch`, with both layers. Otherwise the author of a target could send the token of the notification's
+//! author to any host.
 //!
-//! Where a request goes is its origin (scheme, host, port), and whether that is really who answers: `tls.caFrom` and
-//! `tls.insecureSkipVerify`. To change the path is harmless, and so is to say the same origin once more. A reference is the same only
-//! if it resolves in the same namespace: a Secret of the team may be called as the platform's is, and hold another URL.
+//! The receiver is the origin of the URL (scheme, host, port), and how its identity is verified (`tls.caFrom` and
+//! `tls.insecureSkipVerify`). A layer can change the path, or set the same origin again, without harm. A reference is the same only if it
+//! resolves in the same namespace. A Secret of the team can have the same name as a Secret of the platform and contain another URL.
 //!
-//! Parameters: one that a layer of another namespace wrote is hidden from the templates that a more specific layer wrote, unless
-//! `shareParameters` is set there. Otherwise a template that compares could find out what it is.
+//! A parameter that a layer of another namespace set is hidden from the templates of more specific layers, unless `shareParameters` is set
+//! there. Otherwise a template could find out the value by comparisons.
 
 use serde_json::{Map, Value};
 
@@ -19,7 +19,7 @@ use crate::render::{Hidden, origin_of};
 
 const SHARES: &str = "/template/shareParameters";
 
-/// Where a layer's credentials would go if no other lay above it.
+/// Where the credentials of a layer would go if there were no more specific layer.
 #[derive(Clone, Debug, PartialEq)]
 struct Way {
     /// The origin, or the reference to it.
@@ -28,7 +28,7 @@ struct Way {
     authorities: Option<Reference>,
     /// `tls.insecureSkipVerify`.
     anybody: bool,
-    /// Whether the layers of this namespace so far share their parameters with others.
+    /// Whether the layers of this namespace so far share their parameters with other namespaces.
     shares: bool,
 }
 
@@ -36,7 +36,7 @@ struct Way {
 enum To {
     Origin(String),
     Secret(Reference),
-    /// Not a URL: the same as nothing else.
+    /// Not a URL. It never counts as the same destination.
     Unreadable,
 }
 
@@ -66,17 +66,17 @@ impl Way {
     }
 }
 
-/// What every layer so far came to, for the rule.
+/// Where credentials would go after each layer, for the credential rule.
 #[derive(Clone, Debug, Default)]
 pub(in crate::config) struct Ways(Vec<Way>);
 
 impl Ways {
-    /// Takes note of the state after one more layer.
+    /// Records the state after one more layer.
     pub(in crate::config) fn see(&mut self, folded: &Folded) {
         self.0.push(Way::of(folded));
     }
 
-    /// The parameters that templates of this namespace may not see.
+    /// The parameters that templates of this namespace are not allowed to see.
     pub(in crate::config) fn hidden(&self, folded: &Folded, namespace: &str) -> Hidden {
         let parameters = folded.value.get("template").and_then(|t| t.get("parameters")).and_then(Value::as_object);
         let names = parameters.into_iter().flat_map(Map::keys);
@@ -89,7 +89,7 @@ impl Ways {
         hidden.collect()
     }
 
-    /// Whether all credentials go only where those who wrote them could see.
+    /// Checks that each credential goes only to the receiver that was set when its layer was merged.
     pub(in crate::config) fn check(&self, folded: &Folded) -> Result<(), Problem> {
         let Some(last) = self.0.last().filter(|last| last.to.is_some()) else { return Ok(()) };
         for credential in credentials(&folded.value) {
@@ -105,8 +105,7 @@ impl Ways {
             };
             let (owner, author) = (folded.first_author(&credential), folded.author(field));
             return Err(Problem::CredentialOrigin(format!(
-                "{} is from {}, and {} from {}: credentials are not sent where a more specific layer leads; set them in that \
-                 layer, too, or take them away there with remove",
+                "{} is from {}, and {} is from {}, a more specific layer; set the credentials in that layer too, or delete them there with remove",
                 dotted(&credential),
                 name(owner),
                 dotted(field),
@@ -125,7 +124,7 @@ fn destination(folded: &Folded) -> &'static str {
 /// The fields that carry credentials, as JSON Pointers.
 fn credentials(value: &Map<String, Value>) -> Vec<String> {
     let Some(endpoint) = value.get("endpoint") else { return Vec::new() };
-    // A URL that stands in a Secret is secret itself: of those who answer, only the right one may see it.
+    // A URL in a Secret is itself secret, so only the intended receiver is allowed to see it.
     let whole = [
         "/auth/basic/secretRef",
         "/auth/token/secretKeyRef",
@@ -143,8 +142,8 @@ fn credentials(value: &Map<String, Value>) -> Vec<String> {
     all
 }
 
-/// Whether what has this name is likely a credential: a header such as `Authorization` or `X-Api-Key`, a parameter such as
-/// `routingKey`. Too many rather than too few, for what is named here only has to be said by the layer that leads elsewhere.
+/// Whether a header such as `Authorization` or `X-Api-Key`, or a parameter such as `routingKey`, is likely a credential by its name. The
+/// check accepts too many names rather than too few. A match only means that a layer that sets another receiver must also set this value.
 #[must_use]
 pub fn is_secret(name: &str) -> bool {
     let name = name.to_ascii_lowercase();

@@ -1,7 +1,7 @@
-//! What layers make of notifications. Values only.
+//! The effective notifications that layers result in. Values only.
 //!
-//! In: effective notifications, put here by the dispatcher: of Notifications ([`Based`]), cluster-wide ones ([`Everywhere`]), and
-//! what pipelines lay over them ([`Layered`]). Out: the one that holds for a subject. Most pipelines say nothing of their own.
+//! In: the effective notifications of Notifications ([`Based`]), of cluster-wide notifications ([`Everywhere`]) and of the layers of
+//! pipelines ([`Layered`]). The dispatcher puts them here. Out: the effective notification for a subject. Most pipelines have no layers.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -12,28 +12,28 @@ use crate::config::global::Reach;
 /// A Notification of a namespace.
 #[derive(Clone, Debug)]
 pub struct Based {
-    /// As it is where no cluster-wide notification of its name is for the pipeline.
+    /// The result for pipelines to which no cluster-wide notification with the same name applies.
     pub alone: Arc<EffectiveNotification>,
-    /// As it is over one.
+    /// The result with the cluster-wide notification of the same name as a layer below.
     pub over: Option<Arc<EffectiveNotification>>,
 }
 
-/// A notification of the global configuration, where nobody else says anything of it.
+/// A cluster-wide notification, for pipelines without a Notification or layers for it.
 #[derive(Clone, Debug)]
 pub struct Everywhere {
-    /// Which pipelines it is for.
+    /// The pipelines that it applies to.
     pub reach: Reach,
-    /// What it comes to.
+    /// The effective notification.
     pub effective: Arc<EffectiveNotification>,
 }
 
 impl Based {
-    /// Both.
+    /// The results in `over` and `alone`.
     pub fn all(&self) -> impl Iterator<Item = &Arc<EffectiveNotification>> {
         self.over.iter().chain([&self.alone])
     }
 
-    /// What holds for a pipeline with these labels, if `everywhere` is what there would be without it.
+    /// The effective notification for a pipeline with these labels. `everywhere` is what applies without this Notification.
     #[must_use]
     pub fn of<'a>(
         &'a self,
@@ -42,7 +42,7 @@ impl Based {
     ) -> &'a Arc<EffectiveNotification> {
         match (everywhere, &self.over) {
             (Some(_), Some(over)) if over.selects(labels) => over,
-            // It does not speak of this pipeline; the other does.
+            // The Notification does not select this pipeline. The cluster-wide notification does.
             (Some(everywhere), Some(_)) => everywhere,
             _ => &self.alone,
         }
@@ -55,32 +55,33 @@ impl From<EffectiveNotification> for Based {
     }
 }
 
-/// By name: the notifications of which a pipeline says something.
+/// By name, the notifications for which a pipeline has layers.
 #[derive(Clone, Debug, Default)]
 pub struct Layered(BTreeMap<String, Arc<Overridden>>);
 
-/// One of them. Targets for which the same layers hold share what these come to.
+/// A notification for which a pipeline has layers. Targets with the same layers share one result.
 #[derive(Clone, Debug, Default)]
 pub struct Overridden {
-    /// The layer of the whole pipeline; `None`: it has none, and what it has no layer for keeps what applies without layers.
+    /// The result of the layer of the whole pipeline. `None`: there is no such layer, so subjects without a layer keep what applies without
+    /// layers.
     pub rest: Option<Arc<EffectiveNotification>>,
-    /// By subject: targets, and environments as a whole.
+    /// The results by subject: targets, and environments as a whole.
     pub subjects: HashMap<String, Arc<EffectiveNotification>>,
 }
 
 impl Layered {
-    /// Whether nothing is said.
+    /// Whether the pipeline has no layers.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// By name.
+    /// All of them, by name.
     pub fn iter(&self) -> impl Iterator<Item = (&String, &Arc<Overridden>)> {
         self.0.iter()
     }
 
-    /// One of them.
+    /// The notification with this name.
     #[must_use]
     pub fn get(&self, name: &str) -> Option<&Arc<Overridden>> {
         self.0.get(name)
@@ -94,48 +95,48 @@ impl FromIterator<(String, Arc<Overridden>)> for Layered {
 }
 
 impl Overridden {
-    /// What its layers say of a subject.
+    /// The result of the layers for a subject.
     #[must_use]
     pub fn of(&self, subject: &str) -> Option<&Arc<EffectiveNotification>> {
         self.subjects.get(subject).or(self.rest.as_ref())
     }
 
-    /// All of them.
+    /// All results.
     pub fn all(&self) -> impl Iterator<Item = &Arc<EffectiveNotification>> {
         self.rest.iter().chain(self.subjects.values())
     }
 }
 
-/// A notification as one pipeline has it.
+/// A notification as it applies to one pipeline.
 #[derive(Clone, Debug, Default)]
 pub struct Applied {
-    /// The Notification of the namespace, the cluster-wide one, or the first over the second.
+    /// The result of the Notification of the namespace, of the cluster-wide notification, or of both.
     pub base: Option<Arc<EffectiveNotification>>,
-    /// What the pipeline makes of it, or its own.
+    /// The results with the pipeline's layers, or of a notification that only the pipeline has.
     pub layered: Option<Arc<Overridden>>,
 }
 
 impl Applied {
-    /// What holds for a subject.
+    /// The effective notification for a subject.
     #[must_use]
     pub fn of(&self, subject: &str) -> Option<&Arc<EffectiveNotification>> {
         let layered = self.layered.as_ref().and_then(|layered| layered.of(subject));
         layered.or(self.base.as_ref())
     }
 
-    /// All that hold for some subject.
+    /// All effective notifications that apply to some subject.
     pub fn all(&self) -> impl Iterator<Item = &Arc<EffectiveNotification>> {
         let rest = self.layered.as_ref().and_then(|layered| layered.rest.as_ref()).or(self.base.as_ref());
         rest.into_iter().chain(self.layered.iter().flat_map(|layered| layered.subjects.values()))
     }
 
-    /// Whose it is.
+    /// The UID of the notification. Empty if nothing applies.
     #[must_use]
     pub fn uid(&self) -> &str {
         self.all().next().map_or("", |n| &n.uid)
     }
 
-    /// Whether it applies to a pipeline with these labels; one whose selector cannot be understood is taken to.
+    /// Whether it applies to a pipeline with these labels. If each result has an invalid selector or trigger, it counts as applying.
     #[must_use]
     pub fn selects(&self, labels: &BTreeMap<String, String>) -> bool {
         let understood = self.all().find_map(|n| n.intake.as_ref().ok());

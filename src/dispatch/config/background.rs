@@ -1,7 +1,7 @@
-//! The background compilation of layers: which job is next, a moment of it, and what became of it.
+//! The background compilation of layers: chooses the next job, runs it for a time slice, and applies its result.
 //!
-//! In: the layers that are to be compiled. Out: results in the snapshot, and what they concern. Namespaces take turns, and each has a
-//! budget of time ([`budget`](super::budget)), so that none delays the others.
+//! In: the layers to compile. Out: results in the snapshot, and what they affect. Namespaces take turns, and each has a time budget
+//! ([`budget`](super::budget)). So no namespace delays the others.
 
 use std::time::{Duration, Instant};
 
@@ -10,17 +10,17 @@ use super::changed::Changed;
 use super::configuration::Configuration;
 use super::layer_job::LayerJob;
 
-/// What has become of a job within its turn.
+/// The state of a job after a time slice.
 pub(in crate::dispatch) enum Outcome {
-    /// Nobody needs it any more.
+    /// Its result is not needed any more.
     Dropped,
-    /// There is more to do.
+    /// It has more to do.
     Paused,
     Done,
 }
 
 impl Configuration {
-    /// What is to be compiled next.
+    /// The next job to run.
     pub(in crate::dispatch) fn next_job(&self) -> Next<LayerJob> {
         self.state().turns.next(self.began.elapsed())
     }
@@ -30,7 +30,7 @@ impl Configuration {
         self.work.notified().await;
     }
 
-    /// Goes on with a job for a moment. Blocks.
+    /// Runs a job for one time slice. Blocks the thread.
     pub(in crate::dispatch) fn run(&self, job: &mut LayerJob) -> (Outcome, Duration) {
         let began = Instant::now();
         let state = self.state();
@@ -44,7 +44,7 @@ impl Configuration {
         (if is_done { Outcome::Done } else { Outcome::Paused }, began.elapsed())
     }
 
-    /// Takes what has become of a job. The second: the layers of a notification are compiled.
+    /// Applies the outcome of a time slice. The second value is `true` if the layers of a notification are compiled now.
     pub(in crate::dispatch) fn finish(
         &self,
         namespace: &str,
@@ -64,9 +64,9 @@ impl Configuration {
                 let result = job.finish(&site, &sources).filter(|result| result.is_current(&sources, &self.config_maps));
                 let layers = state.pipelines.get_mut(&job.uid);
                 match (result, layers.and_then(|layers| layers.layers.get_mut(&job.name)).filter(|layer| layer.is_due)) {
-                    // It has been removed, or another job was faster.
+                    // The layer was removed, or another job has compiled it.
                     (_, None) => {}
-                    // Something has changed meanwhile.
+                    // A source has changed meanwhile, so the job starts again.
                     (None, Some(_)) => state.turns.add(namespace, job, self.began.elapsed()),
                     (Some(result), Some(layer)) => {
                         layer.compiled = Some(result);
@@ -83,7 +83,7 @@ impl Configuration {
             }
         }
         if state.turns.spend(namespace, cost, self.began.elapsed()) {
-            // The rest of this namespace has to wait for its budget, and says so.
+            // The remaining work of this namespace waits for its budget, and the status shows this.
             for layers in state.pipelines.values().filter(|layers| layers.site.place.namespace == namespace) {
                 if layers.layers.values().any(|layer| layer.is_due) {
                     self.pipeline_index.put_layers(&layers.site.uid, state.layered(layers, &self.pipeline_index));

@@ -1,18 +1,18 @@
-//! Whose templates are compiled next: a budget of time for each namespace. Values only.
+//! Decides whose templates are compiled next. Each namespace has a time budget. Values only.
 //!
-//! In: work of namespaces, what it has cost, and the time. Out: the work that is next. Namespaces take turns. One that has spent its
-//! budget waits until enough of it is back, and the others go on.
+//! In: work of namespaces, its cost, and the current time. Out: the next work. Namespaces take turns. A namespace that has spent its budget
+//! waits until it has regained enough. The others continue.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Bound;
 use std::time::Duration;
 
-/// What a namespace may spend at once.
+/// The time that a namespace can spend at once.
 const BUDGET: Duration = Duration::from_secs(2);
-/// Of the time that passes, one part in so many is given back.
+/// The budget regains one part in this number of the elapsed time.
 const PART: u32 = 4;
 
-/// The work of all namespaces; times are counted from any fixed moment.
+/// The work of all namespaces. All times are relative to one fixed moment.
 #[derive(Debug)]
 pub(in crate::dispatch) struct Turns<J> {
     accounts: BTreeMap<String, Account<J>>,
@@ -20,24 +20,24 @@ pub(in crate::dispatch) struct Turns<J> {
     last: String,
 }
 
-/// One namespace.
+/// The work and the budget of one namespace.
 #[derive(Debug)]
 struct Account<J> {
     work: VecDeque<J>,
     spent: Duration,
-    /// When `spent` was true.
+    /// The time at which `spent` was correct.
     at: Duration,
     waits: bool,
 }
 
-/// What is to be done.
+/// What to do next.
 #[derive(Debug, PartialEq, Eq)]
 pub(in crate::dispatch) enum Next<J> {
-    /// This, of this namespace.
+    /// Do this work of this namespace.
     Work(String, J),
-    /// Nothing for so long.
+    /// Wait for this time.
     Wait(Duration),
-    /// Nothing.
+    /// There is no work.
     Nothing,
 }
 
@@ -48,17 +48,17 @@ impl<J> Default for Turns<J> {
 }
 
 impl<J> Turns<J> {
-    /// Adds work, behind what the namespace has.
+    /// Adds work behind the other work of the namespace.
     pub(in crate::dispatch) fn add(&mut self, namespace: &str, work: J, now: Duration) {
         self.account(namespace, now).work.push_back(work);
     }
 
-    /// Puts back work that was begun: it is the next of its namespace.
+    /// Puts back work that was started. It is the next work of its namespace.
     pub(in crate::dispatch) fn put_back(&mut self, namespace: &str, work: J, now: Duration) {
         self.account(namespace, now).work.push_front(work);
     }
 
-    /// The next work, of the namespaces in turn.
+    /// Returns the next work. Namespaces take turns.
     pub(in crate::dispatch) fn next(&mut self, now: Duration) -> Next<J> {
         self.accounts.retain(|_, account| {
             account.settle(now);
@@ -77,7 +77,7 @@ impl<J> Turns<J> {
         work.map_or(Next::Nothing, |work| Next::Work(namespace, work))
     }
 
-    /// Takes down what work has cost. `true`: from now on the rest of this namespace's work waits.
+    /// Records the cost of work. Returns `true` if the remaining work of this namespace waits from now on.
     pub(in crate::dispatch) fn spend(&mut self, namespace: &str, cost: Duration, now: Duration) -> bool {
         let account = self.account(namespace, now);
         account.spent += cost;
@@ -100,13 +100,13 @@ impl<J> Turns<J> {
 }
 
 impl<J> Account<J> {
-    /// Gives back what has come back meanwhile.
+    /// Restores the part of the budget that the elapsed time gives back.
     fn settle(&mut self, now: Duration) {
         self.spent = self.spent.saturating_sub(now.saturating_sub(self.at) / PART);
         self.at = now;
     }
 
-    /// For how long it must wait.
+    /// How long the namespace must wait.
     fn left(&self) -> Duration {
         self.spent.saturating_sub(BUDGET) * PART
     }
@@ -147,7 +147,7 @@ mod tests {
         assert!(turns.spend("a", seconds(5), seconds(5)), "it begins to wait");
         assert!(!turns.spend("a", seconds(0), seconds(5)), "that is said once");
         assert!(turns.waits("a") && !turns.waits("b"));
-        // What was spent beyond the budget comes back at a quarter of the time.
+        // Time spent beyond the budget is regained at a quarter of the elapsed time.
         assert_eq!(turns.next(seconds(5)), Next::Wait(seconds(12)));
         turns.add("b", 3, seconds(6));
         assert_eq!(turns.next(seconds(6)), work("b", 3));

@@ -1,4 +1,4 @@
-//! What a change of the configuration concerns: which statuses, pipelines and lanes are to be looked at again.
+//! What a change of the configuration affects: the statuses and pipelines to reconcile again, and the lanes to check again.
 
 use std::collections::BTreeSet;
 
@@ -7,36 +7,36 @@ use crate::api::values::refs::ObjectName;
 use crate::config::Global;
 use crate::config::global::Reach;
 
-/// What a change concerns.
+/// What a change affects.
 #[derive(Default)]
 pub(in crate::dispatch) struct Changed {
-    /// These Notifications, and all that is sent for them.
+    /// These Notifications, and all deliveries for them.
     pub(in crate::dispatch) notifications: BTreeSet<Place>,
     /// The status of these Notifications.
     pub(in crate::dispatch) statuses: BTreeSet<Place>,
-    /// All that is sent for notifications of these names.
+    /// All deliveries for notifications of these names.
     pub(in crate::dispatch) names: BTreeSet<String>,
-    /// The pipelines that one of these selects.
+    /// The pipelines that any of these selects.
     pub(in crate::dispatch) reaches: Vec<Reach>,
-    /// These pipelines, by uid: their layers are to be compiled again. That is no reason to retry what has failed; the result may be.
+    /// The pipelines, by uid, whose layers must be compiled again. This is no reason to retry failed deliveries, but the result can be one.
     pub(in crate::dispatch) uncompiled: Vec<(String, ObjectName)>,
-    /// These pipelines, by uid: their layers are compiled.
+    /// The pipelines, by uid, whose layers are compiled.
     pub(in crate::dispatch) compiled: Vec<(String, ObjectName)>,
-    /// Everything.
+    /// Set if the change affects everything.
     pub(in crate::dispatch) all: Option<All>,
 }
 
-/// Why a change concerns everything.
+/// Why a change affects everything.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(in crate::dispatch) enum All {
-    /// The global configuration was read for the first time, which is no reason to retry what has failed.
+    /// The global configuration was read for the first time. This is no reason to retry failed deliveries.
     First,
-    /// What lies beneath all notifications was edited.
+    /// The defaults of all notifications were edited.
     Edited,
 }
 
 impl Changed {
-    /// A cluster-wide notification, and the pipelines that it selects in this version of the global configuration.
+    /// Adds a cluster-wide notification, and the pipelines that it selects in this version of the global configuration.
     pub(super) fn add_everywhere(&mut self, global: &Global, name: &str) {
         self.names.insert(name.to_owned());
         self.reaches.extend(global.get(name).map(|everywhere| everywhere.reach.clone()));

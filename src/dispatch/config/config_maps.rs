@@ -1,6 +1,6 @@
-//! The ConfigMaps that hold templates and certificates of authorities, watched one by one.
+//! The ConfigMaps that contain templates and CA certificates. Each one has its own watch.
 //!
-//! In: the names that notifications refer to. Out: the text of a key, and the names of those that changed.
+//! In: the names that notifications refer to. Out: the text of a key, and the names of the ConfigMaps that have changed.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -17,17 +17,18 @@ use crate::outbox::WorkQueue;
 use crate::telemetry::Metrics;
 use crate::telemetry::metrics::Watch;
 
-/// The ConfigMaps that are referred to.
+/// The ConfigMaps that notifications refer to.
 pub(in crate::dispatch) struct ConfigMaps {
     watches: NamedWatches,
     known: Arc<Mutex<HashMap<ObjectName, Slot>>>,
-    /// When this process last saw one change from what it knew of it.
+    /// When this process last saw each ConfigMap change from a known state.
     edits: Arc<Mutex<HashMap<ObjectName, Time>>>,
-    /// Those about which there is news.
+    /// The ConfigMaps whose state has changed.
     pub(in crate::dispatch) changed: WorkQueue<ObjectName>,
 }
 
-/// Where a watch puts what it sees. One that is no longer wanted is not in `known`, so that a late word is not heard.
+/// The place where a watch stores what it sees. The slot of an unwanted ConfigMap is not in `known`, so a late event does not change any
+/// known text.
 type Slot = Arc<Mutex<State>>;
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -40,13 +41,13 @@ enum State {
 }
 
 impl ConfigMaps {
-    /// No watch yet. The client needs `list` and `watch` on those that will be wanted.
+    /// Starts without watches. The client needs `list` and `watch` on the ConfigMaps that will be wanted.
     pub(in crate::dispatch) fn new(client: Client, turns: Receiver<Option<u64>>, metrics: Metrics) -> Self {
         let watches = NamedWatches::new(client, turns, Watch::ConfigMaps, metrics);
         Self { watches, known: Arc::default(), edits: Arc::default(), changed: WorkQueue::default() }
     }
 
-    /// What a key holds, as far as it is known.
+    /// The text of a key, as far as it is known.
     pub(in crate::dispatch) fn text(&self, key: &ConfigMapKey) -> Text {
         let slot = self.known.lock().unwrap_or_else(PoisonError::into_inner).get(&key.object()).cloned();
         let Some(slot) = slot else { return Text::Unknown };
@@ -59,13 +60,13 @@ impl ConfigMaps {
         }
     }
 
-    /// When this process last saw one of these change from what it knew of it; what it reads first is no change.
+    /// When this process last saw one of these ConfigMaps change from a known state. The first read is not a change.
     pub(in crate::dispatch) fn edited<'k>(&self, keys: impl IntoIterator<Item = &'k ConfigMapKey>) -> Option<Time> {
         let edits = self.edits.lock().unwrap_or_else(PoisonError::into_inner);
         keys.into_iter().filter_map(|key| edits.get(&key.object()).copied()).max()
     }
 
-    /// Watches these and no others; see [`NamedWatches::set_wanted`].
+    /// Watches these ConfigMaps and no others; see [`NamedWatches::set_wanted`].
     pub(in crate::dispatch) fn set_wanted(&self, wanted: impl FnOnce() -> BTreeSet<ObjectName>) {
         let known = |name: &ObjectName, slot: Option<Slot>| {
             let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
@@ -105,14 +106,14 @@ fn is_known(slot: &Slot) -> bool {
     !matches!(*slot.lock().unwrap_or_else(PoisonError::into_inner), State::Unknown | State::Unreadable)
 }
 
-/// Takes what a watch saw; `true` if it is news.
+/// Stores what a watch saw. Returns `true` if the state has changed.
 fn take(slot: &Slot, seen: Seen<ConfigMap>) -> bool {
     let mut state = slot.lock().unwrap_or_else(PoisonError::into_inner);
     let new = match seen {
         Seen::Object(Some(object)) => State::Present(texts(object)),
         Seen::Object(None) => State::Missing,
         Seen::Begins => State::Unknown,
-        // What was read stands, as for any other error; if nothing was, people must know.
+        // A state that was read is kept, as after any other error. If nothing was read yet, users must be notified.
         Seen::Forbidden if *state == State::Unknown => State::Unreadable,
         Seen::Forbidden => return false,
     };
@@ -121,7 +122,7 @@ fn take(slot: &Slot, seen: Seen<ConfigMap>) -> bool {
     is_news
 }
 
-/// The data; at most 1 MiB, for the API server takes no larger ConfigMap.
+/// The data of a ConfigMap. It has at most 1 MiB, because the API server rejects larger ConfigMaps.
 fn texts(object: ConfigMap) -> BTreeMap<String, Arc<str>> {
     object.data.unwrap_or_default().into_iter().map(|(key, text)| (key, Arc::from(text))).collect()
 }

@@ -1,12 +1,11 @@
-//! The configuration of all pipelines: the objects as they are now, and what they compile to.
+//! The configuration of all pipelines: the current objects, and their compiled results.
 //!
-//! In: Notifications, pipelines, the global configuration and texts of ConfigMaps, as the watches bring them. Out: the
-//! [snapshot](crate::config::snapshot) in the pipeline index of the outbox, and what each change concerns.
+//! In: Notifications, pipelines, the global configuration and texts of ConfigMaps, from the watches. Out: the
+//! [snapshot](crate::config::snapshot) in the pipeline index of the outbox, and what each change affects.
 //!
-//! Every result knows what it was compiled from, so a change is handled in one way: what is compiled from something else than what is
-//! there now is compiled again. Notifications are compiled at once, outside of the lock. Layers of pipelines, of which there may be
-//! thousands, are compiled in the background (see `layer_job`). Until then the snapshot says so: changes and deliveries wait, and nothing is
-//! sent with an outdated configuration.
+//! Every result knows its sources, so all changes are handled in one way: a result whose sources differ from the current ones is compiled
+//! again. Notifications are compiled at once, outside of the lock. Layers of pipelines, possibly thousands, are compiled in the background
+//! (see `layer_job`). Until then the snapshot marks them: changes and deliveries wait, and nothing is sent with an outdated configuration.
 
 use std::cell::RefCell;
 use std::collections::HashSet;
@@ -39,7 +38,7 @@ pub(in crate::dispatch) struct Configuration {
     pub(super) cluster: String,
     pub(super) allow_http: bool,
     state: Mutex<State>,
-    /// There is something to compile in the background.
+    /// Notified when there is something to compile in the background.
     pub(super) work: Notify,
     pub(super) began: Instant,
 }
@@ -63,7 +62,7 @@ impl Configuration {
         Compiler { config_maps: &self.config_maps, allow_http: self.allow_http, texts: RefCell::default() }
     }
 
-    /// Takes a Notification as it is now; `false`: nothing relevant has changed.
+    /// Applies the current version of a Notification. Returns `false` if nothing relevant has changed.
     pub(in crate::dispatch) fn put_notification(&self, notification: &Notification) -> bool {
         let at = place(notification);
         let mut state = self.state();
@@ -82,7 +81,7 @@ impl Configuration {
         true
     }
 
-    /// Removes a Notification; `false`: it was not there.
+    /// Removes a Notification. Returns `false` if it was unknown.
     pub(in crate::dispatch) fn remove_notification(&self, namespace: &str, name: &str) -> bool {
         let at = (namespace.to_owned(), name.to_owned());
         let mut state = self.state();
@@ -96,7 +95,8 @@ impl Configuration {
         self.recompile_layers(state, |_, layers, of, _| layers.site.place.namespace == *namespace && of == name);
     }
 
-    /// Takes a pipeline as it is now. Where its layers have changed, they and the facts go into the pipeline index together.
+    /// Applies the current version of a pipeline. If its layers have changed, the layers and the facts are put into the pipeline index
+    /// together.
     pub(in crate::dispatch) fn put_pipeline(&self, pipeline: &Pipeline, facts: &PipelineFacts) -> LayerChange {
         let uid = pipeline.uid().unwrap_or_default();
         let mut state = self.state();
@@ -133,12 +133,12 @@ impl Configuration {
         LayerChange::Due
     }
 
-    /// Removes a pipeline; `true` if it had layers.
+    /// Removes a pipeline. Returns `true` if it had layers.
     pub(in crate::dispatch) fn remove_pipeline(&self, uid: &str) -> bool {
         self.state().pipelines.remove(uid).is_some()
     }
 
-    /// Has those layers compiled again of which this is so; gives uid and place of their pipelines.
+    /// Marks the layers for which `wanted` returns true to be compiled again. Returns uid and place of their pipelines.
     pub(super) fn recompile_layers(
         &self,
         state: &mut State,
@@ -178,7 +178,8 @@ impl Configuration {
         self.work.notify_one();
     }
 
-    /// All effective notifications; also those that are to be compiled again, for what they refer to is still watched.
+    /// All effective notifications. They include results that must be compiled again, because the objects that these refer to are still
+    /// watched.
     pub(in crate::dispatch) fn all(&self) -> Vec<Arc<EffectiveNotification>> {
         let state = self.state();
         let notifications = state.notifications.values().filter_map(|known| known.compiled.as_ref());
@@ -200,7 +201,7 @@ impl Configuration {
             let compiled = Compiled { sources, texts: with.texts.into_inner(), result };
             let mut state = self.state();
             let now = Sources::of_notification(&state.global(), &notification);
-            // One that has been replaced is compiled by whoever replaced it.
+            // If the Notification was replaced meanwhile, the task that replaced it compiles it.
             let Some(known) = state.notifications.get_mut(at).filter(|k| Arc::ptr_eq(&k.notification, &notification)) else {
                 return;
             };
@@ -245,7 +246,7 @@ impl Configuration {
         self.state().global.clone()
     }
 
-    /// What is wrong with the global configuration, if it concerns a Notification of this namespace and name.
+    /// The problem with the global configuration, if it affects a Notification of this namespace and name.
     pub(in crate::dispatch) fn global_problem(&self, namespace: &str, name: &str) -> Option<String> {
         let state = self.global();
         let concerns = state.in_force.as_ref().is_none_or(|global| global.concerns(name, namespace));
@@ -259,7 +260,7 @@ impl Configuration {
         self.state().notifications.get(&at).map(|known| known.notification.clone())
     }
 
-    /// When its present spec was first seen.
+    /// When the current spec of this Notification was first seen.
     pub(in crate::dispatch) fn since(&self, namespace: &str, name: &str) -> Option<Time> {
         self.state().notifications.get(&(namespace.to_owned(), name.to_owned())).map(|known| known.since)
     }

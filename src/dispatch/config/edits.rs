@@ -1,6 +1,7 @@
-//! Edits that concern many notifications at once: of the global configuration, and of the ConfigMaps and Secrets that they refer to.
+//! Edits that affect many notifications at once: edits of the global configuration, and of the ConfigMaps and Secrets that notifications
+//! refer to.
 //!
-//! In: the edit. Out: the [snapshot](crate::config::snapshot) in the pipeline index of the outbox, and what the edit concerns.
+//! In: the edit. Out: the [snapshot](crate::config::snapshot) in the pipeline index of the outbox, and what the edit affects.
 
 use std::sync::Arc;
 
@@ -13,7 +14,8 @@ use crate::config::{Edited, EffectiveNotification, Global};
 use crate::outbox::send_gate::index;
 
 impl Configuration {
-    /// Takes another global configuration, or what is wrong with it; `version` is that of the ConfigMap. Gives what was known before.
+    /// Applies a new global configuration, or the problem with it. `version` is the version of the ConfigMap. Returns the state before, and
+    /// what the change affects.
     pub(in crate::dispatch) fn put_global(
         &self,
         version: Option<String>,
@@ -44,12 +46,12 @@ impl Configuration {
         for at in &notifications {
             self.compile_notification(at);
         }
-        // Last, so that whoever finds the live ConfigMap to be of this version finds its content, too.
+        // This is the last step. So a reader that sees this version of the live ConfigMap also finds its content.
         self.put_source(version, &after);
         let mut changed = Changed { uncompiled, ..concerned(&before, &global, edited) };
         changed.statuses.extend(notifications);
         if before.problem.is_some() != after.problem.is_some() {
-            // The Notifications that it concerns say so in their status.
+            // The affected Notifications show it in their status.
             changed.statuses.extend(self.places());
         }
         (before, changed)
@@ -68,7 +70,7 @@ impl Configuration {
     /// A ConfigMap with templates or certificates has changed.
     pub(in crate::dispatch) fn config_map_changed(&self, config_map: &ObjectName) -> Changed {
         let mut state = self.state();
-        // What is being compiled is compared with what it was compiled from when it is done.
+        // Layers that are due are skipped. When their job ends, its sources are compared with the current ones.
         let uncompiled = self.recompile_layers(&mut state, |_, _, _, layer| {
             !layer.is_due && layer.compiled.as_ref().is_some_and(|c| c.is_stale(&self.config_maps, config_map))
         });
@@ -93,7 +95,7 @@ impl Configuration {
         changed
     }
 
-    /// What concerns the notifications of which this is so.
+    /// What a change affects if it concerns the notifications for which `is` returns true.
     pub(in crate::dispatch) fn concerned(&self, is: impl Fn(&EffectiveNotification) -> bool) -> Changed {
         let state = self.state();
         let mut changed = Changed::default();
@@ -117,7 +119,7 @@ fn edited(before: &GlobalState, after: &GlobalState) -> Edited {
     }
 }
 
-/// The Notifications beneath which the global configuration says something else now.
+/// The Notifications for which the global configuration has changed.
 fn edited_notifications(state: &State, global: &Global) -> Vec<Place> {
     let is_edited = |(_, known): &(&Place, &Known)| {
         let now = Sources::of_notification(global, &known.notification);
@@ -126,7 +128,7 @@ fn edited_notifications(state: &State, global: &Global) -> Vec<Place> {
     state.notifications.iter().filter(is_edited).map(|(at, _)| at.clone()).collect()
 }
 
-/// Which pipelines and lanes an edit of the global configuration concerns.
+/// The pipelines and lanes that an edit of the global configuration affects.
 fn concerned(before: &GlobalState, global: &Global, edited: Edited) -> Changed {
     let names = match edited {
         Edited::Names(names) => names,

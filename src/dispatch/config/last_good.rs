@@ -1,8 +1,8 @@
-//! The last global configuration that could be read, in a ConfigMap beside it: so it stays in force over a restart, and when another
-//! replica takes over.
+//! A copy of the last valid global configuration, in a ConfigMap of its own. With the copy, the configuration stays in force after a
+//! restart, and when another replica becomes the leader.
 //!
-//! In: the text of each that was taken. Out: that text, when the present one cannot be read. It is written only when it
-//! says something else.
+//! In: the text of each valid global configuration. Out: that text, if the current one is invalid or cannot be read. The copy is written
+//! only if its meaning changes.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -15,27 +15,27 @@ use crate::api::global::KEY;
 use crate::api::values::refs::ObjectName;
 use crate::k8s::call::{CallError, call};
 
-/// The copy.
+/// Reads and writes the copy.
 pub(in crate::dispatch) struct LastGood {
     client: Client,
     place: ObjectName,
-    /// What stands there, if that is known; empty if there is none.
+    /// The text of the copy, if it is known. Empty if there is no copy.
     known: Mutex<Option<String>>,
 }
 
 impl LastGood {
-    /// That of this ConfigMap.
+    /// The copy of this ConfigMap.
     pub(in crate::dispatch) fn new(client: Client, of: &ObjectName) -> Self {
         let place = ObjectName { namespace: of.namespace.clone(), name: format!("{}-last-good", of.name) };
         Self { client, place, known: Mutex::default() }
     }
 
-    /// Where it is kept.
+    /// Namespace and name of the copy.
     pub(in crate::dispatch) fn place(&self) -> &ObjectName {
         &self.place
     }
 
-    /// What it says; `None`: there is none.
+    /// Reads the text of the copy. `None`: there is no copy.
     pub(in crate::dispatch) async fn read(&self) -> Result<Option<String>, CallError> {
         let found = call(self.api().get_opt(&self.place.name)).await?;
         let text = found.and_then(|object| object.data?.remove(KEY));
@@ -43,12 +43,12 @@ impl LastGood {
         Ok(text)
     }
 
-    /// What stands there is to be read before it is relied upon.
+    /// Forgets the known text, so the copy is read before its text is used again.
     pub(in crate::dispatch) fn forget(&self) {
         self.put(None);
     }
 
-    /// Keeps a text, unless what stands there is the `same`.
+    /// Writes a text to the copy, unless the copy has this text, or one for which `same` returns true.
     pub(in crate::dispatch) async fn keep(&self, text: &str, same: impl Fn(&str) -> bool) -> Result<(), CallError> {
         let known = self.known.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let stands = match known {
@@ -58,13 +58,13 @@ impl LastGood {
         if stands == text || same(&stands) {
             return Ok(());
         }
-        // Should the answer be lost, it is read next time.
+        // If the response is lost, the next call reads the copy.
         self.put(None);
         let object = json!({
             "apiVersion": "v1", "kind": "ConfigMap",
             "metadata": {
                 "name": self.place.name, "labels": {"app.kubernetes.io/managed-by": "pennant"},
-                "annotations": {"pennant.dev/about": "written by Pennant; what is in force while the configuration beside it cannot be read"},
+                "annotations": {"pennant.dev/about": "written by Pennant; the last valid global configuration, in force while the current one is invalid"},
             },
             "data": {KEY: text},
         });

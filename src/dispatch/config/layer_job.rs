@@ -1,7 +1,7 @@
-//! The compilation of the layers that a pipeline lays over one notification, in steps.
+//! Compiles the layers of a pipeline over one notification, in steps.
 //!
-//! In: the pipeline, and what its layers lie on. Out: an effective notification for the whole pipeline, for each environment and for each
-//! target that has layers; targets with the same layers share one. A pipeline may have thousands, so the work can be paused after each.
+//! In: the pipeline, and the sources below its layers. Out: an effective notification for the whole pipeline, and for each environment and
+//! target that has layers. Targets with the same layers share one. A pipeline can have thousands, so a job can pause after each step.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -12,10 +12,10 @@ use crate::config::EffectiveNotification;
 use crate::config::layers::{Layer, Spot, of_environment, of_pipeline, of_whole_pipeline};
 use crate::config::snapshot::Overridden;
 
-/// A job pauses after so long.
+/// A job pauses after this time.
 const SLICE: Duration = Duration::from_millis(50);
 
-/// The layers of a pipeline over one notification, as far as they are compiled.
+/// A job: the layers of a pipeline over one notification, and their results so far.
 pub(in crate::dispatch) struct LayerJob {
     pub(super) uid: String,
     pub(super) name: String,
@@ -25,21 +25,21 @@ pub(in crate::dispatch) struct LayerJob {
 struct Begun {
     site: Arc<Site>,
     sources: Sources,
-    /// The layers of those.
+    /// The layers of the sources.
     beneath: Vec<Layer>,
-    /// What is to be done, the last first.
+    /// The remaining steps, in reverse order.
     steps: Vec<Step>,
     texts: Texts,
     result: Overridden,
 }
 
-/// One effective notification.
+/// A step compiles one effective notification.
 enum Step {
-    /// For the pipeline, and all that has no layer of its own.
+    /// For the pipeline, and for every subject that has no layer of its own.
     Pipeline,
-    /// For an environment, and those of its targets that have no layer of their own.
+    /// For an environment, and for its targets that have no layer of their own.
     Environment(usize, Vec<String>),
-    /// For a target: the places of its environment and of the target in the spec, its name, and its subject.
+    /// For a target: the indexes of its environment and of the target in the spec, its name, and its subject.
     Target(usize, usize, String, String),
 }
 
@@ -48,7 +48,7 @@ impl LayerJob {
         Self { uid: uid.to_owned(), name: name.to_owned(), begun: None }
     }
 
-    /// Goes on for a moment; from the beginning, if what it compiles from has changed. `true`: it is done.
+    /// Runs for one time slice. Restarts if the sources have changed. Returns `true` when the job is done.
     pub(super) fn run(&mut self, site: &Arc<Site>, sources: Sources, cluster: &str, compiler: Compiler<'_>) -> bool {
         let start = Instant::now();
         let mut begun = self.begun.take().filter(|begun| begun.is_of(site, &sources)).unwrap_or_else(|| {
@@ -56,7 +56,7 @@ impl LayerJob {
             let beneath = sources.layers();
             Begun { site: site.clone(), sources, beneath, steps, texts: Texts::new(), result: Overridden::default() }
         });
-        // All steps read the same texts.
+        // All steps collect the texts that they read in one list, so a change between two steps is noticed.
         compiler.texts.replace(std::mem::take(&mut begun.texts));
         while let Some(step) = begun.steps.pop() {
             begun.compile(&self.name, &compiler, step);
@@ -70,7 +70,7 @@ impl LayerJob {
         is_done
     }
 
-    /// The result, if it was compiled from these.
+    /// The result, if it was compiled from this pipeline and these sources.
     pub(super) fn finish(&mut self, site: &Arc<Site>, sources: &Sources) -> Option<Compiled<Arc<Overridden>>> {
         let Begun { sources, texts, result, .. } = self.begun.take().filter(|begun| begun.is_of(site, sources))?;
         Some(Compiled { sources, texts, result: Arc::new(result) })

@@ -1,9 +1,9 @@
-//! What every notification means for every pipeline, kept current as Notifications, ConfigMaps, layers and the global configuration
+//! The effective notifications of all pipelines. They are updated when Notifications, ConfigMaps, layers or the global configuration
 //! change.
 //!
-//! In: those objects, as the watches bring them. Out: the [snapshot](crate::config::snapshot) in the outbox, and [what each change
-//! concerns](changed::Changed). The [`configuration`] holds the objects; `sources` says what a result was compiled from, `layer_job` compiles
-//! the layers of a pipeline in the `background`, within the [`budget`] of its namespace.
+//! In: those objects, from the watches. Out: the [snapshot](crate::config::snapshot) in the outbox, and [what each change
+//! affects](changed::Changed). The [`configuration`] holds the objects. `sources` describes what a result was compiled from. `layer_job`
+//! compiles the layers of a pipeline in the `background`, within the [`budget`] of its namespace.
 
 pub(super) mod background;
 pub(super) mod budget;

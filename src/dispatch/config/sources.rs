@@ -1,7 +1,7 @@
-//! What effective notifications are compiled from, and the compilation itself.
+//! The sources from which effective notifications are compiled, and the compilation itself.
 //!
-//! In: the objects as they are now, and the texts of ConfigMaps. Out: effective notifications, together with what they were compiled
-//! from. Comparing that with what is there now tells whether they must be compiled again.
+//! In: the current objects, and the texts of ConfigMaps. Out: effective notifications, together with their sources. A result must be
+//! compiled again if its sources differ from the current ones.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -21,7 +21,7 @@ use crate::config::{EffectiveNotification, Given, Global, PipelineSelector, Text
 /// Namespace and name of a Notification.
 pub(in crate::dispatch) type Place = (String, String);
 
-/// What keys of ConfigMaps held.
+/// The texts that were read from keys of ConfigMaps.
 pub(super) type Texts = Vec<(ConfigMapKey, Text)>;
 
 /// A pipeline that has layers.
@@ -29,12 +29,12 @@ pub(super) struct Site {
     pub(super) uid: String,
     pub(super) place: ObjectName,
     pub(super) generation: Option<i64>,
-    /// They decide which notifications apply. A change of them does not change the generation.
+    /// The labels decide which notifications apply. A change of labels does not change the generation.
     pub(super) labels: BTreeMap<String, String>,
     pub(super) spec: PipelineSpec,
 }
 
-/// The objects that a notification is compiled from. Two are equal if they are the same values in memory.
+/// The objects from which a notification is compiled. Two values are equal if they refer to the same objects in memory.
 #[derive(Clone, Default)]
 pub(super) struct Sources {
     pub(super) global: Beneath,
@@ -48,28 +48,28 @@ impl PartialEq for Sources {
 }
 
 impl Sources {
-    /// Those of a cluster-wide notification by itself.
+    /// The sources of a cluster-wide notification by itself.
     pub(super) fn of_everywhere(global: &Global, name: &str) -> Self {
         Self { global: global.part(name), notification: None }
     }
 
-    /// Those of a Notification.
+    /// The sources of a Notification.
     pub(super) fn of_notification(global: &Global, notification: &Arc<Notification>) -> Self {
         let (namespace, name) = place(notification);
         let global = global.part(&name).only_if(|everywhere| everywhere.reach.covers(&namespace));
         Self { global, notification: Some(notification.clone()) }
     }
 
-    /// Those beneath the layers of a pipeline.
+    /// The sources below the layers of a pipeline.
     pub(super) fn of_layers(global: &Global, notification: Option<&Arc<Notification>>, site: &Site, name: &str) -> Self {
         let global = global.part(name).only_if(|everywhere| everywhere.reach.selects(&site.place.namespace, &site.labels));
-        // A Notification that does not select this pipeline is not laid over the cluster-wide one.
+        // A Notification that does not select this pipeline does not override the cluster-wide one.
         let applies = |n: &&Arc<Notification>| global.everywhere.is_none() || selects(n, &site.labels);
         let notification = notification.filter(applies).cloned();
         Self { global, notification }
     }
 
-    /// Whose notification a pipeline's layers over these are.
+    /// The uid of the notification to which a pipeline's layers over these sources belong. Without one, it is the uid of the pipeline.
     pub(super) fn uid<'a>(&'a self, pipeline: &'a str) -> &'a str {
         if self.global.everywhere.is_some() {
             return GLOBAL;
@@ -82,7 +82,7 @@ impl Sources {
     }
 }
 
-/// A result, and what it was compiled from.
+/// A compiled result, and its sources.
 pub(super) struct Compiled<T> {
     pub(super) sources: Sources,
     pub(super) texts: Texts,
@@ -90,12 +90,12 @@ pub(super) struct Compiled<T> {
 }
 
 impl<T> Compiled<T> {
-    /// Whether it would be the same if it were compiled now, from these.
+    /// Whether a compilation from these sources now would give the same result.
     pub(super) fn is_current(&self, sources: &Sources, config_maps: &ConfigMaps) -> bool {
         self.sources == *sources && !are_stale(config_maps, &self.texts)
     }
 
-    /// Whether it was compiled from another text of this ConfigMap.
+    /// Whether the result uses this ConfigMap, and any text that it uses has changed since.
     pub(super) fn is_stale(&self, config_maps: &ConfigMaps, config_map: &ObjectName) -> bool {
         self.texts.iter().any(|(key, _)| key.object() == *config_map) && are_stale(config_maps, &self.texts)
     }
@@ -114,12 +114,12 @@ pub(super) struct Compiler<'a> {
 }
 
 impl Compiler<'_> {
-    /// What these layers come to for pipelines of this namespace; see [`resolve_layers`].
+    /// Resolves these layers for pipelines of this namespace; see [`resolve_layers`].
     pub(super) fn layers(&self, layers: &[Layer], namespace: &str, uid: &str) -> EffectiveNotification {
         self.with(|given| resolve_layers(layers, namespace, uid, given))
     }
 
-    /// What a Notification means, alone and over the cluster-wide one of its name.
+    /// Compiles a Notification alone, and over the cluster-wide notification of the same name.
     pub(super) fn notification(&self, sources: &Sources, notification: &Notification) -> Based {
         let ((namespace, _), uid) = (place(notification), notification.uid().unwrap_or_default());
         let over = sources.global.everywhere.is_some();

@@ -1,4 +1,4 @@
-//! The objects that the configuration consists of, and what they were last compiled to. Values only.
+//! The objects of the configuration, and their last compiled results. Values only.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -11,34 +11,34 @@ use crate::config::snapshot::{Based, Layered, Overridden};
 use crate::config::{EffectiveNotification, Global};
 use crate::outbox::PipelineIndex;
 
-/// The global configuration that is in force, and what is wrong with the ConfigMap if that is not what it says.
+/// The global configuration in force. If the current ConfigMap is not in force, also the problem with it.
 #[derive(Clone, Debug, Default)]
 pub(in crate::dispatch) struct GlobalState {
     /// `None`: nothing valid has been read since the start.
     pub(in crate::dispatch) in_force: Option<Arc<Global>>,
-    /// Why the ConfigMap as it is now is not in force.
+    /// Why the current ConfigMap is not in force.
     pub(in crate::dispatch) problem: Option<String>,
 }
 
 impl GlobalState {
-    /// What is in force; nothing, while that is not known.
+    /// The configuration in force. Empty while it is unknown.
     pub(in crate::dispatch) fn global(&self) -> Arc<Global> {
         self.in_force.clone().unwrap_or_default()
     }
 
     /// What applies instead of an invalid ConfigMap, for messages.
     pub(in crate::dispatch) fn instead(&self) -> &'static str {
-        if self.in_force.is_some() { "the last good one stays in force" } else { "it is left out until it can be read" }
+        if self.in_force.is_some() { "keeping the last valid version" } else { "ignored until it is valid" }
     }
 }
 
-/// Everything that is known.
+/// All known objects and results.
 #[derive(Default)]
 pub(super) struct State {
     pub(super) global: GlobalState,
     pub(super) everywhere: BTreeMap<String, Compiled<Arc<EffectiveNotification>>>,
     pub(super) notifications: HashMap<Place, Known>,
-    /// Those that have layers, by uid.
+    /// The pipelines that have layers, by uid.
     pub(super) pipelines: HashMap<String, Layers>,
     pub(super) turns: Turns<LayerJob>,
 }
@@ -46,7 +46,7 @@ pub(super) struct State {
 /// A Notification.
 pub(super) struct Known {
     pub(super) notification: Arc<Notification>,
-    /// When its present spec was first seen.
+    /// When its current spec was first seen.
     pub(super) since: Time,
     pub(super) compiled: Option<Compiled<Based>>,
 }
@@ -57,21 +57,22 @@ pub(super) struct Layers {
     pub(super) layers: BTreeMap<String, Layer>,
 }
 
-/// The layers over one notification. The result stays until there is a new one, so that what it refers to is still watched.
+/// The layers of a pipeline over one notification. The old result stays until there is a new one. So the ConfigMaps and Secrets that it
+/// refers to are still watched.
 #[derive(Default)]
 pub(super) struct Layer {
-    /// It is to be compiled.
+    /// Whether the layer must be compiled.
     pub(super) is_due: bool,
     pub(super) compiled: Option<Compiled<Arc<Overridden>>>,
 }
 
-/// What became of a pipeline's layers.
+/// How the layers of a pipeline have changed.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(in crate::dispatch) enum LayerChange {
     None,
-    /// They are to be compiled.
+    /// The layers must be compiled.
     Due,
-    /// There are none any more.
+    /// The pipeline has no layers any more.
     Gone,
 }
 
@@ -80,14 +81,14 @@ impl State {
         self.global.global()
     }
 
-    /// What the layers of a pipeline over a notification lie on.
+    /// The sources below the layers of a pipeline over one notification.
     pub(super) fn beneath(&self, site: &Site, name: &str) -> Sources {
         let at = (site.place.namespace.clone(), name.to_owned());
         let notification = self.notifications.get(&at).map(|known| &known.notification);
         Sources::of_layers(&self.global(), notification, site, name)
     }
 
-    /// What is known of a pipeline's layers.
+    /// The results of a pipeline's layers, with placeholders for layers that are not compiled yet.
     pub(super) fn layered(&self, layers: &Layers, pipeline_index: &PipelineIndex) -> Layered {
         let known = |(name, layer): (&String, &Layer)| {
             let compiled = layer.compiled.as_ref().filter(|_| !layer.is_due).map(|compiled| compiled.result.clone());
@@ -97,7 +98,7 @@ impl State {
         layers.layers.iter().map(known).collect()
     }
 
-    /// What says that layers are not compiled yet. What is recorded at this moment is kept in the namespace where it was kept before.
+    /// A placeholder for layers that are not compiled yet. Deliveries that are recorded meanwhile go to the same namespace as before.
     fn placeholder(
         &self,
         Layers { site, .. }: &Layers,

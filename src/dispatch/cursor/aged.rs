@@ -1,6 +1,7 @@
-//! What a held cursor passes because it has grown too old to be recorded. Pure.
+//! Computes what a held cursor skips because it is too old to be recorded. Pure.
 //!
-//! In: the log, where the cursor stands, its timers, `maxAge`, and how old all of that is. Out: up to where it may go, and the timers that go on.
+//! In: the log, the serial of the cursor, its timers, `maxAge`, and the ages of changes and timers. Out: the serial to which the cursor can
+//! advance, and the timers that continue.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -9,14 +10,14 @@ use crate::api::pipeline::Armed;
 use crate::api::{Age, Change, ChangeLog, Time};
 use crate::trigger::ends;
 
-/// What is passed.
+/// What the cursor skips.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Passed {
-    /// The cursor may go up to here.
+    /// The cursor can advance to this serial.
     pub serial: i64,
-    /// The timers that go on.
+    /// The timers that continue.
     pub armed: Vec<Armed>,
-    /// How many transitions are never reported for that: changes, and timers that had been due.
+    /// The number of skipped changes and due timers. Their transitions are never reported.
     pub count: usize,
 }
 
@@ -25,14 +26,15 @@ pub struct Passed {
 pub struct Ages(BTreeMap<Time, Age>);
 
 impl Ages {
-    /// Takes note of what there is, by its time, and forgets the rest. `wall` and `boot` are what the timers say.
+    /// Notes the times of all changes and timers, and forgets other times. `wall` is the current time of the wall clock, and `boot` the
+    /// current time since boot.
     pub fn note(&mut self, log: &ChangeLog, armed: &[&Armed], wall: Time, boot: Duration) {
         let times = log.changes.iter().map(|change| change.time).chain(armed.iter().map(|timer| timer.due));
         let age = |time| self.0.get(&time).copied().unwrap_or_else(|| Age::new(time, wall, boot));
         self.0 = times.map(|time| (time, age(time))).collect();
     }
 
-    /// Nothing is held any more.
+    /// Forgets all times, because no cursor is held any more.
     pub fn clear(&mut self) {
         self.0.clear();
     }
@@ -42,8 +44,8 @@ impl Ages {
     }
 }
 
-/// Passes what is older than `max_age`: changes after the cursor, and timers that were due. A timer whose state a passed change
-/// ends goes with it, for nothing else would ever tell that it has ended.
+/// Skips what is older than `max_age`: changes after the cursor, and timers that were due. Also drops timers whose state a skipped change
+/// ends, because nothing else would ever disarm them.
 #[must_use]
 pub fn pass(log: &ChangeLog, after: i64, armed: &[Armed], max_age: Duration, ages: &Ages, boot: Duration) -> Passed {
     let is_old = |time: Time| ages.is_older(time, max_age, boot);
@@ -87,7 +89,7 @@ mod tests {
         ChangeLog { epoch: 0, first: 8, serial: 13, changes: changes.collect() }
     }
 
-    /// As if everything had been seen as it happened.
+    /// The result if everything was seen when it happened.
     fn passed(after: i64, armed: &[Armed], now: i64) -> Passed {
         let boot = |second| Duration::from_secs(1000 + u64::try_from(second).unwrap());
         let mut ages = Ages::default();
@@ -100,7 +102,7 @@ mod tests {
         let (max_age, boot) = (Duration::from_secs(10), |second: u64| Duration::from_secs(1000 + second));
         let mut ages = Ages::default();
         ages.note(&log(), &[], at(13), boot(0));
-        // Looked at again after the jump of a year, when one more change is seen.
+        // Reconciled again after the wall clock jumped by a year, when one more change is seen.
         let mut longer = log();
         longer.changes.push(change(14, "target/x", Status::Failed));
         longer.changes[5].time = at(31_536_001);

@@ -1,7 +1,7 @@
-//! How far each notification has come in the log of a pipeline.
+//! How far the log of a pipeline was processed for each notification.
 //!
-//! In: the log, the notifications that apply, and what is persisted in `Pipeline.status.dispatched`. Out: cursors that only advance
-//! ([`plan`]), what is known of them in memory (`state`), and guarded writes (`persist`).
+//! In: the log, the notifications that apply, and the persisted `Pipeline.status.dispatched`. Out: cursors that only advance ([`plan`]),
+//! their state in memory (`state`), and guarded writes (`persist`).
 
 pub mod aged;
 pub(super) mod persist;

@@ -1,5 +1,5 @@
-//! Writing `Pipeline.status.dispatched`: a JSON Patch that tests what it replaces, so that it never undoes another's word and
-//! never conflicts with the pipeline controller's part of the same status.
+//! Writes `Pipeline.status.dispatched` with a JSON Patch that tests the value that it replaces. So a write never undoes a write of another
+//! writer. It also never conflicts with the pipeline controller's part of the same status.
 
 use std::collections::BTreeSet;
 
@@ -14,27 +14,27 @@ use crate::api::{Pipeline, version};
 use crate::k8s::call::{CallError, call};
 use crate::k8s::guarded::{Guarded, Outcome};
 
-/// What the API server holds of the dispatcher's part.
+/// The dispatcher's part of the status, as the API server has it.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Stored {
-    /// As it stands there, word for word, for the next test; `null` if it is not there.
+    /// The exact value in the API server, for the next test. `null` if there is none.
     pub raw: Value,
-    /// Version of the object, for telling a stale copy.
+    /// Version of the object, to detect a stale copy.
     pub version: u64,
 }
 
-/// What a write found.
+/// The result of a write.
 #[derive(Debug)]
 pub enum Persisted {
-    /// It is written.
+    /// The value is written.
     Done(Stored),
-    /// Something else stands there than was thought; nothing was written.
+    /// The API server has another value than expected. Nothing was written.
     Stale,
-    /// The pipeline is gone, or another made under its name.
+    /// The pipeline is deleted, or another one has its name now.
     Gone,
 }
 
-/// Replaces `old` by `new`. `serial`: what the log must still end with, for cursors that begin there.
+/// Replaces `old` with `new`. `serial`: the serial that the log must still end with, for cursors that start there.
 pub async fn write(
     client: &Client,
     pipeline: &PipelineRef,
@@ -55,7 +55,7 @@ pub async fn write(
     })
 }
 
-/// The subjects of the changes that the API server holds above this serial. `None`: there is no such log any more.
+/// The subjects of the changes above this serial in the API server. `None`: the pipeline is deleted, or its log does not reach this serial.
 pub async fn changed_since(
     client: &Client,
     pipeline: &PipelineRef,
@@ -70,8 +70,8 @@ pub async fn changed_since(
     Ok(Some(later.filter_map(|change| change.get("subject")?.as_str().map(str::to_owned)).collect()))
 }
 
-/// Reads what the API server holds now, and the serial of the log beside it. `None`: the pipeline is gone, or another made under
-/// its name.
+/// Reads the current value from the API server, and the serial of the log of the same object. `None`: the pipeline is deleted, or another
+/// one has its name now.
 pub async fn read(client: &Client, pipeline: &PipelineRef) -> Result<Option<(Stored, Option<i64>)>, CallError> {
     Ok(get(client, pipeline).await?.map(|o| {
         let raw = o.data.pointer("/status/dispatched").cloned().unwrap_or(Value::Null);
@@ -80,7 +80,7 @@ pub async fn read(client: &Client, pipeline: &PipelineRef) -> Result<Option<(Sto
     }))
 }
 
-/// The object as it is now; `None` if it is gone, or another made under its name.
+/// The current object. `None` if it is deleted, or if another one has its name now.
 async fn get(client: &Client, pipeline: &PipelineRef) -> Result<Option<DynamicObject>, CallError> {
     let resource = ApiResource::erase::<Pipeline>(&());
     let api: Api<DynamicObject> = Api::namespaced_with(client.clone(), &pipeline.namespace, &resource);

@@ -1,8 +1,8 @@
-//! Which cursors a pipeline has, and where they stand. Pure.
+//! Plans which cursors a pipeline has, and at which serials they are. Pure.
 //!
-//! The log is a stream and the cursors are its consumers. A notification that is new to a pipeline begins at the log's present
-//! serial, for what was so before is the silent baseline; only a pipeline that the dispatcher has never seen begins at the
-//! log's first.
+//! The log is a stream and the cursors are its consumers. A notification that is new to a pipeline starts at the log's current serial,
+//! because the earlier state is the silent baseline. Only in a pipeline that the dispatcher has never seen, it starts at the log's first
+//! serial.
 
 use std::collections::BTreeMap;
 
@@ -11,20 +11,20 @@ use crate::api::pipeline::{Armed, Cursor, Dispatched, InTrouble, LastSent};
 use crate::api::{ChangeLog, Time};
 use crate::dispatch::status::sent::{Sent, newest, summary};
 
-/// The dispatcher's part of a pipeline's status, as it is to be.
+/// The desired content of the dispatcher's part of a pipeline's status.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Position {
-    /// By notification.
+    /// The cursors, by notification.
     pub cursors: BTreeMap<String, Cursor>,
-    /// By notification: the timers that run.
+    /// By notification: the running timers.
     pub armed: BTreeMap<String, Vec<Armed>>,
     /// By subject: the last successful delivery.
     pub last_sent: BTreeMap<String, Sent>,
-    /// By notification: when it was last sent with success.
+    /// By notification: the time of its last successful delivery.
     pub last_sent_by: BTreeMap<String, Time>,
     /// When the newest Delivery was recorded.
     pub recorded: Option<Time>,
-    /// What cannot be sent as things are.
+    /// The notifications that cannot be sent at present.
     pub troubles: Vec<InTrouble>,
 }
 
@@ -77,7 +77,7 @@ impl From<&Position> for Dispatched {
 }
 
 impl Position {
-    /// Takes over other cursors. The timers of a notification go with its cursor.
+    /// Replaces the cursors. If a cursor ends, or belongs to another notification now, its timers and its last-sent time are dropped.
     pub fn put_cursors(&mut self, cursors: BTreeMap<String, Cursor>) {
         let old = std::mem::replace(&mut self.cursors, cursors);
         let goes_on = |name: &String| {
@@ -88,8 +88,8 @@ impl Position {
         self.last_sent_by.retain(|name, _| goes_on(name));
     }
 
-    /// Merges successful deliveries: for each subject and each notification that has a cursor, the newest stays. `true` if
-    /// anything changed.
+    /// Merges successful deliveries: for each subject and each notification that has a cursor, the newest stays. Returns `true` if anything
+    /// changed.
     pub fn merge_sent(
         &mut self,
         by_subject: impl IntoIterator<Item = (String, Sent)>,
@@ -111,49 +111,49 @@ impl Position {
         changed
     }
 
-    /// How many timers run, of all notifications.
+    /// How many timers of all notifications run.
     #[must_use]
     pub fn timers(&self) -> usize {
         self.armed.values().map(Vec::len).sum()
     }
 }
 
-/// A notification as far as cursors are concerned.
+/// The facts about a notification that cursors depend on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Applying<'a> {
     /// Its uid.
     pub uid: &'a str,
-    /// Whether it applies to this pipeline; one whose selector cannot be understood is taken to.
+    /// Whether it applies to this pipeline. A notification with an invalid selector counts as applying.
     pub applies: bool,
-    /// Whether it is the pipeline's own: no Notification of this name is known.
+    /// Whether only the pipeline itself defines it: no Notification of this name is known.
     pub own: bool,
 }
 
 /// Whether the dispatcher has seen a pipeline before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sight {
-    /// Its status says so.
+    /// The persisted status contains it.
     Recorded,
-    /// In this turn, and its status does not say so yet.
+    /// It was seen in this leadership term, but the persisted status does not contain it yet.
     Noted,
-    /// Never.
+    /// It was never seen.
     First,
 }
 
-/// What is to be done about the cursors before anything is derived.
+/// The changes to the cursors before anything is derived.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Plan {
-    /// The cursors as they are to be.
+    /// The desired cursors.
     pub cursors: BTreeMap<String, Cursor>,
-    /// Whether there are new ones: those must be persisted before anything is derived from the log.
+    /// Whether the cursors must be persisted before anything is derived from the log: some are new, or the pipeline is not recorded yet.
     pub fresh: bool,
-    /// Cursors of notifications that are not there: dropped, or begun anew, only after a live read has said so.
+    /// Cursors of missing notifications. They are dropped or restarted only after a live read has confirmed the deletion.
     pub suspects: Vec<String>,
 }
 
-/// Plans the cursors of one pipeline. While nothing has happened in its log, that it was seen need not be recorded: its first
-/// serial is its present one, so a cursor begins at the same whoever has seen it. `unknown`: the global configuration is, so
-/// that what it had a part in is left as it is.
+/// Plans the cursors of one pipeline. While its log is empty, the first observation need not be recorded: its first serial is its current
+/// one, so a cursor starts at the same place in any case. `unknown`: the global configuration is unknown, so cursors that depend on it
+/// stay as they are.
 #[must_use]
 pub fn plan(
     cursors: &BTreeMap<String, Cursor>,
@@ -216,7 +216,7 @@ mod tests {
         list.iter().map(|(n, uid, applies)| ((*n).to_owned(), applying(uid, *applies))).collect()
     }
 
-    /// Holds a plan against its cursors, whether any is fresh, and the suspects.
+    /// Compares a plan with the expected cursors, `fresh`, and suspects.
     fn holds(what: &str, plan: Plan, cursors: &[(&str, &str, i64)], fresh: bool, suspects: &[&str]) {
         let expected: BTreeMap<_, _> = cursors.iter().map(|(name, uid, serial)| cursor(name, uid, *serial)).collect();
         assert_eq!(plan.cursors, expected, "{what}");

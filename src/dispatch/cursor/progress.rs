@@ -1,7 +1,7 @@
-//! How far a notification has come when its deliveries, or some of them, are recorded. Pure.
+//! Computes how far the log is processed for a notification when its deliveries, or some of them, are recorded. Pure.
 //!
-//! In: what was derived, and where its lanes ended. Out: where the cursor may go, how far each subject was taken beyond it, and the
-//! timers that go on: those of deliveries that could not be recorded among them.
+//! In: what was derived, and where its lanes ended. Out: the serial to which the cursor can advance, how far each subject was processed
+//! beyond it, and the timers that continue. These include the timers of deliveries that could not be recorded.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,31 +10,31 @@ use crate::api::{ChangeLog, DeliverySpec};
 use crate::dispatch::derive::Derived;
 use crate::outbox::subject;
 
-/// What became of one lane.
+/// The result of one lane.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lane {
-    /// All of it is recorded.
+    /// All its transitions are recorded.
     Recorded,
-    /// So many of it are, and the next could not be.
+    /// This number of its transitions is recorded, and the next one could not be.
     Failed(usize),
-    /// It was left for later.
+    /// It was not tried yet.
     Later,
 }
 
-/// How far it has come.
+/// How far the log is processed for a notification.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Progress {
-    /// All changes up to it are taken; it never moves back for that.
+    /// All changes up to this serial are processed. The cursor never moves back to it.
     pub cursor: i64,
-    /// By subject of the log: the serial up to which its changes are taken.
+    /// By subject of the log: the serial up to which its changes are processed.
     pub taken: BTreeMap<String, i64>,
-    /// The timers that go on.
+    /// The timers that continue.
     pub armed: Vec<Armed>,
-    /// Whether everything that was derived is recorded.
+    /// Whether everything that was derived is recorded, and no subject is unclear.
     pub all: bool,
 }
 
-/// Computes it. `lanes`: what became of each.
+/// Computes the progress. `lanes`: the result of each lane.
 #[must_use]
 pub fn progress(derived: &Derived, lanes: &[Lane], log: &ChangeLog) -> Progress {
     let mut taken: BTreeMap<String, i64> = log.changes.iter().map(|c| (c.subject.clone(), derived.reached)).collect();
@@ -61,13 +61,13 @@ pub fn progress(derived: &Derived, lanes: &[Lane], log: &ChangeLog) -> Progress 
     Progress { cursor, taken, armed, all: whole && unclear.is_empty() }
 }
 
-/// Up to which change everything may count as taken while this delivery is not recorded. A timer stays armed, so what has armed it
-/// may.
+/// The serial up to which changes can count as processed while this delivery is not recorded. A timer stays armed, so the change that armed
+/// it can count as processed.
 fn limit(spec: &DeliverySpec) -> i64 {
     if spec.due.is_some() { spec.order } else { spec.serial - 1 }
 }
 
-/// The timer that a delivery was due by.
+/// The timer from which a delivery comes, if any.
 fn timer(spec: &DeliverySpec) -> Option<Armed> {
     Some(Armed {
         notification: spec.notification.clone(),

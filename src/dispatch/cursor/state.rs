@@ -1,7 +1,7 @@
-//! Where the dispatcher stands with one pipeline: its cursors in memory, and what is persisted of them.
+//! The progress of the dispatcher for one pipeline: its cursors in memory, and their persisted form.
 //!
-//! In: what the watch brings, what was recorded, what was sent. Out: `Pipeline.status.dispatched`, at most once a second while
-//! cursors move, and while they do not, after ten.
+//! In: objects from the watch, what was recorded, and what was sent. Out: `Pipeline.status.dispatched`. It is written at most once a second
+//! while cursors move, and otherwise after ten seconds.
 
 use std::collections::{BTreeMap, HashMap};
 use std::time::{Duration, Instant};
@@ -19,43 +19,44 @@ use crate::dispatch::status::sent::Sent;
 use crate::k8s::call::CallError;
 use crate::telemetry::metrics::{ApiWrite, WriteResult};
 
-/// Cursors are persisted at most so often: changes below them can leave the log, and every change in it costs with each write.
+/// The minimum interval while cursors move. It is short, because changes below persisted cursors can leave the log, and each change in the
+/// log adds to the cost of every write.
 const PERSIST_EVERY: Duration = Duration::from_secs(1);
-/// When only the times of what was sent have changed: while much is sent, a write of the whole status each second would be a
-/// noticeable part of its cost, and nobody needs these to the second.
+/// The interval while only last-sent times change. Under load, a write of the whole status each second would be a noticeable cost, and
+/// nobody needs these times to the second.
 const SENT_EVERY: Duration = Duration::from_secs(10);
-/// When a stale copy was in the way: the watch is about to bring the newer one.
+/// The delay after a stale copy: the watch is about to deliver the newer one.
 pub const SOON: Duration = Duration::from_millis(50);
 
-/// What came of persisting the position.
+/// The result of persisting the position.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Saved {
-    /// It is persisted.
+    /// The position is persisted.
     Done,
-    /// Something else stood there than was thought, and is now known.
+    /// The API server had another value than expected. That value is known now.
     Stale,
-    /// The pipeline is gone, or another made under its name.
+    /// The pipeline is deleted, or another one has its name now.
     Gone,
 }
 
-/// Why a pass ended early; it begins anew from what the API server holds.
+/// Why a reconcile failed. The retry starts from the state in the API server.
 #[derive(Debug, Error)]
 pub enum PassError {
     /// The position could not be read or written.
-    #[error("the position could not be kept")]
+    #[error("the cursor could not be persisted")]
     Persist(#[from] CallError),
     /// A live read was not possible.
-    #[error("it could not be read whether a notification is gone")]
+    #[error("could not read whether a notification still exists")]
     Confirm(#[source] CallError),
-    /// What was to be replaced stands there, and yet it is not replaced: something in the API server is against it.
-    #[error("the API server refuses the position in the change log; look for an admission policy on pipelines/status")]
+    /// The API server has the expected value, but does not replace it. Something in the API server rejects the write.
+    #[error("the API server rejects the cursor; check for an admission policy on pipelines/status")]
     Refused,
 }
 
-/// By subject: the serial up to which its changes were taken.
+/// By subject: the serial up to which its changes were processed.
 pub type Taken = HashMap<String, i64>;
 
-/// Since when what is persisted is out of date.
+/// Since when the persisted state is out of date.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Dirty {
     cursors: Option<Instant>,
@@ -63,7 +64,7 @@ struct Dirty {
 }
 
 impl Dirty {
-    /// When it is to be persisted, after it last was.
+    /// When the next write is due. `persisted` is the time of the last write.
     fn due(self, persisted: Option<Instant>) -> Option<Instant> {
         let cursors = self.cursors.map(|since| since + PERSIST_EVERY);
         let sent =
@@ -72,45 +73,45 @@ impl Dirty {
     }
 }
 
-/// Where the dispatcher stands with one pipeline.
+/// The progress of the dispatcher for one pipeline.
 #[derive(Clone, Debug, Default)]
 pub struct CursorState {
-    /// The turn of ours that it belongs to.
+    /// The leadership term of this replica to which it belongs.
     pub(in crate::dispatch) turn: u64,
     pub(in crate::dispatch) position: Position,
     stored: Stored,
     /// When the pipeline was first seen.
     first: Option<Time>,
-    /// It was looked at in this turn, which need not be persisted before something has happened.
+    /// Whether the pipeline was reconciled in this leadership term. This need not be persisted before something has happened.
     noted: bool,
     dirty: Dirty,
     /// When it was last persisted.
     persisted: Option<Instant>,
-    /// By notification with a held cursor: how far each subject was taken all the same. What is taken is not looked at again, even
-    /// if a person has deleted what came of it, as one does who makes room under a quota, or if changes are made one, which then
-    /// may mean something that they did not mean before.
+    /// By notification with a held cursor: how far each subject was processed. Processed changes are not read again, even if a user has
+    /// deleted their deliveries, for example to make room under a quota. The same applies if changes are merged, which can then have
+    /// another meaning.
     above: HashMap<String, Taken>,
-    /// By notification: where its deliveries were kept when all that were asked for had been recorded. Until then, and when that
-    /// has changed, they may have been recorded elsewhere.
+    /// By notification: a hash of the namespaces of its deliveries when all requested deliveries were recorded. Before that, and if the
+    /// namespaces have changed, deliveries may have been recorded in other namespaces.
     homes: HashMap<String, u64>,
-    /// While a cursor is held: how old everything is.
+    /// While a cursor is held: the ages of all changes and timers.
     pub(in crate::dispatch) ages: Ages,
-    /// By notification: up to which serial it was told that changes were dropped.
+    /// By notification: the serial up to which dropped changes were reported.
     missed: HashMap<String, i64>,
 }
 
 impl CursorState {
-    /// Nothing is known yet in this turn.
+    /// The initial state of a leadership term: nothing is known yet.
     pub(in crate::dispatch) fn new(turn: u64) -> Self {
         Self { turn, ..Self::default() }
     }
 
-    /// Whether the deliveries of a notification cannot have been recorded in another namespace than these.
+    /// Whether the deliveries of a notification can have been recorded only in these namespaces.
     pub(in crate::dispatch) fn is_home(&self, notification: &str, homes: u64) -> bool {
         self.homes.get(notification) == Some(&homes)
     }
 
-    /// All deliveries that were asked for are recorded there; `None`: not all.
+    /// Notes that all requested deliveries are recorded in these namespaces. `None`: not all are recorded.
     pub(in crate::dispatch) fn put_home(&mut self, notification: &str, homes: Option<u64>) {
         match homes {
             Some(homes) => drop(self.homes.insert(notification.to_owned(), homes)),
@@ -118,7 +119,7 @@ impl CursorState {
         }
     }
 
-    /// Takes over what the watch brings, unless it is older than our own last write.
+    /// Applies the object from the watch, unless it is older than the last write of this replica.
     pub(in crate::dispatch) fn absorb(&mut self, pipeline: &Pipeline) {
         let version = api::version(pipeline.metadata.resource_version.as_deref());
         if version <= self.stored.version && version != u64::MAX {
@@ -127,7 +128,7 @@ impl CursorState {
         let dispatched = pipeline.status.as_ref().and_then(|s| s.dispatched.as_ref());
         let raw = dispatched.and_then(|d| serde_json::to_value(d).ok()).unwrap_or_default();
         if raw != self.stored.raw {
-            // Not our doing: wiped by hand, restored, or another's write. What stands there counts.
+            // Another writer: the cursors were deleted manually, restored, or written by another replica. The stored ones count.
             self.adopt(Stored { raw, version });
         }
         self.stored.version = version;
@@ -156,7 +157,7 @@ impl CursorState {
         }
     }
 
-    /// It was looked at.
+    /// Notes that the pipeline was reconciled.
     pub(in crate::dispatch) fn note(&mut self) {
         self.noted = true;
     }
@@ -165,13 +166,13 @@ impl CursorState {
         self.dirty.cursors.get_or_insert_with(Instant::now);
     }
 
-    /// Whether something is to be persisted.
+    /// Whether something must be persisted.
     #[must_use]
     pub fn is_dirty(&self) -> bool {
         self.dirty != Dirty::default()
     }
 
-    /// Takes over cursors that need not be persisted at once.
+    /// Applies new cursors that need not be persisted at once.
     pub(in crate::dispatch) fn put_cursors(&mut self, cursors: BTreeMap<String, Cursor>) {
         if cursors != self.position.cursors {
             self.position.put_cursors(cursors);
@@ -179,7 +180,7 @@ impl CursorState {
         }
     }
 
-    /// Takes over the timers of a notification that run.
+    /// Replaces the running timers of a notification.
     pub(in crate::dispatch) fn put_armed(&mut self, notification: &str, mut armed: Vec<Armed>) {
         armed.sort_unstable_by_key(|timer| (timer.serial, timer.type_));
         if self.armed(notification) != armed {
@@ -189,12 +190,12 @@ impl CursorState {
         }
     }
 
-    /// The timers of a notification that run.
+    /// The running timers of a notification.
     pub(in crate::dispatch) fn armed(&self, notification: &str) -> &[Armed] {
         self.position.armed.get(notification).map_or(&[], Vec::as_slice)
     }
 
-    /// Takes over what cannot be sent as things are.
+    /// Replaces the list of notifications that cannot be sent at present.
     pub(in crate::dispatch) fn put_troubles(&mut self, troubles: Vec<InTrouble>) {
         if troubles != self.position.troubles {
             self.position.troubles = troubles;
@@ -202,8 +203,8 @@ impl CursorState {
         }
     }
 
-    /// Takes over new cursors and persists them. If that does not succeed they are not taken over: what is not persisted is not
-    /// derived from, or a crash would begin it anew somewhere else.
+    /// Applies new cursors and persists them. If persisting fails, they are not applied: a crash would restart an unpersisted cursor at
+    /// another place.
     pub(in crate::dispatch) async fn begin(
         &mut self,
         of: &PipelineRef,
@@ -221,7 +222,7 @@ impl CursorState {
         saved
     }
 
-    /// Moves a cursor on, never back.
+    /// Advances a cursor. It never moves back.
     pub(in crate::dispatch) fn advance(&mut self, notification: &str, serial: i64) {
         if let Some(cursor) = self.position.cursors.get_mut(notification)
             && cursor.serial < serial
@@ -232,7 +233,7 @@ impl CursorState {
         }
     }
 
-    /// The notifications that have not read this change, which was dropped, and were not told so.
+    /// The notifications whose cursors had not reached this dropped change, unless this was reported already.
     pub(in crate::dispatch) fn misses(&mut self, dropped: i64) -> Vec<String> {
         let cursors = &self.position.cursors;
         self.missed.retain(|name, _| cursors.contains_key(name));
@@ -242,18 +243,18 @@ impl CursorState {
         new
     }
 
-    /// How far the subjects were taken above a held cursor.
+    /// How far the subjects were processed above a held cursor.
     pub(in crate::dispatch) fn taken(&self, notification: &str) -> Taken {
         self.above.get(notification).cloned().unwrap_or_default()
     }
 
-    /// The changes of a subject were taken up to this serial, though the cursor cannot move on.
+    /// Notes that the changes of a subject were processed up to this serial, although the cursor cannot advance.
     pub(in crate::dispatch) fn take(&mut self, notification: &str, subject: &str, serial: i64) {
         let taken = self.above.entry(notification.to_owned()).or_default().entry(subject.to_owned()).or_insert(serial);
         *taken = serial.max(*taken);
     }
 
-    /// Merges what was sent since; only subjects that the pipeline still has are kept.
+    /// Merges the deliveries that were sent since the last call. Only subjects that the pipeline still has are kept.
     pub(in crate::dispatch) fn gather(&mut self, of: &PipelineRef, ctx: &Context) {
         let sent = ctx.deliveries.delivery_index.take_sent(&of.uid);
         if sent.is_empty() {
@@ -274,7 +275,7 @@ impl CursorState {
         }
     }
 
-    /// Persists what has changed, if it is time. Gives how long it may wait otherwise.
+    /// Persists changes if the write is due. Otherwise returns how long the write can wait.
     pub(in crate::dispatch) async fn keep(
         &mut self,
         of: &PipelineRef,
@@ -290,7 +291,7 @@ impl CursorState {
         Ok((saved == Saved::Stale).then_some(SOON))
     }
 
-    /// Persists the whole position. `serial`: what the log must still end with.
+    /// Persists the whole position. `serial`: the serial that the log must still end with.
     pub(in crate::dispatch) async fn save(
         &mut self,
         of: &PipelineRef,
@@ -319,7 +320,7 @@ impl CursorState {
             }
             Err(error) => {
                 count(WriteResult::Error);
-                // It may have been done: nothing else is written before that is known.
+                // The write may have succeeded. Nothing else is written before this is known.
                 match self.reread(of, &new, serial, ctx).await {
                     Ok(Saved::Done) => Ok(Saved::Done),
                     Ok(_) | Err(PassError::Refused) => Err(error.into()),
@@ -333,7 +334,7 @@ impl CursorState {
         (self.stored, self.dirty, self.persisted) = (stored, Dirty::default(), Some(Instant::now()));
     }
 
-    /// After a surprise: what stands there counts. If it is ours, the answer had only been lost.
+    /// After an unexpected result, the value in the API server counts. If it is our own write, only the response was lost.
     async fn reread(
         &mut self,
         of: &PipelineRef,

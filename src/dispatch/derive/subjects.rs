@@ -1,6 +1,6 @@
-//! What changes are about: out of the names in the log, the subjects that deliveries carry, and where they are. Pure.
+//! Maps the names of subjects in the log to the subjects that deliveries contain, and to their places. Pure.
 //!
-//! In: a pipeline's spec; a name. Out: the subject, and the places of its targets, which is what triggers are asked with.
+//! In: a pipeline's spec; a name. Out: the subject, and the places of its targets. Triggers are evaluated with these places.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,17 +18,17 @@ pub struct Subjects {
     known: BTreeMap<String, Arc<About>>,
 }
 
-/// One of them.
+/// One subject.
 #[derive(Clone, Debug, Default)]
 pub struct About {
-    /// As deliveries carry it.
+    /// The subject as it appears in deliveries.
     pub subject: Subject,
-    /// Where it is: one place for each of its targets.
+    /// The places of its targets, without duplicates.
     pub places: Vec<Place>,
 }
 
 impl Subjects {
-    /// Those of a spec. `cluster`: what the local one is called.
+    /// The subjects of a spec. `cluster` is the name of the local cluster.
     #[must_use]
     pub fn new(spec: &PipelineSpec, cluster: &str, pipeline: &PipelineRef) -> Self {
         let mut known: BTreeMap<String, About> = BTreeMap::new();
@@ -59,7 +59,7 @@ impl Subjects {
         self.known.keys()
     }
 
-    /// The subject of this name. One that is no longer in the spec is told by its name alone.
+    /// The subject with this name. A subject that is no longer in the spec has only its name.
     #[must_use]
     pub fn get(&self, name: &str) -> Arc<About> {
         self.known.get(name).cloned().unwrap_or_else(|| {
@@ -84,7 +84,7 @@ fn place(info: &TargetInfo, namespace: &str) -> Place {
     Place { environment: info.environment.clone(), cluster: own, full_cluster: full }
 }
 
-/// What a name tells by itself.
+/// The subject, as far as its name alone describes it.
 fn named(name: &str, pipeline: &PipelineRef) -> Subject {
     let kind = kind(name);
     let short = name.split_once('/').map_or(name, |(_, short)| short);

@@ -1,9 +1,9 @@
-//! Timers of transitions that are reported only when their state has held for as long as their trigger says (`for`). Pure.
+//! Timers of transitions that are reported only after their state has lasted for the time that `for` of their trigger sets. Pure.
 //!
-//! In: the changes of a log, one after the other, and now. Out: the timers that are due, each at its place between the changes, and
-//! those that go on. A timer is decided by the times of the changes alone: it is disarmed by the first that ends its state before
-//! it is due, and due otherwise. So it does not matter when it is looked at, nor how often: nothing of the notification is taken
-//! past a timer that may be due before it.
+//! In: the changes of a log, one after the other, and the current time. Out: the timers that are due, each at its place between the
+//! changes, and the timers that continue. Only the times of the changes decide about a timer. The first change that ends its state before
+//! the timer is due disarms the timer. Otherwise the timer becomes due. So it does not matter when or how often the log is processed. No
+//! change of the notification is processed past a timer that may be due before the change.
 
 use std::time::Duration;
 
@@ -12,11 +12,11 @@ use crate::api::pipeline::Armed;
 use crate::api::{Change, ChangeLog, Time, TransitionType};
 use crate::trigger::{ended_at, ends};
 
-/// At most so many run for one pipeline; then the cursor of a notification that would arm another waits.
+/// Maximum number of timers of one pipeline. The cursor of a notification that needs another one waits.
 pub const MOST: usize = 1000;
-/// A change from before a timer was due may still be on its way for so long.
+/// For this time after a timer is due, an earlier change can still arrive.
 pub const SLACK: Duration = Duration::from_millis(500);
-/// A change is from the future if its time is so much ahead of the dispatcher's: the wall clock of whoever wrote it was wrong.
+/// A change is in the future if its time is this much ahead of the dispatcher's: the wall clock of its writer was wrong.
 const AHEAD: Duration = Duration::from_mins(1);
 
 /// One timer.
@@ -24,48 +24,49 @@ const AHEAD: Duration = Duration::from_mins(1);
 pub struct Timer<'a> {
     /// The change that has armed it.
     pub change: &'a Change,
-    /// What that means.
+    /// The transition that the change means.
     pub type_: TransitionType,
-    /// Until when its state must hold, by the times of the log.
+    /// The time until which its state must last, by the times of the log.
     pub due: Time,
-    /// When that is so by the dispatcher's own time: the same, but for a change from the future.
+    /// The same time by the dispatcher's own clock. It differs from `due` only for a change from the future.
     pub fires: Time,
-    /// Why its condition cannot be told.
+    /// The error, if the condition of its trigger cannot be evaluated.
     pub error: Option<String>,
-    /// The lanes of its notification.
+    /// The ordering of lanes of its notification.
     pub ordering: Ordering,
 }
 
-/// Those of one notification, at one place in the log.
+/// The timers of one notification, at one place in the log.
 #[derive(Debug)]
 pub struct Timers<'a> {
     log: &'a ChangeLog,
     now: Time,
-    /// The first to be due first.
+    /// Sorted by due time, the earliest first.
     running: Vec<Timer<'a>>,
 }
 
 impl<'a> Timers<'a> {
-    /// None yet.
+    /// Starts without timers.
     #[must_use]
     pub fn new(log: &'a ChangeLog, now: Time) -> Self {
         Self { log, now, running: Vec::new() }
     }
 
-    /// Arms one.
+    /// Arms a timer.
     pub fn arm(&mut self, timer: Timer<'a>) {
         let place = |c: &Timer<'_>| (c.due, c.change.serial, c.type_);
         let at = self.running.partition_point(|other| place(other) < place(&timer));
         self.running.insert(at, timer);
     }
 
-    /// How many run.
+    /// How many timers run.
     #[must_use]
     pub fn count(&self) -> usize {
         self.running.len()
     }
 
-    /// Takes out those that are due before a change. `Err`: one may be, but that is not certain yet, so the change must wait.
+    /// Removes and returns the timers that are due before a change. The second value is `true` if another timer may be due, but this is not
+    /// certain yet. Then the change must wait.
     pub fn before(&mut self, change: &Change) -> (Vec<Timer<'a>>, bool) {
         let mut due = Vec::new();
         let mut at = 0;
@@ -76,7 +77,8 @@ impl<'a> Timers<'a> {
                 at += 1;
                 continue;
             }
-            // What a change of its own subject says of it is certain. A clock that was set back would make it wait for long.
+            // A change of the timer's own subject settles the timer. A change from the future does not wait for the timer: after the wall
+            // clock was set back, the wait would be long.
             if !own && !self.is_past(timer.fires) && change.time <= self.now {
                 return (due, true);
             }
@@ -85,7 +87,7 @@ impl<'a> Timers<'a> {
         (due, false)
     }
 
-    /// Disarms those whose state a change ends.
+    /// Disarms the timers whose state a change ends.
     pub fn pass(&mut self, change: &Change) {
         self.running.retain(|timer| {
             let own = timer.change.subject == change.subject && timer.change.serial < change.serial;
@@ -93,7 +95,7 @@ impl<'a> Timers<'a> {
         });
     }
 
-    /// Takes out those that are due at the end of the log.
+    /// Removes and returns the timers that are due at the end of the log.
     pub fn rest(&mut self) -> Vec<Timer<'a>> {
         let (due, running) = std::mem::take(&mut self.running)
             .into_iter()
@@ -102,7 +104,7 @@ impl<'a> Timers<'a> {
         due
     }
 
-    /// How long until one may be due.
+    /// How long until a timer can be due.
     #[must_use]
     pub fn next(&self) -> Option<Duration> {
         let over = |timer: &Timer<'_>| Duration::try_from(self.now.duration_since(timer.fires)).unwrap_or_default();
@@ -110,7 +112,7 @@ impl<'a> Timers<'a> {
         self.running.iter().min_by_key(|timer| timer.fires).map(|timer| (until(timer) + SLACK).saturating_sub(over(timer)))
     }
 
-    /// Those that go on, as they are persisted.
+    /// The timers that continue, in their persisted form.
     pub fn armed(&self, notification: &str) -> impl Iterator<Item = Armed> {
         self.running.iter().map(|timer| Armed {
             notification: notification.to_owned(),
@@ -121,12 +123,12 @@ impl<'a> Timers<'a> {
         })
     }
 
-    /// Whether no change from before then is on its way any more.
+    /// Whether no change from before this time can arrive any more.
     fn is_past(&self, due: Time) -> bool {
         Duration::try_from(self.now.duration_since(due)).is_ok_and(|over| over >= SLACK)
     }
 
-    /// Whether a later change of the log ends its state before it is due: then it never is.
+    /// Whether a later change of the log ends the state of a timer before the timer is due. Such a timer never becomes due.
     #[must_use]
     pub fn is_ended(&self, timer: &Timer<'_>) -> bool {
         let later = self.log.changes.partition_point(|change| change.serial <= timer.change.serial);
@@ -136,37 +138,37 @@ impl<'a> Timers<'a> {
     }
 }
 
-/// The timers that run for one pipeline, while its notifications are gone through one after the other.
+/// The number of running timers of one pipeline, while its notifications are processed one after the other.
 #[derive(Clone, Copy, Debug)]
 pub struct Places(usize);
 
 impl Places {
-    /// So many run.
+    /// The number of running timers.
     #[must_use]
     pub fn new(running: usize) -> Self {
         Self(running)
     }
 
-    /// How many may run for a notification for which so many do.
+    /// The number of timers that a notification can have, given the number of its own that run.
     #[must_use]
     pub fn room(self, own: usize) -> usize {
         MOST.saturating_sub(self.0.saturating_sub(own))
     }
 
-    /// It was gone through, and so many run for it now.
+    /// Notes that a notification was processed. It had `own` running timers, and has `now` of them.
     pub fn put(&mut self, own: usize, now: usize) {
         self.0 = self.0.saturating_sub(own) + now;
     }
 }
 
-/// When a state that has begun then has held for so long.
+/// When a state that started at `begun` has lasted for `hold`.
 #[must_use]
 pub fn due(begun: Time, hold: Option<Duration>) -> Time {
     hold.and_then(|hold| begun.checked_add(hold).ok()).unwrap_or(begun)
 }
 
-/// When that is by the dispatcher's own time. What has begun in the future is counted from now, and what was `known` of that before
-/// stands, or the time would move on with each look.
+/// The same time by the dispatcher's own clock. If `begun` is in the future, the time is counted from now. An earlier result (`known`) is
+/// kept if it is sooner, because otherwise the time would move on with each reconcile.
 #[must_use]
 pub fn fires(begun: Time, hold: Option<Duration>, now: Time, known: Option<Time>) -> Time {
     if Duration::try_from(begun.duration_since(now)).is_ok_and(|ahead| ahead > AHEAD) {

@@ -1,8 +1,8 @@
-//! The global configuration as the dispatcher follows it: one ConfigMap, read strictly. While it is invalid, the last valid version
-//! stays in force.
+//! The global configuration that the dispatcher follows: one ConfigMap, parsed strictly. While it is invalid, the last valid version stays
+//! in force.
 //!
-//! In: the ConfigMap, as the watch brings it. Out: the global configuration, taken over by the [`configuration`](crate::dispatch::config); a copy of the
-//! last valid version; Events about what is wrong.
+//! In: the ConfigMap, from its watch. Out: the global configuration, put into the [`configuration`](crate::dispatch::config); a copy of the
+//! last valid version; Events about problems.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -27,16 +27,16 @@ use crate::manifests::global::parse;
 use crate::telemetry::chain;
 use crate::telemetry::metrics::Watch;
 
-/// At most so many problems of a text are listed.
+/// Maximum number of listed problems of a text.
 const LISTED: usize = 3;
-/// If the copy could not be written, that is tried again after so long.
+/// If the copy could not be written, the write is retried after this time.
 const AGAIN: Duration = Duration::from_secs(10);
 
-/// What this watch is called among those that a turn waits for.
+/// Identifies this watch among the watches that a leadership term waits for.
 pub(in crate::dispatch) const WATCHED: Watched = (None, "the global configuration");
 
-/// Follows the ConfigMap. `listed` is told of each list, also of one that is refused: without the permission to read it, everything
-/// else goes on.
+/// Watches the ConfigMap. `listed` receives a message after each list, even if the list was forbidden. Without that permission, everything
+/// else continues.
 pub(in crate::dispatch) async fn watch(
     ctx: Arc<Context>,
     listed: mpsc::Sender<Listed>,
@@ -78,7 +78,7 @@ pub(in crate::dispatch) async fn watch(
             Err(error) => follower.failed(&error).await,
         };
         if is_listed {
-            // Nobody listens any more when everything stops.
+            // During shutdown, the receiver may be closed already.
             let _ = listed.send((WATCHED, turn.number())).await;
         }
         follower.save().await;
@@ -86,12 +86,12 @@ pub(in crate::dispatch) async fn watch(
     "the global configuration"
 }
 
-/// The next event; the outer `None`: it is time to try something again that is `due`.
+/// The next event. If a retry is `due`, the outer `None` means that it is time for the retry.
 async fn next<E>(events: &mut (impl Stream<Item = E> + Unpin), due: bool) -> Option<Option<E>> {
     if due { timeout(AGAIN, events.next()).await.ok() } else { Some(events.next().await) }
 }
 
-/// What is done about each version of the ConfigMap.
+/// Handles each version of the ConfigMap.
 struct Follower {
     ctx: Arc<Context>,
     last_good: LastGood,
@@ -102,7 +102,7 @@ struct Follower {
 }
 
 impl Follower {
-    /// The watch has failed; `true`: because the ConfigMap may not be read.
+    /// Handles an error of the watch. Returns `true` if Pennant is not allowed to read the ConfigMap.
     async fn failed(&mut self, error: &kube::runtime::watcher::Error) -> bool {
         self.ctx.metrics.watch_error(Watch::GlobalConfig);
         let is_forbidden = is_forbidden(error);
@@ -114,7 +114,7 @@ impl Follower {
         is_forbidden
     }
 
-    /// Takes the ConfigMap as it is now (`None`: there is none), or why it cannot be read.
+    /// Applies the current ConfigMap (`None`: it does not exist), or the reason why it cannot be read.
     async fn take(&mut self, found: Result<Option<&ConfigMap>, String>) {
         let config = &self.ctx.config;
         let text = found.as_ref().ok().map(|object| object.and_then(text).unwrap_or_default().to_owned());
@@ -148,9 +148,9 @@ impl Follower {
         let instead = state.instead();
         if let Some(problem) = state.problem.as_deref().filter(|problem| Some(*problem) != before) {
             let config_map = &ctx.config.global_map;
-            tracing::error!(%config_map, %problem, "the global configuration is not taken; {instead}");
+            tracing::error!(%config_map, %problem, "the global configuration is invalid; {instead}");
         }
-        // A replica that does not act leaves Events to the one that does.
+        // Only the leader writes Events.
         if ctx.lease.term().is_some() && self.reported != state.problem {
             if let Some(problem) = &state.problem {
                 let regarding = ctx.global_reference(ctx.deliveries.pipeline_index.source().version);
@@ -160,11 +160,11 @@ impl Follower {
         }
     }
 
-    /// Saves what is in force now for the next start, unless what is saved says the same.
+    /// Saves the configuration in force for the next start, unless the saved copy has the same meaning.
     async fn save(&mut self) {
         let ctx = &self.ctx;
         if ctx.lease.term().is_none() {
-            // If this replica acts later, a new list comes first.
+            // If this replica becomes the leader later, it starts with a new list.
             self.unsaved = None;
         }
         let Some(text) = self.unsaved.as_deref().filter(|_| ctx.lease.may(CALL)) else { return };
@@ -175,25 +175,25 @@ impl Follower {
             Ok(()) => self.unsaved = None,
             Err(error) => {
                 let copy = self.last_good.place();
-                tracing::warn!(config_map = %copy, error = %chain(&error), "the copy of the global configuration could not be written; if the configuration is invalid at the next start, there is none in force");
+                tracing::warn!(config_map = %copy, error = %chain(&error), "could not write the copy of the global configuration; if the configuration is invalid at the next start, none is in force");
             }
         }
     }
 
-    /// What was last in force before this start.
+    /// The configuration that was last in force before this start.
     async fn last_good(&self) -> Option<Global> {
         match self.last_good.read().await {
             Ok(text) => parse(&text?, &self.ctx.config.global_map.namespace).ok(),
             Err(error) => {
                 let copy = self.last_good.place();
-                tracing::warn!(config_map = %copy, error = %chain(&error), "the copy of the global configuration could not be read");
+                tracing::warn!(config_map = %copy, error = %chain(&error), "could not read the copy of the global configuration");
                 None
             }
         }
     }
 }
 
-/// What a ConfigMap of this namespace says.
+/// Parses a ConfigMap of this namespace.
 fn read(object: Option<&ConfigMap>, namespace: &str) -> Result<Global, String> {
     let Some(object) = object else { return Ok(Global::default()) };
     let Some(text) = text(object) else {

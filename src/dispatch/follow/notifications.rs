@@ -1,4 +1,4 @@
-//! Notifications as the dispatcher's watch brings them: into the [configuration](crate::dispatch::config).
+//! Notifications from the dispatcher's watch. They are put into the [configuration](crate::dispatch::config).
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ impl Followed for Notification {
             Event::Apply(n) | Event::InitApply(n) => {
                 let (namespace, name) = place(n);
                 if ctx.config.put_notification(n) {
-                    // Within a list, the watches are brought up to date once, at its end.
+                    // During a list, the watches are updated only once, at its end.
                     if matches!(event, Event::Apply(_)) {
                         wake::set_wanted(ctx);
                     }

@@ -1,4 +1,4 @@
-//! Pipelines as the dispatcher's watch brings them: what deliveries must know of them goes into the pipeline index.
+//! Pipelines from the dispatcher's watch. The facts that deliveries need are put into the pipeline index.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::iter;
@@ -38,11 +38,11 @@ impl Followed for Pipeline {
                 ctx.deliveries.pipeline_index.put_history(&uid, history(p, &ctx.cluster_name));
                 let layers = ctx.config.put_pipeline(p, &facts);
                 if layers != LayerChange::None {
-                    // Within a list, the watches are brought up to date once, at its end.
+                    // During a list, the watches are updated only once, at its end.
                     if matches!(event, Event::Apply(_)) {
                         wake::set_wanted(ctx);
                     }
-                    // That layers are to be compiled is no reason to retry; the result may be one.
+                    // Layers that must be compiled are no reason to retry, but the result can be one.
                     let scope = if layers == LayerChange::Gone { Scope::Layers } else { Scope::Pipeline };
                     ctx.deliveries.look(scope(uid.clone())).await;
                 }
@@ -84,7 +84,7 @@ async fn changed(ctx: &Context, uid: String, namespace: &str) {
     }
 }
 
-/// What deliveries must know of a pipeline.
+/// The facts about a pipeline that deliveries need.
 fn facts(pipeline: &Pipeline, cluster: &str) -> PipelineFacts {
     let status = pipeline.status.as_ref();
     let settled: Vec<_> = settled(pipeline, cluster).collect();
@@ -103,7 +103,7 @@ fn facts(pipeline: &Pipeline, cluster: &str) -> PipelineFacts {
     }
 }
 
-/// The targets that last had a revision without a commit, by their subjects.
+/// The subjects of the targets whose last settled revision contains no commit.
 pub(in crate::dispatch) fn commitless(pipeline: &Pipeline, cluster: &str) -> HashSet<String> {
     without_commit(settled(pipeline, cluster)).collect()
 }
@@ -114,7 +114,7 @@ fn without_commit<'a>(settled: impl IntoIterator<Item = (String, &'a Settled)>) 
     all.map(|(subject, _)| subject)
 }
 
-/// The serial at which each subject that has been seen was so for the first time.
+/// By subject that was seen: the serial of the log when it was first seen.
 fn since(pipeline: &Pipeline, cluster: &str, settled: &[(String, &Settled)]) -> HashMap<String, i64> {
     let mut since: HashMap<_, _> = settled.iter().map(|(subject, settled)| (subject.clone(), settled.since)).collect();
     let namespace = pipeline.namespace().unwrap_or_default();
@@ -127,13 +127,13 @@ fn since(pipeline: &Pipeline, cluster: &str, settled: &[(String, &Settled)]) -> 
     since
 }
 
-/// The serial at which the state of each target, environment, and of the pipeline was last replaced without a word.
+/// By target, environment and pipeline: the serial of the log when the last silent baseline was taken.
 pub(in crate::dispatch) fn based(pipeline: &Pipeline, cluster: &str) -> HashMap<String, i64> {
     let replaced = settled(pipeline, cluster).filter(|(_, settled)| settled.based > 0);
     replaced.map(|(subject, settled)| (subject, settled.based)).collect()
 }
 
-/// The last state that counted of each target, of each environment, and of the pipeline.
+/// The last settled state of each target, of each environment, and of the pipeline.
 fn settled<'a>(pipeline: &'a Pipeline, cluster: &str) -> impl Iterator<Item = (String, &'a Settled)> {
     let namespace = pipeline.namespace().unwrap_or_default();
     let place = |of: Option<&ClusterRef>| of.map(|of| of.seen_from(&namespace).full_name());
@@ -159,11 +159,11 @@ fn settled<'a>(pipeline: &'a Pipeline, cluster: &str) -> impl Iterator<Item = (S
     targets.into_iter().chain(all.filter_map(|(subject, settled)| Some((subject, settled?))))
 }
 
-/// Where the persisted cursors stand.
+/// The persisted cursors.
 fn cursors(pipeline: &Pipeline) -> Cursors {
     let status = pipeline.status.as_ref()?;
     let Some(dispatched) = &status.dispatched else {
-        // As long as nothing has happened there need be none, and nobody waits for anything.
+        // While the log has no changes, no cursor needs to be persisted, and nothing waits.
         return status.log.as_ref().filter(|log| log.serial == log.first).map(|_| HashMap::new());
     };
     let armed =
@@ -172,7 +172,7 @@ fn cursors(pipeline: &Pipeline) -> Cursors {
     Some(cursors.map(|c| (c.notification.clone(), Taken { serial: c.serial, armed: armed(&c.notification) })).collect())
 }
 
-/// What the status says of what was recorded, and what may be recorded next.
+/// The history of a pipeline, from its status: what was recorded, and what can be recorded next.
 fn history(pipeline: &Pipeline, cluster: &str) -> Option<History> {
     let status = pipeline.status.as_ref();
     let dispatched = status.and_then(|s| s.dispatched.as_ref());

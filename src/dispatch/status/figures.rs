@@ -1,4 +1,4 @@
-//! The status of a Notification, computed from what is known. Pure.
+//! Computes the status of a Notification from known facts. Pure.
 
 use super::given_up;
 use super::refused::Refusal;
@@ -9,42 +9,42 @@ use crate::api::{NotificationStatus, Time};
 use crate::config::EffectiveNotification;
 use crate::outbox::{Figures, PipelineFacts};
 
-/// Everything that a status is made of.
+/// The facts from which a status is computed.
 #[derive(Clone, Copy, Debug)]
 pub struct Known<'a> {
     /// Name of the notification.
     pub name: &'a str,
     /// Generation of its spec.
     pub generation: Option<i64>,
-    /// What it means.
+    /// The effective notification.
     pub effective: &'a EffectiveNotification,
-    /// What became of its deliveries.
+    /// The results of its deliveries.
     pub figures: &'a Figures,
     /// The pipelines that it applies to.
     pub pipelines: &'a [std::sync::Arc<PipelineFacts>],
-    /// Whether it stands for some target as it is; where layers lie over it everywhere, only they must be complete.
+    /// Whether it applies unchanged to some target. If layers override it everywhere, only they must be complete.
     pub stands: bool,
-    /// Targets for which it, with its layers, cannot be sent as things are.
+    /// The number of targets for which the notification, with its layers, cannot be sent at present.
     pub not_ready: usize,
-    /// What is wrong with its Secrets, or with the revisions of all its targets: reason, and words for people.
+    /// The problem with its Secrets, or with the revisions of all its targets: reason and message.
     pub missing: Option<(&'static str, &'a str)>,
-    /// A Secret of which there is no news yet, in words for people.
+    /// A Secret that has not been read yet, as a message.
     pub unread: Option<&'a str>,
     /// Why deliveries of a pipeline (by name) cannot be recorded.
     pub refused: Option<(&'a str, &'a Refusal)>,
-    /// What is wrong with the global configuration beneath it.
+    /// The problem with the global configuration that it depends on.
     pub global: Option<&'a str>,
     /// When it was created.
     pub created: Option<Time>,
-    /// When its present spec was first seen by this process.
+    /// When this process first saw its current spec.
     pub seen: Option<Time>,
-    /// When this process last saw a Secret or ConfigMap change that it names.
+    /// When this process last saw a change of a Secret or ConfigMap that it refers to.
     pub edited: Option<Time>,
 }
 
-/// All of its pipelines are known, and there are none.
+/// Reason of `Ready` if all pipelines are known and it selects none.
 const NO_PIPELINE: &str = "NoPipeline";
-/// Reason of `Delivering` where a person wants nothing to be sent.
+/// Reason of `Delivering` if a user has suspended the notification.
 const SUSPENDED: &str = "Suspended";
 
 /// The next status after `old`.
@@ -86,7 +86,8 @@ fn summary(conditions: &[Condition]) -> Option<Summary> {
     Some(Summary { reason: one.reason.clone(), message: one.message.clone() })
 }
 
-/// Why its last deliveries were parked, if none was delivered since and no person has done anything about it. Takes over when that was.
+/// Why its last deliveries were parked, if none was delivered since and no user has acted since. Stores the times of the last parked
+/// delivery and of the last action in `new`.
 fn given_up(known: &Known<'_>, old: &NotificationStatus, new: &mut NotificationStatus) -> Option<Word> {
     let parked = &known.figures.given_up;
     new.last_parked_time = old.last_parked_time.max(parked.last());
@@ -100,12 +101,12 @@ fn given_up(known: &Known<'_>, old: &NotificationStatus, new: &mut NotificationS
     if new.last_parked_time <= new.last_action_time {
         return None;
     }
-    // They may be deleted by now: then what was said of them holds.
+    // The deliveries may be deleted by now. Then the earlier condition is kept.
     let said = || {
         let said = get(&old.conditions, DELIVERING).filter(|c| c.status == ConditionStatus::False && c.reason != SUSPENDED);
         said.filter(|_| old.last_parked_time == new.last_parked_time).map(|c| (c.reason.clone(), c.message.clone()))
     };
-    let unknown = || (given_up::UNKNOWN.to_owned(), "the last delivery was parked, and is no longer kept".to_owned());
+    let unknown = || (given_up::UNKNOWN.to_owned(), "the last delivery was parked and has been deleted since".to_owned());
     given_up::words(parked.after(good.max(new.last_action_time))).or_else(said).or_else(|| Some(unknown()))
 }
 
@@ -122,7 +123,7 @@ fn readiness(known: &Known<'_>, old: &NotificationStatus) -> Verdict {
     if let Some((reason, missing)) = known.missing.filter(|_| known.stands) {
         return (ConditionStatus::False, reason.to_owned(), missing.to_owned());
     }
-    // From the moment it says Ready, every later change is reported: so first all cursors must be kept.
+    // From the moment the notification is Ready, every later change is reported. So all cursors must be persisted first.
     let same = |uid: &String| is_same_notification(uid, &known.effective.uid);
     let begun = |p: &PipelineFacts| !p.logged || p.cursors.get(known.name).is_some_and(same);
     if let Some(waiting) = known.pipelines.iter().find(|p| !begun(p)) {
@@ -130,7 +131,7 @@ fn readiness(known: &Known<'_>, old: &NotificationStatus) -> Verdict {
         return (ConditionStatus::Unknown, "Initializing".to_owned(), message);
     }
     if let Some(unread) = known.unread.filter(|_| known.stands) {
-        // After a restart what was said stands until there is news: nobody is told that nothing has changed.
+        // After a restart, the earlier condition stays until something changes, so nobody is notified without a change.
         let said = get(&old.conditions, READY).filter(|c| c.observed_generation == known.generation);
         return said.map_or_else(
             || (ConditionStatus::Unknown, "Initializing".to_owned(), unread.to_owned()),
@@ -138,10 +139,10 @@ fn readiness(known: &Known<'_>, old: &NotificationStatus) -> Verdict {
         );
     }
     if known.pipelines.is_empty() {
-        let message = "valid, but no Pipeline of its namespace is selected; see spec.pipelineSelector".to_owned();
+        let message = "valid, but it selects no Pipeline of its namespace; check spec.pipelineSelector".to_owned();
         return (ConditionStatus::True, NO_PIPELINE.to_owned(), message);
     }
-    let message = "valid, all references resolve, and later changes are reported".to_owned();
+    let message = "Configuration is valid; future changes will be sent".to_owned();
     (ConditionStatus::True, "Configured".to_owned(), message)
 }
 
@@ -159,7 +160,7 @@ fn delivering(known: &Known<'_>, given_up: Option<Word>, old: &NotificationStatu
         if let Some((reason, message)) = given_up {
             return (ConditionStatus::False, reason, message);
         }
-        // After a restart what was said stands until something has come of what waits.
+        // After a restart, the earlier condition stays until the waiting lanes have been tried.
         let said = get(&old.conditions, DELIVERING).filter(|c| c.status == ConditionStatus::False && c.reason != SUSPENDED);
         let said = said.filter(|c| c.observed_generation == known.generation && !known.figures.untried.is_empty());
         if let Some(said) = said {
@@ -175,7 +176,7 @@ fn count(n: usize) -> i64 {
     i64::try_from(n).unwrap_or(i64::MAX)
 }
 
-/// Whether the difference between two statuses is one that people wait for, so that it is written without delay.
+/// Whether users wait for the difference between two statuses. Such a difference is written without delay.
 #[must_use]
 pub fn urgent(old: &NotificationStatus, new: &NotificationStatus) -> bool {
     let words = |s: &NotificationStatus| {
@@ -188,7 +189,7 @@ pub fn urgent(old: &NotificationStatus, new: &NotificationStatus) -> bool {
 /// An Event about a notification.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Said<'a> {
-    /// Whether a person should look.
+    /// Whether a user should check the notification.
     pub warning: bool,
     /// What was done or attempted.
     pub action: &'static str,
@@ -198,8 +199,8 @@ pub struct Said<'a> {
     pub note: &'a str,
 }
 
-/// What the difference between two statuses is worth an Event: that it has become unusable, that it selects no pipeline, that
-/// deliveries no longer reach the receiver, and that they do again. That a person has suspended it is known to them.
+/// The Events for a difference between two statuses. The notification became unusable, it selects no pipeline, its deliveries do not reach
+/// the receiver any more, or they reach it again. A suspension by a user causes no Event.
 #[must_use]
 pub fn events<'a>(old: &NotificationStatus, new: &'a NotificationStatus) -> Vec<Said<'a>> {
     let mut events = Vec::new();
@@ -431,7 +432,7 @@ mod tests {
         assert!(condition.message.starts_with("3 of the last 3 deliveries were rejected with 404"), "{}", condition.message);
         assert_eq!(first.summary.as_ref().map(|s| s.reason.as_str()), Some("ReceiverRejects"));
         assert_eq!((first.last_parked_time, first.last_action_time), (at(30), None));
-        // A process that begins now, with the same deliveries, with one of them, with none.
+        // A new process starts with the same deliveries, with one of them, or with none.
         assert_eq!(case(&stuck).after(&first), first);
         let newest = parked(&[30]);
         assert_eq!(reason(&case(&newest).after(&first)), "ReceiverRejects");
@@ -458,7 +459,7 @@ mod tests {
         ] {
             assert_eq!((reason(&status), status.last_action_time), ("Delivering", acted), "{what}");
         }
-        // What was edited stays edited, in this process and the next, until one more is parked.
+        // The edit counts, in this process and the next, until another delivery is parked.
         let next = Case { generation: 2, seen: at(200), ..case(&stuck) };
         assert_eq!(next.after(&edited), edited);
         let more = parked(&[10, 20, 30, 120]);

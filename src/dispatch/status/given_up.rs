@@ -1,14 +1,14 @@
-//! What is said of a notification whose last deliveries were parked. Pure.
+//! The condition of a notification whose last deliveries were parked. Pure.
 //!
-//! In: those deliveries, the newest first. Out: reason and message of the condition `Delivering`.
+//! In: the parked deliveries, the newest first. Out: reason and message of the condition `Delivering`.
 
 use crate::api::Time;
 use crate::outbox::Park;
 
-/// The last delivery was parked, and nothing more is known of it.
+/// The reason if the last delivery was parked and nothing more is known about it.
 pub const UNKNOWN: &str = "DeliveryParked";
 
-/// Reason and message; `None` if there are none.
+/// Reason and message of the condition. `None` if there are no parked deliveries.
 #[must_use]
 pub fn words<'a>(parks: impl Iterator<Item = (Time, &'a Park)>) -> Option<(String, String)> {
     let mut parks = parks.peekable();
@@ -47,7 +47,7 @@ fn said(park: &Park) -> Said {
         },
         "ReceiverRejected" | "ReceiverNotFound" | "Redirected" => {
             let advice = match code {
-                300..=399 => "redirects are not followed; check the URL",
+                300..=399 => "Pennant does not follow redirects; check the URL",
                 404 => "check the URL",
                 405 => "check the method and the URL",
                 413 => "the body is too large for the receiver; check the template",
@@ -68,7 +68,7 @@ fn said(park: &Park) -> Said {
         reason => Said {
             reason: if reason.is_empty() { UNKNOWN } else { reason }.to_owned(),
             what: format!("parked after maxAge ({error})"),
-            advice: "send it again with `pennant redeliver` when the cause is corrected",
+            advice: "send it again with `pennant redeliver` after you correct the cause",
         },
     }
 }
@@ -110,8 +110,8 @@ mod tests {
             (
                 vec![park("Redirected", Some(302), "302 Found"), not_found.clone()],
                 "ReceiverRejects",
-                "1 of the last 2 deliveries was rejected with 302; last at 1970-01-01T00:01:40Z for prod/c/web; redirects are not \
-                 followed; check the URL",
+                "1 of the last 2 deliveries was rejected with 302; last at 1970-01-01T00:01:40Z for prod/c/web; Pennant does not \
+                 follow redirects; check the URL",
             ),
             (
                 vec![park("ReceiverGone", Some(410), "410 Gone")],
@@ -135,7 +135,7 @@ mod tests {
                 vec![park("ReceiverError", Some(503), "503 Service Unavailable")],
                 "ReceiverError",
                 "the last delivery was parked after maxAge (503 Service Unavailable); at 1970-01-01T00:01:40Z for prod/c/web; \
-                 send it again with `pennant redeliver` when the cause is corrected",
+                 send it again with `pennant redeliver` after you correct the cause",
             ),
         ];
         for (parks, reason, message) in table {

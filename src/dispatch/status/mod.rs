@@ -1,7 +1,8 @@
-//! What the dispatcher says of notifications and of pipelines. Pure, but for the counts that it reads.
+//! What the dispatcher reports about notifications and pipelines. Pure, except for `notification`, which writes, and for `refused` and
+//! `written`, which keep state.
 //!
-//! In: what is known of deliveries. Out: conditions and figures of a Notification's status, and the part of a pipeline's status that says
-//! what was last sent and what is wrong.
+//! In: facts about deliveries. Out: conditions and figures of a Notification's status, and the part of a pipeline's status that shows what
+//! was last sent, and the problems.
 
 pub mod figures;
 pub mod given_up;

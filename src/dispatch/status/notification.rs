@@ -1,7 +1,8 @@
-//! The status of one Notification: computed, and written when it is due.
+//! Computes the status of one Notification, and writes it when it is due.
 //!
-//! In: figures, and what applies to each target. Out: `Notification.status`, written at once when people wait for it, within a second when
-//! a condition has changed or nothing had for a while, and while only figures change, every five; Events about what is new in it.
+//! In: figures, and the settings that apply to each target. Out: `Notification.status`, and Events about its changes. It is written at once
+//! when users wait for it, and within a second when a condition has changed or after a pause. While only figures change, it is written
+//! every five seconds.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -22,7 +23,7 @@ use crate::outbox::send_gate::index::OfTarget;
 use crate::report;
 use crate::webhook::NotSent;
 
-/// Brings the status of one notification up to date: figures not at once, unless it is the last time.
+/// Updates the status of one notification. Figures are not written at once, unless it is the last time.
 pub(in crate::dispatch) async fn write(
     notification: &Notification,
     ctx: &Context,
@@ -35,10 +36,10 @@ pub(in crate::dispatch) async fn write(
     let Some((based, targets)) = ctx.deliveries.pipeline_index.applied((&namespace, &name), &pipelines) else {
         return Ok(Action::await_change());
     };
-    // As it is over a cluster-wide one, unless it stands alone wherever it stands.
+    // Prefer the result over a cluster-wide notification, unless only the result without one applies to targets.
     let stands = based.all().find(|n| targets.iter().any(|(target, _)| Arc::ptr_eq(target, n)));
     let Some(effective) = stands.or_else(|| based.all().next()) else { return Ok(Action::await_change()) };
-    // The watch of its ConfigMap will say so in a moment, and this is looked at again.
+    // The watch of the ConfigMap reports it soon, and then the status is computed again.
     if effective.sending.as_ref().is_err_and(crate::config::Problem::is_unknown) {
         return Ok(Action::await_change());
     }
@@ -66,7 +67,8 @@ pub(in crate::dispatch) async fn write(
     Ok(Action::await_change())
 }
 
-/// What its Secrets lack. Not known yet is not missing: the watch will say so in a moment, and this is looked at again.
+/// The problem with the Secrets of a notification. A Secret that has not been read yet is not missing: its watch reports it soon, and then
+/// the check runs again.
 pub(in crate::dispatch) fn missing_of(ctx: &Context, effective: &EffectiveNotification) -> Option<Wrong> {
     let missing = secrets_of(ctx, effective).err().filter(|e| !matches!(e, NotSent::SecretUnknown(_)))?;
     let unreadable = matches!(missing, NotSent::SecretUnreadable(_));
@@ -78,12 +80,12 @@ fn secrets_of(ctx: &Context, effective: &EffectiveNotification) -> Result<(), No
     ctx.secrets.secrets().check(&keys)
 }
 
-/// What a notification applies to.
+/// The pipelines and targets to which a notification applies.
 struct AppliesTo<'a> {
     pipelines: &'a [Arc<PipelineFacts>],
-    /// What holds for each target.
+    /// The settings that apply to each target.
     targets: &'a [OfTarget],
-    /// Whether it stands for some target as it is, or there is none.
+    /// Whether it applies unchanged to at least one target, or there is no target.
     stands: bool,
 }
 
@@ -124,7 +126,7 @@ fn compute(
     figures::status(old, &known, now())
 }
 
-/// When this process last saw a Secret or ConfigMap change that is named by what is sent.
+/// When this process last saw a change of a Secret or ConfigMap that the notification or its layers refer to.
 fn edited(ctx: &Context, targets: &[OfTarget], effective: &EffectiveNotification) -> Option<Time> {
     let all = || targets.iter().map(|(target, _)| &**target).chain([effective]);
     let secrets = all().filter_map(|n| n.sending.as_ref().ok()).flat_map(crate::config::Sending::secrets);
@@ -132,7 +134,7 @@ fn edited(ctx: &Context, targets: &[OfTarget], effective: &EffectiveNotification
     ctx.secrets.secrets().edited(&secrets).max(ctx.config.config_maps.edited(all().flat_map(|n| &n.config_maps)))
 }
 
-/// Says in Events what the new status is worth.
+/// Writes Events about the difference between two statuses.
 fn say(ctx: &Context, notification: &Notification, old: &NotificationStatus, new: &NotificationStatus) {
     for figures::Said { warning, action, reason, note } in figures::events(old, new) {
         let regarding = notification.object_ref(&());

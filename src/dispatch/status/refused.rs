@@ -1,5 +1,5 @@
-//! Notifications whose deliveries cannot be recorded at present, because the API server does not take them or because too many timers
-//! run, and when each is tried again.
+//! Notifications whose deliveries cannot be recorded at present, and when each is retried. Either the API server does not accept the
+//! deliveries, or too many timers run.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -9,20 +9,20 @@ use crate::api::delivery::PipelineRef;
 
 const FIRST: Duration = Duration::from_secs(1);
 const LONGEST: Duration = Duration::from_secs(30);
-/// Failures in a row after which people are told.
+/// Failures in a row after which users are notified.
 const LONG: u32 = 3;
 
-/// What is in the way.
+/// Why deliveries cannot be recorded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reason {
-    /// A create was refused, or could not be made.
+    /// The API server rejected a create, or the create failed.
     RecordRefused,
-    /// As many timers as may run do, and another would have to.
+    /// The maximum number of timers runs, and another timer is needed.
     TooManyClocks,
 }
 
 impl Reason {
-    /// As statuses and Events have it.
+    /// The reason as statuses and Events show it.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -35,11 +35,11 @@ impl Reason {
 /// Why a delivery could not be recorded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal {
-    /// What is in the way.
+    /// Why deliveries cannot be recorded.
     pub reason: Reason,
-    /// The API server understood and said no, or it is we who do, so a person must do something about it.
+    /// Whether a user must act, because the API server or Pennant's own limit rejects the delivery.
     pub refused: bool,
-    /// Its words.
+    /// The human-readable details.
     pub detail: String,
 }
 
@@ -50,7 +50,7 @@ struct Entry {
     again: Instant,
 }
 
-/// All of them, by pipeline and notification; cheap to clone.
+/// All refusals, by pipeline and notification. Cheap to clone.
 #[derive(Clone, Debug, Default)]
 pub struct Refused(Arc<Mutex<HashMap<(PipelineRef, String), Entry>>>);
 
@@ -59,34 +59,35 @@ impl Refused {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether it is time to try. What costs no request may be tried at any time: timers that run must be looked at when they are due.
+    /// Whether a retry is allowed now. A retry that costs no request is always allowed, because running timers must be processed when they
+    /// are due.
     #[must_use]
     pub fn may_try(&self, pipeline: &PipelineRef, notification: &str) -> bool {
         self.is_time(pipeline, notification) || self.reason(pipeline, notification) != Some(Reason::RecordRefused)
     }
 
-    /// Whether the wait is over, or there is none.
+    /// Whether the wait is over, or there is no wait.
     #[must_use]
     pub fn is_time(&self, pipeline: &PipelineRef, notification: &str) -> bool {
         self.retry_in(pipeline, notification).is_none_or(|left| left.is_zero())
     }
 
-    /// What was in the way the last time.
+    /// Why deliveries could not be recorded the last time.
     #[must_use]
     pub fn reason(&self, pipeline: &PipelineRef, notification: &str) -> Option<Reason> {
         let key = (pipeline.clone(), notification.to_owned());
         self.book().get(&key).map(|entry| entry.refusal.reason)
     }
 
-    /// How long until it is tried again; `None` if nothing was refused.
+    /// How long until the next retry. `None` if nothing was refused.
     #[must_use]
     pub fn retry_in(&self, pipeline: &PipelineRef, notification: &str) -> Option<Duration> {
         let key = (pipeline.clone(), notification.to_owned());
         self.book().get(&key).map(|e| e.again.saturating_duration_since(Instant::now()))
     }
 
-    /// Takes note; each time the wait doubles. What fails for long is a matter for people, whatever the API server says of it.
-    /// Gives what was noted.
+    /// Notes a refusal. The wait doubles each time. After several failures in a row a user must act, whatever the API server reports.
+    /// Returns the noted refusal.
     pub fn note(&self, pipeline: &PipelineRef, notification: &str, refusal: Refusal) -> Refusal {
         let mut book = self.book();
         let key = (pipeline.clone(), notification.to_owned());
@@ -98,22 +99,22 @@ impl Refused {
         noted
     }
 
-    /// It works again.
+    /// Removes the refusal, because recording works again. Returns `true` if there was one.
     pub fn clear(&self, pipeline: &PipelineRef, notification: &str) -> bool {
         self.book().remove(&(pipeline.clone(), notification.to_owned())).is_some()
     }
 
-    /// A pipeline is gone.
+    /// Removes the refusals of a deleted pipeline.
     pub fn forget(&self, uid: &str) {
         self.book().retain(|(pipeline, _), _| pipeline.uid != uid);
     }
 
-    /// Drops what is noted of pipelines that are gone.
+    /// Drops the refusals of pipelines that do not exist any more.
     pub fn tidy(&self, is_there: impl Fn(&str) -> bool) {
         self.book().retain(|(pipeline, _), _| is_there(&pipeline.uid));
     }
 
-    /// What a notification must know: the first pipeline for which a person must do something.
+    /// What the status of a notification must show: the first pipeline for which a user must act.
     #[must_use]
     pub fn of(&self, namespace: &str, notification: &str) -> Option<(String, Refusal)> {
         let book = self.book();

@@ -17,14 +17,13 @@ pub struct Sent {
     pub notification: String,
 }
 
-/// The newest of them.
+/// The newest successful delivery.
 #[must_use]
 pub fn newest(sent: &BTreeMap<String, Sent>) -> Option<&Sent> {
     sent.values().max()
 }
 
-/// One line on the targets, newest first: `prod/in-cluster/web chat 2026-11-23T03:00:00Z, …`. Targets beyond 512 bytes are
-/// counted.
+/// One line on the targets, newest first: `prod/in-cluster/web chat 2026-11-23T03:00:00Z, …`. Targets beyond 512 bytes are only counted.
 #[must_use]
 pub fn summary(sent: &BTreeMap<String, Sent>) -> String {
     let mut targets: Vec<_> =

@@ -1,4 +1,4 @@
-//! Which notifications cannot be sent as things are, for one pipeline: for `Pipeline.status.dispatched.notifications`. Pure.
+//! The notifications of one pipeline that cannot be sent at present, for `Pipeline.status.dispatched.notifications`. Pure.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,40 +9,42 @@ use crate::config::EffectiveNotification;
 use crate::outbox::Applied;
 use crate::render::COMMIT_REMEDY;
 
-/// At most so many are told.
+/// Maximum number of reported problems.
 const MOST: usize = 100;
-/// Characters of a message.
+/// Maximum number of characters of a message.
 const LONGEST: usize = 512;
 
-/// The reason of a target whose revision names no commit, where one is needed.
+/// The reason for a target whose revision contains no commit, although one is needed.
 const COMMIT_MISSING: &str = "CommitMissing";
 
-/// What is wrong with one: a reason, and words for people.
+/// A problem: reason and message.
 pub type Wrong = (&'static str, String);
 
-/// What the definition of a notification has against being recorded or sent. What is only not known yet is nothing.
+/// Why the definition of a notification prevents recording or sending. A part that is only not known yet is not a problem.
 #[must_use]
 pub fn defined_wrong(notification: &EffectiveNotification) -> Option<Wrong> {
     let problem = notification.intake.as_ref().err().or(notification.sending.as_ref().err());
     problem.filter(|problem| !problem.is_unknown()).map(|problem| (problem.reason(), problem.to_string()))
 }
 
-/// What a target whose revision names no commit has against a notification that needs one.
+/// The problem of a target whose revision contains no commit. `None` if the notification does not need a commit.
 #[must_use]
 pub fn lacks_commit(notification: &EffectiveNotification) -> Option<Wrong> {
     let needs = notification.sending.as_ref().is_ok_and(|sending| sending.needs_commit);
-    needs.then(|| (COMMIT_MISSING, format!("the template needs a commit, and the revision names none; {COMMIT_REMEDY}")))
+    needs.then(|| {
+        (COMMIT_MISSING, format!("the template needs a commit, but the revision does not contain one; {COMMIT_REMEDY}"))
+    })
 }
 
-/// The same of all targets of a notification.
+/// The same problem for all targets of a notification.
 #[must_use]
 pub fn all_lack_commits() -> Wrong {
-    let message = "the template needs a commit, and the revision of none of its targets names one";
+    let message = "the template needs a commit, but no revision of its targets contains one";
     (COMMIT_MISSING, format!("{message}; {COMMIT_REMEDY}"))
 }
 
-/// Lists them, in the order of names and of the spec. `wrong` is asked once for each effective notification, and `unfit` for
-/// each target of one with which nothing is wrong.
+/// Lists the problems, in the order of names and of the spec. `wrong` is called once for each effective notification. `unfit` is called for
+/// each target whose effective notification has no problem.
 #[must_use]
 pub fn troubles(
     notifications: &BTreeMap<String, Applied>,
@@ -62,7 +64,7 @@ pub fn troubles(
         };
         let each: Vec<_> =
             targets.iter().map(|t| (t, applied.of(&t.subject).and_then(|n| of(n).or_else(|| unfit(n, t))))).collect();
-        // What is the same for all is told once.
+        // A problem that is the same for all is reported once.
         if let Some((_, Some(first))) = each.first()
             && each.iter().all(|(_, wrong)| wrong.as_ref() == Some(first))
         {

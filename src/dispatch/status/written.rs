@@ -1,6 +1,7 @@
-//! What was last written of each `Notification.status`, and when the next write is due.
+//! The last written `Notification.status` of each notification, and when the next write is due.
 //!
-//! In: the status as it should be. Out: how long it may still wait, so that figures, which change all the time, cost few writes.
+//! In: the desired status. Out: how long its write can still wait. Figures change all the time, and the wait keeps the number of writes
+//! low.
 
 use std::time::{Duration, Instant};
 
@@ -10,12 +11,14 @@ use crate::api::conditions::Condition;
 use crate::api::{self, Notification, NotificationStatus};
 use crate::dispatch::by_uid::ByUid;
 
-/// After a pause, figures are written when they have been out of date for so long.
+/// After a pause, figures are written when they have been out of date for this time.
 const WRITE_AFTER: Duration = Duration::from_secs(1);
-/// While only they change, and all the time, at most so often: with many notifications it would be a noticeable part of the cost.
+/// The minimum interval while only figures change, and change all the time. With many notifications, more writes would be a noticeable part
+/// of the cost.
 const WRITE_EVERY: Duration = Duration::from_secs(5);
 
-/// What was last written of each status, so that a copy that lags is not taken for the truth, and when it was first out of date.
+/// The last written status of each notification, and when it was first out of date. So an outdated copy from the watch is not used as the
+/// current status.
 #[derive(Debug, Default)]
 pub(in crate::dispatch) struct Written(ByUid<Last>);
 
@@ -29,14 +32,14 @@ pub(in crate::dispatch) struct Last {
 }
 
 impl Last {
-    /// How long `new` may still wait, when the first difference came up at `since`.
+    /// How long the write of `new` can still wait, if the first difference appeared at `since`.
     pub(in crate::dispatch) fn left(&self, new: &NotificationStatus, since: Instant, now: Instant) -> Duration {
         let soon = since + WRITE_AFTER;
         let said = |status: &NotificationStatus| -> Vec<_> {
             let said = status.conditions.iter().cloned().map(|c| Condition { message: String::new(), ..c });
             said.collect()
         };
-        // What a message counts is a figure, too.
+        // The counts in a message are figures, too.
         let only_figures = said(&self.status) == said(new);
         let due = self.written.filter(|_| only_figures).map_or(soon, |at| soon.max(at + WRITE_EVERY));
         due.saturating_duration_since(now)
@@ -58,7 +61,7 @@ impl Written {
         self.0.put(uid, last);
     }
 
-    /// Drops those of notifications that are gone; gives how many are left.
+    /// Drops the entries of deleted notifications. Returns the number of remaining entries.
     pub(in crate::dispatch) fn tidy(&self, is_there: impl Fn(&str) -> bool) -> usize {
         self.0.tidy(is_there)
     }

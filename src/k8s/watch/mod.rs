@@ -5,8 +5,8 @@
 //! objects ([`NamedWatches`], [`one`]). One that does not parse is logged with its name and passed over, for a single bad object
 //! must not stop the stream of all others. Its deletion is passed on.
 //!
-//! With each new turn the watch is begun anew, and so with a list of what the API server holds now: whoever acted in the turn
-//! before may have written what this watch would tell too late.
+//! With each new leadership term the watch restarts with a list of the current objects, because the previous leader may have written
+//! something that this watch would deliver too late.
 
 mod named;
 mod raw_object;
@@ -72,7 +72,7 @@ impl Turn {
 
 type Events<K> = BoxStream<'static, watcher::Result<watcher::Event<K>>>;
 
-/// Watches in turns: nothing before the first is known, and anew with each.
+/// Watches by leadership term: nothing before the first term, and a restart with each term.
 pub fn in_turns<K>(api: Api<Guarded<K>>, turns: Receiver<Option<u64>>) -> (Turn, Events<K>)
 where
     K: Deleted + Clone + Debug + Send + 'static,
@@ -167,7 +167,7 @@ where
             let metadata = guarded.meta();
             let (kind, name) = (K::kind(&()), metadata.name.as_deref().unwrap_or_default());
             let namespace = metadata.namespace.as_deref().unwrap_or_default();
-            tracing::error!(%kind, namespace, name, %error, "object does not parse and is passed over; mend or delete it");
+            tracing::error!(%kind, namespace, name, %error, "skipping an object that does not parse; correct or delete it");
         };
         guarded.open().inspect_err(tell).ok()
     };

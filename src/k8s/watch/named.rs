@@ -1,7 +1,7 @@
 //! One watch for each object that something refers to, and none for any other.
 //!
-//! In: the names that are wanted, and the present turn. Out: what is seen of each, given to whoever wanted it, until it is no
-//! longer wanted. With each turn they begin anew, as all watches do, and what was seen before counts no more.
+//! In: the wanted names, and the current term. Out: the state of each, sent to its consumer until it is no longer wanted. With each term
+//! they restart, as all watches do, and earlier results no longer count.
 
 use std::collections::{BTreeSet, HashMap};
 use std::fmt::Debug;
@@ -55,9 +55,9 @@ impl NamedWatches {
         Self { client, turns, label, metrics, tasks: Mutex::default() }
     }
 
-    /// Starts a watch for each of these that has none, and ends those of all others. The names are asked for when nobody else
-    /// may set them, so that an older answer never takes the place of a newer. `begin` makes what the watch tells to, which is
-    /// dropped with it; `end` is told of those that ended. Must be called within a tokio runtime.
+    /// Starts a watch for each of these names that has none, and ends those of all others. The names are read while nobody else can set
+    /// them, so an older result never replaces a newer one. `begin` creates the consumer of the watch, which is dropped with it; `end` is
+    /// called for those that ended. Must be called within a tokio runtime.
     pub fn set_wanted<K, T>(
         &self,
         wanted: impl FnOnce() -> BTreeSet<ObjectName>,

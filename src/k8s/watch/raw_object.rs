@@ -1,8 +1,7 @@
 //! An object of a watch or a list: text that is parsed only when somebody reads it, and that may not parse.
 //!
-//! kube's `DeserializeGuard` keeps one that does not parse from ending the watch by way of a tree that it copies, and reads who set
-//! which field (`managedFields`), which is half of what an object with a status holds. Here the text is gone through once, without
-//! what is not wanted.
+//! kube's `DeserializeGuard` also tolerates an object that does not parse. But it copies a tree of each object, and reads
+//! `managedFields`, which are half of an object with a status. This code reads the text once, without the parts that are not needed.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;

@@ -1,7 +1,7 @@
 //! A watch that never ends: after an error it is tried again, with pauses that grow until an object arrives or a list is complete.
 //!
-//! kube's own back-off starts again at the first pause with each `Init`, which precedes each list: a list that is refused would
-//! be asked for more than once a second, without end.
+//! kube's own backoff restarts at the first delay with each `Init`, which precedes each list: a rejected list would be requested more
+//! than once a second, without end.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -23,7 +23,7 @@ const WORKED: Duration = Duration::from_mins(2);
 
 /// The same trouble of a watch is logged again after so long.
 const LOG_AGAIN: Duration = Duration::from_mins(5);
-/// So many troubles of a watch are logged in that time.
+/// Maximum number of problems of a watch that are logged in that time.
 const TROUBLES: usize = 8;
 /// Characters of a trouble in a log line.
 const WORDS: usize = 256;
@@ -74,7 +74,7 @@ impl<K, B: Fn() -> Events<K>> Steady<K, B> {
                 self.waits = None;
             }
             let Some(event) = within(self.listing, self.events.next()).await else {
-                tracing::warn!(watch = self.what, "a list was not answered; it is begun again");
+                tracing::warn!(watch = self.what, "list request timed out; restarting the watch");
                 (self.events, self.listing) = ((self.begin)(), true);
                 continue;
             };
@@ -132,7 +132,7 @@ impl Logged {
 fn words(error: &watcher::Error) -> String {
     let (what, why) = match error {
         watcher::Error::InitialListFailed(error) => ("the list failed", cause(error)),
-        watcher::Error::WatchStartFailed(error) => ("the watch could not begin", cause(error)),
+        watcher::Error::WatchStartFailed(error) => ("the watch could not start", cause(error)),
         watcher::Error::WatchFailed(error) => ("the watch was interrupted", cause(error)),
         watcher::Error::WatchError(status) => ("the API server ended the watch", refusal(status)),
         watcher::Error::NoResourceVersion => ("the list failed", "the API server named no resource version".to_owned()),

@@ -1,10 +1,10 @@
-//! One spelling of durations, wherever one stands.
+//! Tests that durations have the same spelling in all fields.
 
 use serde_json::{Value, json};
 
 use super::*;
 
-/// Where a duration may stand in what a notification says, and one that is accepted there.
+/// The fields of a notification that contain a duration, each with an accepted value.
 const FIELDS: [(&str, &str); 7] = [
     ("/endpoint/timeout", "10s"),
     ("/endpoint/connectTimeout", "10s"),
@@ -15,7 +15,7 @@ const FIELDS: [(&str, &str); 7] = [
     ("/triggers/0/for", "10s"),
 ];
 
-/// What a notification says, with this at that place.
+/// The settings of a notification, with this value in this field.
 fn saying(field: &str, given: &str) -> Value {
     let mut whole = json!({
         "triggers": [{"type": "Deployed", "for": "1s"}],
@@ -27,7 +27,7 @@ fn saying(field: &str, given: &str) -> Value {
     whole
 }
 
-/// The same in every place where a layer may stand.
+/// The same settings in every place that can contain a layer.
 fn places(says: &Value) -> Vec<(&'static str, Value)> {
     let named = |mut says: Value| {
         says["name"] = json!("deploys");
@@ -72,8 +72,8 @@ fn a_duration_is_spelled_the_same_wherever_it_stands() {
             "PT24H", "PT10S", "10", "10 s", " 10s", "10s ", "10S", "+10s", "-10s", "1.5s", "1d", "10sec", "10s ago", "", "s",
         ];
         let all = sums.into_iter().chain([good]).map(|given| (given, true)).chain(bad.map(|given| (given, false)));
-        // All fields have one parser and one pattern: of the first all spellings are tried, of the others one that is accepted and one
-        // that is not.
+        // All fields have the same parser and pattern. So the test tries all spellings only in the first field. In each other field it
+        // tries one accepted and one rejected spelling.
         let is_tried = |given: &str| field == FIELDS[0].0 || given == sums[2] || given == bad[0];
         for (given, accepted) in all.filter(|(given, _)| is_tried(given)) {
             for (place, object) in places(&saying(field, given)) {

@@ -1,4 +1,4 @@
-//! The global configuration, and what lies over it and over Notifications.
+//! Tests the global configuration, and the layers over it and over Notifications.
 
 use super::*;
 
@@ -38,11 +38,7 @@ fn the_global_configuration_is_told_where_it_stands() {
     let folded =
         "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: pennant-config}\ndata:\n  config.yaml: >\n    {\n\n    a: 1}\n";
     assert_eq!(lines(folded).len(), 1, "{:?}", lines(folded));
-    assert!(
-        lines(folded)[0].starts_with("a.yaml:5: ConfigMap pennant-config: a: there is no such field"),
-        "{:?}",
-        lines(folded)
-    );
+    assert!(lines(folded)[0].starts_with("a.yaml:5: ConfigMap pennant-config: a: unknown field"), "{:?}", lines(folded));
     let broken = GLOBAL.replace("X-A: '{{nothing}}'", "X-A: [");
     assert!(lines(&broken)[0].starts_with("a.yaml:1") && lines(&broken)[0].contains("not YAML"), "{:?}", lines(&broken));
 }
@@ -56,7 +52,7 @@ fn the_global_configuration_may_be_a_file_of_its_own() {
     let bare = "\nnotifications:\n- name: audit\n  trigers: []\n";
     let (objects, found) = at("global.yaml", bare);
     assert_eq!(objects, 1);
-    let expected = "global.yaml:4: notifications[0].trigers: there is no such field; did you mean triggers?";
+    let expected = "global.yaml:4: notifications[0].trigers: unknown field; did you mean triggers?";
     assert_eq!(found, [expected]);
     for (file, text, objects, wrong) in [
         ("deploy/config.yaml", "defualts: {}", 1, true),
@@ -97,22 +93,22 @@ fn what_lies_over_the_global_configuration_is_checked_with_it() {
     assert_eq!(found.len(), 2, "{found:?}");
     assert!(found.iter().all(|line| line.contains(": notifications[0].")), "the other is not complete: {found:?}");
 
-    // Each problem stands where it is to be mended, and once.
+    // Each problem is reported once, at the place to fix it.
     let bad = global
         .replace("https:", "http:")
         .replace("{name: other, namespaces: [x]}", "{name: deploys, delivery: {supersede: true}}");
     let found = lines(&format!("{bad}---\n{notification}\n"));
-    let of_url: Vec<_> = found.iter().filter(|line| line.contains("http sends in clear text")).collect();
+    let of_url: Vec<_> = found.iter().filter(|line| line.contains("http is not encrypted")).collect();
     assert_eq!(of_url.len(), 1, "{found:?}");
     assert!(of_url[0].starts_with("a.yaml:1: defaults.endpoint.url: "), "{found:?}");
 
-    // What cannot be understood may have what is missing.
+    // An invalid global configuration can contain the missing field.
     let broken = global.replace("url", "ulr");
     let found = lines(&format!("{broken}---\n{notification}\n"));
     assert!(found.len() == 1 && found[0].contains("defaults.endpoint.ulr"), "{found:?}");
 }
 
-/// A pipeline with layers of `deploys`: its own, and those of its second target.
+/// A pipeline with layers for `deploys`: its own layer, and a layer of its second target.
 fn layered(own: &str, of_target: &str) -> String {
     format!(
         "---
@@ -153,7 +149,7 @@ fn what_a_pipeline_lays_over_others_is_checked() {
     let led_away = said(&with("endpoint: {timeout: 7s}", "endpoint: {url: 'https://elsewhere.example.com/'}"));
     let at = "a.yaml:16: Pipeline shop: spec.environments[0].targets[1].notifications[0].endpoint.signing: ";
     assert!(led_away.len() == 1 && led_away[0].starts_with(at), "{led_away:?}");
-    assert!(led_away[0].contains("credentials are not sent where a more specific layer leads"), "{led_away:?}");
+    assert!(led_away[0].contains("a more specific layer; set the credentials in that layer too"), "{led_away:?}");
 
     // A field of the Notification that is wrong only with a layer over it.
     let slack = said(&with("template: {builtin: slack}", "remove: [/endpoint/signing]"));
@@ -227,7 +223,7 @@ spec:
         let report = report(&text);
         assert!(report.findings.is_empty() && report.notes.is_empty(), "{:?} {:?}", report.findings, report.notes);
     }
-    // The tag of an image may be a commit: that only the cluster can tell.
+    // The tag of an image can be a commit. Only the cluster knows.
     let report = report(&files("apiVersion: apps/v1, kind: Deployment", ""));
     assert!(report.findings.is_empty(), "{:?}", report.findings);
     assert!(report.notes.len() == 1 && report.notes[0].contains("the tag of its image"), "{:?}", report.notes);

@@ -1,7 +1,7 @@
-//! The tables of `docs/api.md`: transition types, other named values, and every field of the three kinds, made of the types in
-//! `src/api`.
+//! The generated tables of `docs/api.md` (transition types and other named values) and of `docs/reference/` (every field of the three
+//! kinds), from the types in `src/api`.
 //!
-//! `make reference` writes them into the page; without it, a test compares.
+//! `make reference` writes them into the pages. Without it, a test compares.
 
 use std::fmt::Write as _;
 
@@ -16,6 +16,12 @@ use crate::api::pipeline::Status;
 use crate::api::{TransitionType, crds};
 
 const PAGE: &str = include_str!("../../../docs/api.md");
+/// The pages that list the fields of a kind.
+const REFERENCE: [(&str, &str, &str); 3] = [
+    ("Pipeline", "docs/reference/pipeline.md", include_str!("../../../docs/reference/pipeline.md")),
+    ("Notification", "docs/reference/notification.md", include_str!("../../../docs/reference/notification.md")),
+    ("Delivery", "docs/reference/delivery.md", include_str!("../../../docs/reference/delivery.md")),
+];
 /// The fields of a layer that a Notification does not have.
 const OWN: [&str; 2] = ["name", "remove"];
 
@@ -65,7 +71,7 @@ fn required(schema: &Value, path: &str) -> bool {
 }
 
 fn fields(kind: &str) -> String {
-    let mut text = format!("### {kind}\n");
+    let mut text = String::new();
     for part in ["spec", "status"] {
         let schema = schema(kind, part);
         let mut rows = Vec::new();
@@ -73,18 +79,18 @@ fn fields(kind: &str) -> String {
         if part == "spec" {
             rows.retain(|row| !is_of_notification(&row.path));
         }
-        text.push_str("| field | what may stand there | what it means |\n|---|---|---|\n");
+        let gap = if text.is_empty() { "" } else { "\n" };
+        writeln!(text, "{gap}## `{part}`\n| field | allowed values | meaning |\n|---|---|---|").unwrap();
         for Row { path, what, meaning } in rows {
             let required = if part == "spec" && required(&schema, &path) { "required; " } else { "" };
             writeln!(text, "| `{part}.{path}` | {required}{what} | {meaning} |").unwrap();
         }
-        text.push('\n');
     }
     text
 }
 
 fn named_values() -> String {
-    let mut text = String::from("### Values\n| value | what it means |\n|---|---|\n");
+    let mut text = String::from("| value | meaning |\n|---|---|\n");
     let all = [
         ("status", values::<Status>()),
         ("outcome", values::<Outcome>()),
@@ -99,19 +105,17 @@ fn named_values() -> String {
     text
 }
 
-fn all_fields() -> String {
-    let kinds = ["Pipeline", "Notification", "Delivery"].map(fields).concat();
-    format!("{kinds}{}", named_values())
-}
-
 #[test]
 fn the_tables_of_the_api_are_those_of_the_types() {
-    compare("docs/api.md", PAGE, &[transitions(), all_fields()]);
+    compare("docs/api.md", PAGE, &[transitions(), named_values()]);
+    for (kind, page, text) in REFERENCE {
+        compare(page, text, &[fields(kind)]);
+    }
 }
 
 #[test]
 fn every_field_is_listed_with_a_meaning() {
-    let text = all_fields();
+    let text = REFERENCE.map(|(kind, ..)| fields(kind)).concat();
     let rows: Vec<_> = text.lines().filter(|line| line.starts_with("| `")).collect();
     assert!(rows.len() > 200, "{}", rows.len());
     for row in rows {

@@ -6,7 +6,6 @@ use kube::ResourceExt as _;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use super::PAGE;
 use crate::api::delivery::GLOBAL;
 use crate::api::pipeline::target::targets;
 use crate::api::{Notification, Pipeline, TransitionType};
@@ -15,7 +14,14 @@ use crate::config::{Address, EffectiveNotification, Given, Global, PipelineSelec
 use crate::manifests::{global, read};
 use crate::render::Data;
 
-const COLUMNS: &str = "| pipeline | target | notification | what comes of it | kept in | Secrets |";
+/// The pages about configuration. Each example in YAML has a table below it.
+const PAGES: [&str; 4] = [
+    include_str!("../../../docs/configuration.md"),
+    include_str!("../../../docs/triggers.md"),
+    include_str!("../../../docs/credentials.md"),
+    include_str!("../../../docs/configuration-examples.md"),
+];
+const COLUMNS: &str = "| pipeline | target | notification | result | stored in | Secrets |";
 
 /// The objects of one example.
 #[derive(Default)]
@@ -79,7 +85,7 @@ fn comes_of(effective: &EffectiveNotification) -> String {
         let intake = effective.intake.as_ref().unwrap();
         ["dev", "prod"].iter().any(|environment| intake.triggers.wants(*type_, environment))
     };
-    let Some(type_) = TransitionType::ALL.into_iter().find(wants) else { return "silence".to_owned() };
+    let Some(type_) = TransitionType::ALL.into_iter().find(wants) else { return "nothing is sent".to_owned() };
     match sending.render(&Data::sample(type_)).unwrap().address {
         Address::Url(url) => url.to_string(),
         Address::Secret(key) => format!("the URL in {}", key.secret()),
@@ -95,7 +101,7 @@ fn secrets(effective: &EffectiveNotification) -> String {
 #[test]
 fn the_examples_come_to_what_their_tables_say() {
     let mut examples = 0;
-    for rest in PAGE.split("\n```yaml\n").skip(1) {
+    for rest in PAGES.iter().flat_map(|page| page.split("\n```yaml\n").skip(1)) {
         let (text, below) = rest.split_once("\n```\n").unwrap();
         let example = Example::read(text);
         let table = below.trim_start().strip_prefix(COLUMNS).unwrap_or_else(|| panic!("no table below\n{text}"));

@@ -7,11 +7,12 @@ use std::fmt::Write as _;
 use kube::CustomResourceExt as _;
 use serde_json::{Value, json};
 
-use super::{PAGE, compare};
+use super::compare;
 use crate::api::Notification;
 use crate::api::global::schema;
 use crate::config::layers::Layer;
 
+const PAGE: &str = include_str!("../../../docs/reference/global-configuration.md");
 /// Where the schema has the words of the type and not those of the field.
 const WORDS: [(&str, &str); 3] = [
     ("endpoint.method", "HTTP method; default `POST`, or that of the built-in template."),
@@ -21,11 +22,11 @@ const WORDS: [(&str, &str); 3] = [
     ),
     (
         "template.builtin",
-        "A template that comes with Pennant ([receivers](receivers/README.md)); it also gives method, headers, header and scheme of a \
+        "A template that comes with Pennant ([receivers](../receivers/README.md)); it also gives method, headers, header and scheme of a \
          token, and the path where the URL has none.",
     ),
 ];
-/// So many values are told by name; of more there is a page.
+/// Maximum number of values that are listed; for more values there is a page.
 const NAMED: usize = 12;
 
 /// One field.
@@ -129,7 +130,7 @@ const CLUSTER_WIDE: &str = "/properties/notifications/items";
 
 fn tables() -> String {
     let mut text =
-        String::from("### Of the global configuration\n| field | what may stand there | what it means |\n|---|---|---|\n");
+        String::from("## Fields of the global configuration\n| field | allowed values | meaning |\n|---|---|---|\n");
     let mut layer = rows("/properties/defaults", &of_notification());
     layer.retain(|row| row.path != SHARES);
     let is_of_layer = |path: &str| layer.iter().any(|row| row.path == path);
@@ -144,7 +145,7 @@ fn tables() -> String {
         writeln!(text, "| `{path}` | {what} | {meaning} |").unwrap();
     }
     text.push_str("\nBeside these, `defaults` and each of `notifications` have the fields of a layer.\n");
-    text.push_str("\n### Of a layer\n| field | what may stand there | default | what it means |\n|---|---|---|---|\n");
+    text.push_str("\n## Fields of a layer\n| field | allowed values | default | meaning |\n|---|---|---|---|\n");
     for Row { path, what, meaning } in layer {
         writeln!(text, "| `{path}` | {what} | {} | {meaning} |", default(&path)).unwrap();
     }
@@ -153,7 +154,7 @@ fn tables() -> String {
 
 #[test]
 fn the_tables_of_fields_are_those_of_the_schema() {
-    compare("docs/configuration.md", PAGE, &[tables()]);
+    compare("docs/reference/global-configuration.md", PAGE, &[tables()]);
 }
 
 /// So that one table says what holds in all four places.

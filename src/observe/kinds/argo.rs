@@ -2,16 +2,16 @@
 //! (<https://github.com/argoproj/argo-cd/blob/master/pkg/apis/application/v1alpha1/types.go>,
 //! <https://argo-cd.readthedocs.io/en/stable/operator-manual/health/>).
 //!
-//! Three things are told apart: the operation, which carries a revision into the cluster; the health of what lives there; and
-//! the comparison of it with the source. An operation that runs or has failed goes before the health. What runs is the newest
-//! entry of the history: `sync.revision` is only what was compared. `OutOfSync` is drift and no failure; while the comparison is
-//! `Unknown` (the source cannot be read), nothing is known of drift.
+//! Three things are separate: the operation, which brings a revision into the cluster; the health of the live objects; and their
+//! comparison with the source. A running or failed operation takes precedence over the health. The newest entry of the history is what
+//! runs: `sync.revision` is only what was compared. `OutOfSync` is drift and not a failure. While the comparison is `Unknown` (the source
+//! cannot be read), drift is unknown.
 //!
 //! An operation may be asked for by a name, such as `HEAD` or a branch. What it tries is known once that was made a commit or a
 //! version of a chart.
 //!
-//! `Missing` is on its way (nothing was synced yet, or it will be made anew), and so is `Unknown` health, which never decides.
-//! `Suspended` health means that a rollout waits for somebody: the previous state stands until it goes on.
+//! `Missing` is in progress (nothing was synced yet, or it will be created again), and so is `Unknown` health, which never decides.
+//! `Suspended` health means that a rollout waits for a user: the previous state stays until it continues.
 
 use serde_json::Value;
 
@@ -22,7 +22,7 @@ use super::{Reading, Rules};
 pub(super) static APPLICATION: Rules =
     Rules { group: "argoproj.io", kind: "Application", reader: "argo-application/2", read };
 
-/// At most so many sources of an Application are told of.
+/// Maximum number of reported sources of an Application.
 const SOURCES: usize = 16;
 
 fn read(view: &View<'_>) -> Reading {
@@ -60,7 +60,7 @@ fn under_way(view: &View<'_>) -> Option<(Verdict, String)> {
         let message = view.text("/status/operationState/message");
         return Some((Verdict::in_progress("Syncing", or(message, "an operation runs")), resolved(view, tried(view))));
     }
-    let verdict = Verdict::in_progress("SyncRequested", "an operation was asked for");
+    let verdict = Verdict::in_progress("SyncRequested", "an operation was requested");
     asked_for.map(|sync| (verdict, resolved(view, revision(sync))))
 }
 
@@ -75,7 +75,7 @@ fn failed(view: &View<'_>) -> Option<(Verdict, String)> {
     let another = compared != tried && !compared.is_empty() && !tried.is_empty();
     let taken_back = another && view.text("/status/sync/status") == "Synced" && !looked_at_before(view);
     let message = view.text("/status/operationState/message");
-    let verdict = Verdict::failed(&format!("Sync{phase}"), or(message, "the last operation has failed"));
+    let verdict = Verdict::failed(&format!("Sync{phase}"), or(message, "the last operation failed"));
     (!taken_back).then(|| (verdict, resolved(view, tried)))
 }
 
@@ -94,15 +94,13 @@ fn healthy(view: &View<'_>) -> Verdict {
     let message = or(view.text("/status/health/message"), error(view));
     match health {
         "" => Verdict::in_progress("NoStatus", "its controller has not written a health yet"),
-        _ if looked_at_before(view) => {
-            Verdict::in_progress("NotRefreshed", "its health was looked at before the last operation had ended")
-        }
+        _ if looked_at_before(view) => Verdict::in_progress("NotRefreshed", "its health is older than the last operation"),
         "Healthy" => Verdict::current(),
         "Degraded" => Verdict::failed(health, or(message, "a resource is degraded")),
         "Progressing" => Verdict::in_progress(health, or(message, "a resource is not healthy yet")),
         "Missing" => Verdict::in_progress(health, or(message, "a resource is not in the cluster")),
         "Suspended" => Verdict::in_progress(health, or(message, "a resource is suspended")),
-        _ => Verdict::in_progress("HealthUnknown", or(message, "its health is not known")),
+        _ => Verdict::in_progress("HealthUnknown", or(message, "its health is unknown")),
     }
 }
 

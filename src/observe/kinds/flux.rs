@@ -13,8 +13,8 @@ use crate::api::Status;
 /// Any other kind of Flux: the controllers share a library, and so their conditions.
 pub(super) static ANY: Rules = Rules { group: ".toolkit.fluxcd.io", kind: "", reader: "flux/1", read };
 
-/// With these reasons `Ready=False` means that it has not begun yet, or begins again: a dependency or the chart is not there
-/// yet, or a newer revision has cut the health checks short.
+/// With these reasons `Ready=False` means that it has not started yet, or restarts. A dependency or the chart does not exist yet, or a
+/// newer revision has interrupted the health checks.
 const WAITING: [&str; 4] = ["Progressing", "DependencyNotReady", "SourceNotReady", "HealthCheckCanceled"];
 
 fn read(view: &View<'_>) -> Reading {

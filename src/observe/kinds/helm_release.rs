@@ -1,9 +1,9 @@
 //! HelmRelease of Flux (<https://fluxcd.io/flux/components/helm/helmreleases/>), by what [`super::flux`] says.
 //!
-//! `v2` and `v2beta2` keep a history of releases, the newest first: what runs is the newest that was deployed, for the first
-//! entry may have failed, and after a rollback it is a new release of the old chart. `v2beta1`
-//! (<https://v2-1.docs.fluxcd.io/flux/components/helm/api/v2beta1/>) has no history but `lastAppliedRevision`, which moves only
-//! with a success; its `lastReleaseRevision` counts Helm's releases and names no chart.
+//! `v2` and `v2beta2` keep a history of releases, the newest first. The newest deployed one runs: the first entry may have failed, and
+//! after a rollback it is a new release of the old chart. `v2beta1` (<https://v2-1.docs.fluxcd.io/flux/components/helm/api/v2beta1/>) has
+//! no history except `lastAppliedRevision`, which changes only with a success. Its `lastReleaseRevision` counts Helm's releases and names
+//! no chart.
 
 use serde_json::Value;
 

@@ -1,9 +1,8 @@
 //! Kubernetes' own workloads, by the replicas that their controllers count
 //! (<https://github.com/kubernetes-sigs/cli-utils/blob/master/pkg/kstatus/status/core.go>).
 //!
-//! Two rules are stricter than kstatus, for `Current` here says that the revision runs: a `StatefulSet` of strategy
-//! `OnDelete`, or held back whole by its partition, waits for pods of the new revision. The revision is that of the images,
-//! which the pod template declares.
+//! Two rules are stricter than kstatus, because `Current` here means that the revision runs. A `StatefulSet` with strategy `OnDelete`, or
+//! held back completely by its partition, waits for pods of the new revision. The revision is that of the images in the pod template.
 
 use super::super::kstatus::{Verdict, unobserved};
 use super::super::revision;
@@ -60,15 +59,15 @@ fn deployment(view: &View<'_>) -> Verdict {
         return Verdict::in_progress("ReplicaSetNotAvailable", wanted.of(updated, "updated"));
     }
     if view.condition_true("Available").is_none() {
-        return Verdict::in_progress("DeploymentNotAvailable", "fewer replicas are available than must be");
+        return Verdict::in_progress("DeploymentNotAvailable", "fewer replicas are available than required");
     }
     wanted.reached(updated)
 }
 
-/// Whether the pods bear out that it is this rollout which has failed. When a spec goes back to an earlier revision, the controller observes
-/// the new generation and leaves the verdict on the one before standing, until the replicas move. A rollout that has failed
-/// itself wants pods that are not available, and has made some or was refused them (or waits for the last old one to go); and no
-/// more of them are there than it wants, for then those of the one before are about to go.
+/// Whether the pods confirm that this rollout has failed. When a spec returns to an earlier revision, the controller observes the new
+/// generation and keeps the result of the previous one until the replicas change. A rollout that has failed itself has pods that are not
+/// available, or its pods were refused, or it waits for the last old pod to end. It has no more pods than it wants; otherwise pods of the
+/// previous rollout are about to end.
 fn borne_out(view: &View<'_>, replicas: i64, updated: i64) -> bool {
     let refused = view.condition_true("ReplicaFailure").is_some();
     let unavailable = count(view, "/status/unavailableReplicas");
@@ -109,7 +108,7 @@ fn daemon_set(view: &View<'_>) -> Verdict {
         return verdict;
     }
     let Some(wanted) = view.int("/status/desiredNumberScheduled") else {
-        return Verdict::in_progress("NoDesiredNumber", "the number of nodes is not known yet");
+        return Verdict::in_progress("NoDesiredNumber", "the number of nodes is unknown yet");
     };
     let wanted = Wanted { count: wanted, noun: "pod" };
     let updated = count(view, "/status/updatedNumberScheduled");
@@ -281,7 +280,7 @@ mod tests {
                 0,
                 json!({}),
                 json!({"conditions": conditions("NewReplicaSetAvailable", "False")}),
-                "fewer replicas are available than must be",
+                "fewer replicas are available than required",
             ),
             (1, json!({}), json!({}), "3 replicas"),
             (1, json!({}), json!({"replicas": 2}), "2 of 3 replicas created"),

@@ -8,10 +8,10 @@ use crate::outbox::lane::schedule::{Next, gap, next};
 use crate::webhook::classify;
 use crate::webhook::{Attempt, AttemptResult, Reason, Verdict};
 
-/// The longest a lane that cannot send waits before it looks again without being told.
+/// The longest time after which a lane that cannot send checks again without an event.
 const LOOK_AGAIN: Duration = Duration::from_mins(1);
 
-/// The time and chance of a decision.
+/// The time and the random value of a decision.
 #[derive(Clone, Copy, Debug)]
 pub struct At {
     /// Wall clock.
@@ -20,29 +20,30 @@ pub struct At {
     pub chance: f64,
 }
 
-/// What the lane does next, with spans counted from the decision.
+/// What the lane does next. Durations count from the decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Then {
     /// The delivery is settled.
     Settle {
-        /// Whether the receiver answered for good.
+        /// Whether the receiver gave a final response.
         answered: bool,
     },
     /// Try again.
     Retry {
-        /// After this.
+        /// After this time.
         after: Duration,
         /// Whether the receiver named the time.
         asked: bool,
     },
-    /// Nothing was sent: look again when something changes, or after this.
+    /// Nothing was sent: check again when something changes, or after this time.
     Hold {
         /// `None`: only when something changes.
         after: Option<Duration>,
     },
 }
 
-/// After an attempt. `age` is how long it has been waiting to be sent, `failures` are those in a row before it.
+/// The decision after an attempt. `age`: how long the delivery has been waiting to be sent. `failures`: the failures in a row before this
+/// attempt.
 #[must_use]
 pub fn attempted(
     before: &DeliveryStatus,
@@ -55,7 +56,8 @@ pub fn attempted(
 ) -> (DeliveryStatus, Then) {
     let verdict = classify(&attempt.result, earlier_404s);
     if let Verdict::Blocked { reason: reason @ (Reason::SecretUnknown | Reason::SecretUnreadable) } = verdict {
-        // Its watch will speak, or be allowed to, and wake the lane: no reason to give anything up, however old.
+        // The watch delivers the Secret later, perhaps only once it has the permission, and wakes the lane. So nothing is given up, no
+        // matter how old it is.
         let message = attempt.result.error().unwrap_or_default();
         let (status, _) = blocked(before, reason.as_str(), &message, None, age, failures, at);
         return (status, Then::Hold { after: Some(LOOK_AGAIN) });
@@ -83,7 +85,7 @@ pub fn attempted(
                 Next::After(after) => {
                     status.reason = Some(reason.as_str().to_owned());
                     status.next_attempt_time = later(at.now, after);
-                    // The schedule may have asked for more than the receiver did.
+                    // The schedule can require a longer gap than the receiver.
                     Then::Retry { after, asked: not_before.is_some_and(|wish| wish >= after) }
                 }
             }
@@ -98,7 +100,7 @@ pub fn attempted(
     (status, then)
 }
 
-/// When nothing can be sent as things are. The same reason again writes nothing new.
+/// The decision when the delivery cannot be sent at present. If the reason is the same as before, there is nothing new to write.
 #[must_use]
 pub fn blocked(
     before: &DeliveryStatus,
@@ -124,8 +126,8 @@ pub fn blocked(
     }
 }
 
-/// When nothing can be made of what is recorded, however long it waits: an error of its trigger's condition, or of a template with
-/// its data. The lane goes on.
+/// The recorded data can never be sent, however long it waits: the trigger's condition or the template fails with this data. The lane
+/// continues.
 #[must_use]
 pub fn unsendable(before: &DeliveryStatus, reason: &str, error: &str, now: Time) -> (DeliveryStatus, Then) {
     let mut status = DeliveryStatus { error: Some(error.to_owned()), ..before.clone() };
@@ -133,7 +135,7 @@ pub fn unsendable(before: &DeliveryStatus, reason: &str, error: &str, now: Time)
     (status, Then::Settle { answered: false })
 }
 
-/// When its pipeline, target or notification is gone.
+/// The status of a delivery whose pipeline, target or notification is gone.
 #[must_use]
 pub fn canceled(before: &DeliveryStatus, reason: &str, now: Time) -> DeliveryStatus {
     let mut status = before.clone();

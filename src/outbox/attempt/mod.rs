@@ -1,7 +1,7 @@
-//! One piece of work on one delivery: from the lane that gives it out until the outcome is stored.
+//! One piece of work on one delivery, from the time when the lane hands it out until the outcome is stored.
 //!
-//! In: a record and an effective notification. Out: the request ([`request`]), what its answer means for the delivery ([`decide`]), and the
-//! status that was written ([`work`]).
+//! In: a record and an effective notification. Out: the request ([`request`]), what its response means for the delivery ([`decide`]), and
+//! the status that was written ([`work`]).
 
 pub(super) mod decide;
 pub(super) mod request;

@@ -1,5 +1,5 @@
-//! From a recorded transition to a request. Pure: rendered anew for every attempt, so that it follows edits of the
-//! configuration, and the same bytes as long as none was made.
+//! Builds a request from a recorded transition. Pure. The request is rendered again for every attempt, so that it follows edits of the
+//! configuration. Without an edit the bytes are the same.
 
 use std::time::Duration;
 
@@ -13,10 +13,10 @@ use crate::outbox::send_gate::index::PipelineFacts;
 use crate::render::Data;
 use crate::webhook::{self, Hidden, Outgoing};
 
-/// Why no request could be made of a delivery.
+/// Why no request could be built for a delivery.
 #[derive(Debug, Error)]
 pub enum RequestError {
-    /// A template failed on these values, though it did not on the samples.
+    /// A template failed with these values, although it did not fail with the samples.
     #[error(transparent)]
     Render(#[from] Problem),
     /// A header cannot be sent.
@@ -34,12 +34,12 @@ impl RequestError {
         }
     }
 
-    /// Whether the same recorded data gives it each time, so that waiting does not help.
+    /// Whether the same recorded data always causes this error, so that waiting does not help.
     #[must_use]
     pub fn is_final(&self) -> bool {
         match self {
             Self::Render(problem) => problem.is_final(),
-            // Values were checked when they were rendered; the rest of a header is configuration.
+            // Values were checked when they were rendered. The rest of a header is configuration.
             Self::Header(_) => false,
         }
     }
@@ -59,13 +59,13 @@ pub fn build(record: &Record, sending: &Sending, facts: &PipelineFacts, until: D
     let mut headers = vec![(header::CONTENT_TYPE, value(header::CONTENT_TYPE, sending.body.content_type())?)];
     for (name, text) in rendered.headers {
         let mut value = value(name.clone(), &text)?;
-        // A receiver that repeats it does not make it public.
+        // Sensitive, so that a receiver that repeats the value does not make it public.
         value.set_sensitive(is_secret(name.as_str()));
         headers.push((name, value));
     }
     let mut hidden = Hidden::default();
     rendered.credentials.iter().for_each(|value| hidden.add(value));
-    // Those who may read the Delivery need not be those whose credentials these are.
+    // Users who can read the Delivery need not be the owners of these credentials.
     let withhold_answer = sending.credentials_from().any(|namespace| namespace != record.id.namespace);
     Ok(Outgoing {
         destination,

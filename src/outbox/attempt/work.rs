@@ -1,7 +1,7 @@
-//! One piece of work on one delivery, from the moment its lane gives it out until the answer to its write is back.
+//! One piece of work on one delivery, from the time when its lane hands it out until its write is answered.
 //!
-//! In: a record and what is to be done with it. Out: [`Worked`]. It runs in a task of its own and touches nothing of the
-//! engine's; whatever it decides is decided by the pure functions of `decide`.
+//! In: a record and what has to be done with it. Out: [`Worked`]. The work runs in a separate task and does not touch the engine's data.
+//! The pure functions of `decide` make all decisions.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -33,54 +33,54 @@ use crate::webhook::{self, Attempt, AttemptResult, Outgoing, Sender};
 
 /// The longest pause between two tries of a write.
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);
-/// When something seems gone and is not: the watches catch up meanwhile.
+/// The pause if something seems gone but is not. The watches catch up in this time.
 const ASK_AGAIN: Duration = Duration::from_secs(5);
 
-/// What the engine's work needs.
+/// What the engine's tasks need.
 #[derive(Clone)]
 pub struct Parts {
-    /// Whether this replica may act.
+    /// Whether this replica is the leader.
     pub lease: Lease,
     /// Where deliveries are kept.
     pub journal: Journal,
-    /// What may be sent.
+    /// What can be sent.
     pub pipeline_index: index::PipelineIndex,
-    /// What is known of all.
+    /// What is known about all deliveries.
     pub delivery_index: DeliveryIndex,
-    /// Who sends.
+    /// Sends the requests.
     pub sender: Arc<Sender>,
-    /// Where it does.
+    /// The runtime on which requests are sent.
     pub sending: Handle,
     /// For live reads.
     pub client: kube::Client,
     /// The name of the local cluster.
     pub cluster_name: String,
-    /// What is counted.
+    /// Metrics.
     pub metrics: Metrics,
-    /// What is traced.
+    /// Traces.
     pub tracer: Tracer,
-    /// Bounds the writes of outcomes that are under way.
+    /// Limits the concurrent writes of outcomes.
     pub outcomes: NamespaceLimiter,
-    /// Bounds the writes of attempts that failed and come again: nobody waits for those, and the timeouts of a receiver that hangs
-    /// come all at once.
+    /// Limits the concurrent writes of failed attempts that are retried. Nobody waits for these writes, and the timeouts of a hanging
+    /// receiver happen all at once.
     pub failures: NamespaceLimiter,
-    /// Bounds the calls for deliveries that are not sent: waiting, canceling.
+    /// Limits the concurrent calls for deliveries that are not sent: waiting, canceling.
     pub aside: NamespaceLimiter,
 }
 
 impl Parts {
-    /// What lanes to one receiver share, also when its URL is a secret.
+    /// The origin that lanes to one receiver share, even if its URL is in a Secret.
     pub fn origin(&self, sending: &Sending) -> String {
         let destination = match &sending.destination {
             config::Destination::Url(url) => Url::parse(url.origin()).map(webhook::Destination::Url).ok(),
             config::Destination::Secret(key) => Some(webhook::Destination::Secret(key.clone())),
         };
-        // Of a Secret that is not known yet, all that can be told is which it is.
+        // If the Secret has not been read yet, only its name is known.
         destination.and_then(|destination| self.sender.origin(&destination)).unwrap_or_else(|| sending.origin())
     }
 }
 
-/// What an attempt, or the lack of one, means for a delivery; still to be written.
+/// The consequence of an attempt, or of the lack of one, for a delivery. It still has to be written.
 #[derive(Debug)]
 pub struct Decided {
     record: Record,
@@ -89,17 +89,17 @@ pub struct Decided {
 }
 
 impl Decided {
-    /// That of a delivery is to be written; the lane may take it again at once.
+    /// Only the status has to be written. The lane can take the delivery again at once.
     pub fn noted(record: Record, status: DeliveryStatus) -> Self {
         Self { record, status, after: After::Nothing }
     }
 
-    /// That this one is superseded is to be written.
+    /// The outcome Superseded has to be written.
     pub fn superseded(record: Record, status: DeliveryStatus) -> Self {
         Self { record, status, after: After::Settled { answered: false } }
     }
 
-    /// A failure that is not worth a write: everybody knows that nobody is there. `Err`: it must be written.
+    /// Failed probe of an origin that is already marked unreachable: skip the status write. `Err`: the status must be written.
     pub fn untold(self) -> Result<Box<Worked>, Box<Self>> {
         if !self.is_retried() {
             return Err(Box::new(self));
@@ -109,7 +109,7 @@ impl Decided {
         Ok(Box::new(Worked { record, after, gone: false, instead: None, news: false }))
     }
 
-    /// Whether it failed, and comes again.
+    /// Whether the attempt failed and is retried.
     pub fn is_retried(&self) -> bool {
         matches!(self.after, After::Retry { .. })
     }
@@ -128,7 +128,7 @@ impl Decided {
 
 #[cfg(feature = "broken")]
 impl Decided {
-    /// As if it were written.
+    /// The result as if the status were written.
     pub fn unwritten(&self) -> Option<Worked> {
         let record = Record { status: self.status.clone(), ..self.record.clone() };
         let settled = matches!(self.after, After::Settled { .. });
@@ -139,19 +139,19 @@ impl Decided {
 /// A piece of work that is over.
 #[derive(Debug)]
 pub struct Worked {
-    /// The record as it now stands.
+    /// The record in its current state.
     pub record: Record,
     /// What the lane does next.
     pub after: After,
     /// The object was deleted meanwhile.
     pub gone: bool,
-    /// What stands under its name now.
+    /// The object that has its name now.
     pub instead: Option<Box<Record>>,
-    /// Whether the status says something that it did not say before.
+    /// Whether a new status was written.
     pub news: bool,
 }
 
-/// Makes one attempt, which is over by `until`, counted from the machine's start. Says also what was heard of the receiver.
+/// Makes one attempt, which ends by `until`, measured from the machine's start. Also returns what the attempt shows about the receiver.
 pub async fn attempt(
     parts: Parts,
     mut record: Record,
@@ -205,8 +205,8 @@ pub async fn attempt(
     (decided, attempt_outcome)
 }
 
-/// Makes the request on threads of its own: a receiver that answers without end would otherwise take those that renew the Lease.
-/// It ends when nobody waits for it any more.
+/// Makes the request on separate threads. Otherwise a receiver with an endless response would occupy the threads that renew the Lease. The
+/// request is aborted when nobody waits for it any more.
 async fn send_apart(parts: &Parts, outgoing: Outgoing) -> Attempt {
     let sender = parts.sender.clone();
     let request = AbortOnDropHandle::new(parts.sending.spawn(async move { sender.send(outgoing).await }));
@@ -214,7 +214,7 @@ async fn send_apart(parts: &Parts, outgoing: Outgoing) -> Attempt {
         Ok(attempt) => attempt,
         Err(error) => match error.try_into_panic() {
             Ok(panic) => std::panic::resume_unwind(panic),
-            // Those threads end after everything else.
+            // These threads end only after everything else.
             Err(_) => std::future::pending().await,
         },
     }
@@ -225,7 +225,7 @@ fn attempt_outcome(result: &AttemptResult, after: After) -> AttemptOutcome {
         AttemptResult::Answered { .. } => AttemptOutcome::Answer,
         AttemptResult::NotSent(_) => AttemptOutcome::Nothing,
         AttemptResult::Failed(failure) if failure.kind.is_unreachable() => {
-            // One that is given up has done its part: the next may ask at once.
+            // After the delivery is parked (retries exhausted), the next delivery can probe at once.
             let again = if let After::Retry { until, .. } = after { until } else { Instant::now() };
             AttemptOutcome::NoConnection { again }
         }
@@ -246,18 +246,18 @@ pub fn refuse(record: Record) -> Decided {
     Decided::new(record, decision)
 }
 
-/// Cancels a delivery whose pipeline, target or notification is gone; unless that is sure, after a live read has said so.
+/// Cancels a delivery whose pipeline, target or notification is gone. Unless `sure` is set, a live read must confirm that first.
 pub async fn cancel(parts: Parts, record: Record, what: Gone, sure: bool) -> Worked {
     if !sure {
         let turn = parts.aside.pass(&record.id.namespace).await;
         let found = live_check::is_gone(&parts.client, &parts.pipeline_index, &parts.cluster_name, &record.spec, what).await;
         turn.over(!matches!(found, Err(CallError::Timeout)));
         match found {
-            // It may have come back since the look that found it gone.
+            // The object may have been created again since the check that found it gone.
             Ok(true) if matches!(parts.pipeline_index.find(&record.spec), SendDecision::Gone { .. }) => {}
             Ok(_) => return untouched(record),
             Err(error) => {
-                tracing::warn!(error = %chain(&error), delivery = %record.id.name, "could not confirm what is gone; asking again");
+                tracing::warn!(error = %chain(&error), delivery = %record.id.name, "could not verify that the Pipeline or Notification was deleted; retrying");
                 return untouched(record);
             }
         }
@@ -273,7 +273,7 @@ fn untouched(record: Record) -> Worked {
     Worked { record, after: After::Hold { until }, gone: false, instead: None, news: false }
 }
 
-/// Another replica has written what came of a later attempt, or of what is settled: what it says counts.
+/// Another replica has written the result of a later attempt or an outcome. Its result counts.
 fn overtaken(record: &Record, live: Record) -> Worked {
     let after = match live.status.outcome {
         Some(_) => After::Settled { answered: false },
@@ -299,10 +299,11 @@ fn observe(parts: &Parts, record: &Record, attempt: &Attempt) {
     parts.delivery_index.attempted(record, attempt.started, attempt.result.error().as_deref());
 }
 
-/// Writes a status until the answer is back. What is known in memory is never sent again for want of a write: the lane waits.
+/// Writes a status, with retries until the API server gives a final result. The lane waits meanwhile. So a delivery is never sent again
+/// only because its result was not written.
 ///
-/// `gate` bounds the writes under way. It is passed for each try and not held while pausing, so that writes that are refused or
-/// hang in one namespace do not stand in the way of all others.
+/// `limiter` limits the concurrent writes. A write passes it for each try and does not hold it during a delay. So rejected or hanging
+/// writes of one namespace do not block all others.
 pub async fn store(parts: Parts, decided: Decided, limiter: NamespaceLimiter) -> Worked {
     let Decided { mut record, status, after } = decided;
     if status == record.status && !record.unwritten {
@@ -331,7 +332,7 @@ pub async fn store(parts: Parts, decided: Decided, limiter: NamespaceLimiter) ->
                 return Worked { record, after, gone: true, instead, news: false };
             }
             Err(error) => {
-                tracing::warn!(error = %error.detail(), delivery = %record.id.name, "a status could not be written; the lane waits");
+                tracing::warn!(error = %error.detail(), delivery = %record.id.name, "could not write a status; the lane waits");
                 tokio::time::sleep(pauses.next().unwrap_or(LONGEST_PAUSE)).await;
             }
         }

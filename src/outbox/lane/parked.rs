@@ -1,43 +1,43 @@
-//! What was parked since a delivery last reached the receiver. Pure.
+//! The deliveries that were parked since the last successful delivery to the receiver. Pure.
 
 use std::collections::BTreeMap;
 
 use crate::api::{Outcome, Time};
 use crate::outbox::record::{Record, RecordId};
 
-/// So many are remembered of one notification, the newest.
+/// Maximum number of remembered deliveries of one notification. The newest ones are kept.
 const MOST: usize = 100;
 
-/// Why one was parked.
+/// Why a delivery was parked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Park {
-    /// The reason in its status.
+    /// The reason in the status of the delivery.
     pub reason: String,
-    /// HTTP status of the last answer.
+    /// HTTP status of the last response.
     pub code: Option<u16>,
-    /// The error in its status.
+    /// The error in the status of the delivery.
     pub error: String,
-    /// What it was about.
+    /// The subject of the delivery.
     pub subject: String,
 }
 
-/// The settled deliveries of one notification that say whether the receiver has what it should: by when they were settled, those
-/// parked after the last one that was delivered.
+/// The settled deliveries of one notification that show whether the receiver is missing something. These are the deliveries that were
+/// parked after the last Delivered one, by the time at which they were settled.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Parked {
     parks: BTreeMap<(Time, RecordId), Park>,
-    /// When one was last delivered.
+    /// When a delivery was last Delivered.
     pub delivered: Option<Time>,
-    /// When a person last requested that one be sent again.
+    /// When a user last requested a redelivery.
     pub requested: Option<Time>,
 }
 
 impl Parked {
-    /// Takes note of a delivery as it stands.
+    /// Updates this from the current state of a delivery.
     pub fn note(&mut self, record: &Record) {
         let status = &record.status;
         let settled = status.settled_time.unwrap_or(record.recorded);
-        // A request that came while it was pending asks for nothing more, and its time is that of the outcome.
+        // A request for a delivery that was still pending asks for nothing more, and has the time of the outcome.
         let requested = status.redelivered.as_ref().map(|redelivered| redelivered.time);
         let counts = |time: &Time| status.outcome.is_none() || *time < settled;
         self.requested = self.requested.max(requested.filter(counts));
@@ -62,24 +62,24 @@ impl Parked {
         }
     }
 
-    /// One is pending again, or its object is gone.
+    /// Removes a delivery that is pending again or whose object is gone.
     pub fn forget(&mut self, id: &RecordId) {
         self.parks.retain(|(_, known), _| known != id);
     }
 
-    /// When one was last parked, if none was delivered since.
+    /// When a delivery was last parked, if none was Delivered since.
     #[must_use]
     pub fn last(&self) -> Option<Time> {
         self.parks.last_key_value().map(|((time, _), _)| *time)
     }
 
-    /// Those parked after `since`, the newest first.
+    /// The deliveries parked after `since`, the newest first.
     pub fn after(&self, since: Option<Time>) -> impl Iterator<Item = (Time, &Park)> {
         let all = self.parks.iter().rev().map(|((time, _), park)| (*time, park));
         all.take_while(move |(time, _)| Some(*time) > since)
     }
 
-    /// Whether none is remembered.
+    /// Whether no parked delivery is remembered.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.parks.is_empty()

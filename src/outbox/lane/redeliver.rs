@@ -1,7 +1,7 @@
-//! A settled delivery that a person wants to have sent again. Pure.
+//! Redelivery of a settled delivery that a user requested. Pure.
 //!
-//! Each new value of the annotation does it once. The value is kept in the same write that reopens the delivery, so that
-//! neither a restart nor another replica does it again.
+//! Each new value of the annotation causes one redelivery. The write that reopens the delivery also stores the value. So neither a restart
+//! nor another replica repeats it.
 
 use sha2::{Digest as _, Sha256};
 
@@ -9,17 +9,17 @@ use crate::api::delivery::Redelivered;
 use crate::api::{DeliveryStatus, Time};
 use crate::outbox::record::Record;
 
-/// A longer value is cut to this, in characters, with a hash of the whole.
+/// Maximum length of a stored value, in characters. A longer value is cut to this length and gets a hash of the whole value.
 const VALUE: usize = 128;
 
-/// The value that has not been acted on, of a settled one.
+/// The value of a settled delivery's annotation, if Pennant has not acted on it yet.
 #[must_use]
 pub fn wanted(record: &Record) -> Option<String> {
     record.status.outcome?;
     unheeded(record)
 }
 
-/// The status with which a settled one is to be sent again: as it was, but pending.
+/// The status with which a settled delivery is reopened: unchanged, but pending.
 #[must_use]
 pub fn reopened(before: &DeliveryStatus, value: String, now: Time) -> DeliveryStatus {
     DeliveryStatus {
@@ -32,8 +32,8 @@ pub fn reopened(before: &DeliveryStatus, value: String, now: Time) -> DeliverySt
     }
 }
 
-/// Takes note of an annotation on one that was pending: it was to be sent anyhow, and is not sent twice for it. One that is
-/// sent again already, and is to be sent once more, will be.
+/// Records an annotation that was set on a pending delivery. That delivery is sent anyway, so the annotation does not cause a second
+/// request. If a delivery is already being redelivered and has a new annotation, it is redelivered once more.
 #[must_use]
 pub fn noted(record: &Record, status: DeliveryStatus, now: Time) -> DeliveryStatus {
     if status.outcome.is_none() || record.again {
@@ -51,7 +51,7 @@ fn unheeded(record: &Record) -> Option<String> {
     (!acted).then_some(value)
 }
 
-/// The value as it is kept.
+/// The value as it is stored.
 fn kept(value: &str) -> String {
     match value.char_indices().nth(VALUE) {
         None => value.to_owned(),

@@ -1,24 +1,24 @@
-//! When to try again. Pure: the clock and the chance are given.
+//! When to try again. Pure: the caller passes the clock and the random value.
 
 use std::time::Duration;
 
 use crate::api::Time;
 use crate::config::Retry;
 
-/// A persisted `nextAttemptTime` further ahead than this is not believed: a wrong clock must not silence a lane.
+/// The longest wait that a persisted `nextAttemptTime` can cause. A wrong clock must not block a lane for longer.
 pub const FURTHEST: Duration = Duration::from_hours(1);
 
 /// What to do after a failed attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Next {
-    /// Try again after this.
+    /// Try again after this time.
     After(Duration),
-    /// It is too old.
+    /// The delivery is too old.
     GiveUp,
 }
 
-/// The gap before the attempt that follows `failures` failed ones in a row (at least one): exponential from `initial` to `max`,
-/// with jitter that only adds. `chance` is in 0..1 and adds up to a fifth.
+/// The gap before the next attempt after `failures` failed attempts in a row (at least one). It grows exponentially from `initial` to
+/// `max`, and the jitter only adds. `chance` is in 0..1 and adds up to a fifth.
 #[must_use]
 pub fn gap(retry: &Retry, failures: u32, chance: f64) -> Duration {
     let doublings = failures.saturating_sub(1).min(30);
@@ -26,26 +26,26 @@ pub fn gap(retry: &Retry, failures: u32, chance: f64) -> Duration {
     base + base.mul_f64(0.2 * chance.clamp(0.0, 1.0))
 }
 
-/// Plans the next attempt. It never comes before `asked` (the receiver's `Retry-After`, already capped). A gap that would end
-/// after `maxAge` is cut, so that the last attempt is made when the time is up and not long before it.
+/// Plans the next attempt. It is never before `asked` (the receiver's `Retry-After`, already capped). A gap that would end after `maxAge`
+/// is cut. So the last attempt is made when the time is up and not long before it.
 #[must_use]
 pub fn next(retry: &Retry, failures: u32, age: Duration, asked: Option<Duration>, chance: f64) -> Next {
     let Some(left) = retry.max_age.checked_sub(age).filter(|left| !left.is_zero()) else { return Next::GiveUp };
     Next::After(gap(retry, failures, chance).min(left).max(asked.unwrap_or_default()))
 }
 
-/// How long a lane waits after a restart, for what the object says.
+/// How long a lane waits after a restart, according to the object.
 #[must_use]
 pub fn resume(next_attempt: Option<Time>, now: Time) -> Duration {
     let Some(at) = next_attempt else { return Duration::ZERO };
     Duration::try_from(at.duration_since(now)).unwrap_or_default().min(FURTHEST)
 }
 
-/// Whether a persisted time can only have been named by the receiver, for the schedule's own would have been earlier.
+/// Whether only the receiver can have named a persisted time, because the schedule's own time would be earlier.
 #[must_use]
 pub fn was_asked(retry: &Retry, failures: u32, last: Option<Time>, next: Time) -> bool {
     let Some(last) = last else { return false };
-    // From the beginning of an attempt, which may take a minute, to the next.
+    // Measured from the start of an attempt, which can take a minute, to the next attempt.
     let longest = gap(retry, failures, 1.0) + Duration::from_mins(1);
     Duration::try_from(next.duration_since(last)).is_ok_and(|span| span > longest)
 }

@@ -1,11 +1,11 @@
-//! Which pending deliveries of a lane are replaced by later ones, and how many each stands for. Pure.
+//! Which pending deliveries of a lane are superseded by later ones, and how many each replaces. Pure.
 //!
-//! A later one about the same subject says all that an earlier one said. With `supersede` every earlier one goes that is not
-//! in flight. Without it a lane holds [`BOUND`]; what is beyond goes from the young end, so that what is oldest is still sent
-//! as it happened and the newest stands for the gap. Nothing goes without a record: each is settled as Superseded.
+//! A later delivery about the same subject contains everything that an earlier one contains. With `supersede`, every earlier delivery
+//! that is not in flight is superseded. Without it, a lane holds [`BOUND`] deliveries. The newest ones beyond it are superseded: the
+//! oldest are still sent in order, and the last one replaces the gap. Each superseded delivery is recorded as Superseded.
 //!
-//! The count is a chain: each superseded one carries how many it had replaced itself, and the next about the same subject
-//! replaces one more. So it can be told from what is stored, after a crash at any point.
+//! The count is a chain: each superseded delivery contains how many it had replaced itself, and the next one about the same subject
+//! replaces one more. So stored data give the count after a crash at any point.
 
 use std::collections::{HashMap, HashSet};
 use std::hash::Hash;
@@ -14,10 +14,10 @@ use super::{Lane, Place};
 use crate::api::{DeliveryStatus, Outcome, Time};
 use crate::outbox::record::{Record, SupersedeKey};
 
-/// Deliveries that may be pending in a lane.
+/// Maximum number of pending deliveries in a lane.
 pub const BOUND: usize = 100;
 
-/// Why they are superseded: the reason that is shown.
+/// Why deliveries are superseded: the reason in the status.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Why {
     /// `spec.delivery.supersede`.
@@ -27,7 +27,7 @@ pub enum Why {
 }
 
 impl Why {
-    /// The word on the wire.
+    /// The value in the API.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -37,7 +37,7 @@ impl Why {
     }
 }
 
-/// The places of those that go, oldest first.
+/// The places of the deliveries that are superseded, oldest first.
 #[must_use]
 pub fn victims(lane: &Lane<Record>, why: Why) -> Vec<Place> {
     let queue = lane.iter().map(|(place, record)| (place, record.supersede_key()));
@@ -48,7 +48,7 @@ pub fn victims(lane: &Lane<Record>, why: Why) -> Vec<Place> {
     choose(queue, lane.at_work(), most)
 }
 
-/// At most `most` that have a later one of the same theme, youngest first; given back in order.
+/// At most `most` deliveries that have a later one with the same supersede key. The youngest are chosen first and returned in order.
 fn choose<K: Eq + Hash>(
     queue: impl DoubleEndedIterator<Item = (Place, K)>,
     at_work: Option<Place>,
@@ -56,7 +56,7 @@ fn choose<K: Eq + Hash>(
 ) -> Vec<Place> {
     let mut later = HashSet::new();
     let replaced = queue.rev().filter_map(|(place, supersede_key)| {
-        // Remembered first: one at work is no less a later one of those before it.
+        // Insert the key first: a delivery at work also counts as a later one for those before it.
         let replaced = !later.insert(supersede_key);
         (replaced && Some(place) != at_work).then_some(place)
     });
@@ -65,7 +65,8 @@ fn choose<K: Eq + Hash>(
     places
 }
 
-/// The statuses of those that go. `known`: how many one stands for by what was settled behind a place.
+/// The statuses of the superseded deliveries. `known`: how many deliveries a delivery replaces, according to the settled ones behind a
+/// place.
 pub fn statuses(
     lane: &Lane<Record>,
     victims: &[Place],
@@ -74,7 +75,7 @@ pub fn statuses(
     known: impl Fn(&Record, Option<Place>) -> i64,
 ) -> Vec<DeliveryStatus> {
     let goes: HashSet<_> = victims.iter().copied().collect();
-    // By theme: the place of the last one, and how many the next stands for on its account.
+    // By supersede key: the place of the last delivery, and how many the next one replaces because of it.
     let mut chain: HashMap<SupersedeKey<'_>, (Place, i64)> = HashMap::new();
     let mut statuses = Vec::with_capacity(victims.len());
     for (place, record) in lane.iter() {
@@ -120,7 +121,7 @@ mod tests {
 
     #[test]
     fn what_has_a_later_one_of_its_theme_goes() {
-        // what is pending, oldest first; the one at work; how many may go; those that go
+        // Each row: the pending deliveries (oldest first), the one at work, the maximum number to supersede, and the superseded ones.
         for (lane, at_work, most, expected) in [
             ("", None, usize::MAX, &[][..]),
             ("a", None, usize::MAX, &[]),
@@ -146,7 +147,7 @@ mod tests {
             lane.insert(Place::from(&*record.spec), record);
         }
         let at = |serial| Place::from(&*record(serial).spec);
-        // Seven were replaced before the first, three between the second and the third.
+        // Seven deliveries were replaced before the first, and three between the second and the third.
         let known = |record: &Record, after: Option<Place>| match record.spec.serial {
             1 if after.is_none() => 7,
             3 if after == Some(at(2)) => 3,
@@ -176,7 +177,7 @@ mod tests {
         assert_eq!(lane.count(), BOUND);
     }
 
-    /// A lane, what is stored of it, and a process that can die between any two steps.
+    /// A lane, its stored state, and a process that can die between any two steps.
     #[derive(Default)]
     struct Life {
         stored: std::collections::BTreeMap<i64, Record>,
@@ -250,7 +251,8 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever comes between: nothing is lost, the order holds, and each that is sent says how many it stands for.
+        /// In any order of events, nothing is lost and the order is kept. Each sent delivery contains the number of deliveries that it
+        /// replaces.
         #[test]
         fn every_one_that_goes_is_counted_once(steps in prop::collection::vec(0u8..12, 1..120)) {
             let mut life = Life::default();

@@ -95,7 +95,7 @@ fn deleted_by_a_person() {
     assert_eq!(lane.take(now), Some(&2), "the lane goes on");
 }
 
-/// What the API server and the receiver know; it survives a crash.
+/// What the API server and the receiver know. It survives a crash.
 #[derive(Default)]
 struct World {
     recorded: BTreeSet<i64>,
@@ -104,7 +104,7 @@ struct World {
     sent: Vec<i64>,
 }
 
-/// A process: the lane, and what it has in hand.
+/// A process: the lane, and the delivery that it works on.
 #[derive(Default)]
 struct Process {
     lane: Lane<i64>,
@@ -193,7 +193,7 @@ fn step(world: &mut World, process: &mut Process, event: &Event, now: Instant) {
     }
 }
 
-/// Nothing is first sent before everything ahead of it is settled or deleted; checked against the world, not the lane.
+/// No delivery is first sent before everything ahead of it is settled or deleted. This checks against the world, not the lane.
 fn in_order(world: &World, before: usize) -> Result<(), TestCaseError> {
     for n in &world.sent[before..] {
         for ahead in world.recorded.range(..n) {
@@ -214,7 +214,7 @@ proptest! {
             step(&mut world, &mut process, event, now);
             in_order(&world, before)?;
         }
-        // Left alone, the rest is sent: nothing is lost.
+        // Without further events, the rest is sent: nothing is lost.
         for _ in 0..=world.recorded.len() {
             for event in [Event::Wake, Event::Take, Event::Send { ok: true }, Event::Write] {
                 let before = world.sent.len();

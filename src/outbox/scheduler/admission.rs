@@ -6,21 +6,22 @@ use std::time::Instant;
 use crate::outbox::record::RecordId;
 use crate::outbox::send_gate::genuine::Sight;
 
-/// What the door knows of this leadership term.
+/// What the engine knows about the origin of Deliveries in this leadership term.
 #[derive(Default)]
 pub(in crate::outbox) struct Admission {
     /// The term in which everything that was listed has been judged.
     pub(super) turn: Option<u64>,
-    /// Uids of what was found to be Pennant's in this term.
+    /// Uids of Deliveries that were found to be recorded by Pennant in this term.
     pub(super) proven: HashSet<String>,
-    /// Uids of what has a lane though its pipeline is not known, and how it was seen: it is judged again before it is sent.
+    /// Deliveries that have a lane although their pipeline is not known, by uid, with how they were seen. They are judged again before they
+    /// are sent.
     pub(super) unproven: HashMap<String, Sight>,
-    /// What the dispatcher has still to record, or somebody else has made.
+    /// Deliveries that the dispatcher still has to record, or that somebody else has created.
     pub(super) undecided: BTreeMap<RecordId, Undecided>,
-    /// What is to be deleted.
+    /// Deliveries that have to be deleted.
     pub(super) foreign: BTreeMap<RecordId, Foreign>,
     pub(super) deleting: HashSet<RecordId>,
-    /// By namespace: when something foreign was last reported.
+    /// By namespace: when a foreign Delivery was last reported.
     pub(super) reported: BTreeMap<String, Instant>,
 }
 

@@ -1,7 +1,7 @@
-//! The engine's door: which Deliveries it takes, and what becomes of those that Pennant has not recorded.
+//! Decides which Deliveries the engine accepts, and deletes those that Pennant did not record.
 //!
-//! In: records as the API server shows them. Out: whether they get a lane; deletions of what is foreign, in tasks of their own. The
-//! verdicts are those of `genuine`. Before a leadership term has listed everything nothing is judged, and nothing is sent.
+//! In: records from the API server. Out: whether they get a lane; deletions of foreign Deliveries, in separate tasks. The decisions come
+//! from `genuine`. Before a leadership term has listed everything, nothing is decided and nothing is sent.
 
 use std::time::{Duration, Instant};
 
@@ -11,13 +11,13 @@ use crate::api::{DeliverySpec, version};
 use crate::outbox::record::{LaneKey, Record, RecordId};
 use crate::outbox::send_gate::genuine::{Origin, Sight, judge};
 
-/// Deletions that are under way at once.
+/// Maximum number of concurrent deletions.
 const DELETIONS: usize = 8;
-/// After a deletion that failed.
+/// Pause after a failed deletion.
 const REST: Duration = Duration::from_secs(10);
-/// Foreign and undecided Deliveries that are remembered. What is beyond is treated as foreign at once.
+/// Maximum number of remembered foreign Deliveries, and of undecided ones. Undecided Deliveries beyond it count as foreign at once.
 const MOST: usize = 10_000;
-/// A line in the log for each namespace at most so often.
+/// Minimum time between two log lines for the same namespace.
 const REPORT: Duration = Duration::from_mins(1);
 
 impl Engine {
@@ -26,12 +26,12 @@ impl Engine {
         self.acting().then(|| self.initial_sync.turn()).flatten()
     }
 
-    /// Whether what was listed in this term has been judged.
+    /// Whether everything that was listed in this term has been judged.
     pub(in crate::outbox) fn is_judged(&self) -> bool {
         self.term().is_some_and(|turn| self.admission.turn == Some(turn))
     }
 
-    /// Judges what was listed, once in each term.
+    /// Judges the listed Deliveries, once in each term.
     pub(in crate::outbox) fn judge_listed(&mut self) {
         let Some(turn) = self.term().filter(|turn| self.admission.turn != Some(*turn)) else { return };
         self.admission = Admission { turn: Some(turn), ..Admission::default() };
@@ -50,14 +50,14 @@ impl Engine {
         self.reopen();
     }
 
-    /// Whether a Delivery gets a lane. What is foreign is deleted.
+    /// Whether a Delivery gets a lane. Foreign Deliveries are deleted.
     pub(in crate::outbox) fn admit(&mut self, record: &Record, sight: Sight) -> bool {
         let uid = &record.uid;
         if self.admission.proven.contains(uid) {
             return true;
         }
         if sight == Sight::Watched && self.parts.delivery_index.is_own(uid) {
-            // The dispatcher hands it over, with those before it: so a lane gets them in order.
+            // The dispatcher hands it over together with earlier ones, so the lane gets them in order.
             return false;
         }
         match judge(record, &self.parts.pipeline_index.known_of(&record.spec), sight) {
@@ -86,19 +86,19 @@ impl Engine {
         }
     }
 
-    /// Lets the dispatcher know what it need not record again.
+    /// Tells the dispatcher that it need not record this Delivery again.
     pub(in crate::outbox) fn say_proven(&self, record: &Record) {
         if self.admission.proven.contains(&record.uid) {
             self.parts.delivery_index.prove(record, true);
         }
     }
 
-    /// Whether a Delivery with a lane is still to be judged.
+    /// Whether a Delivery that has a lane still has to be judged.
     pub(in crate::outbox) fn is_unproven(&self, record: &Record) -> bool {
         self.admission.unproven.contains_key(&record.uid)
     }
 
-    /// The dispatcher hands over what it has recorded.
+    /// Accepts a Delivery that the dispatcher has recorded.
     pub(in crate::outbox) fn recorded(&mut self, record: Record) {
         let _ = self.parts.delivery_index.take_own(&record.uid);
         self.admission.proven.insert(record.uid.clone());
@@ -107,7 +107,7 @@ impl Engine {
         self.seen(record);
     }
 
-    /// Judges the heads of a lane whose pipeline was not known before. What is not Pennant's leaves the lane.
+    /// Judges the heads of a lane whose pipeline was not known before. Deliveries that Pennant did not record leave the lane.
     pub(in crate::outbox) fn prove_head(&mut self, key: &LaneKey) {
         while let Some(head) = self.lanes.get(key).and_then(|slot| slot.lane.head()).cloned() {
             let Some(sight) = self.admission.unproven.get(&head.uid).copied() else { return };
@@ -143,7 +143,7 @@ impl Engine {
         self.expel_next();
     }
 
-    /// Deletes what is foreign, a few at a time; also while the process ends, for the next one knows less of it.
+    /// Deletes foreign Deliveries, a few at a time. This continues during shutdown, because the next process knows less about them.
     fn expel_next(&mut self) {
         let now = Instant::now();
         while self.admission.deleting.len() < DELETIONS && self.acting() {
@@ -171,8 +171,8 @@ impl Engine {
         self.expel_next();
     }
 
-    /// Looks after what was left undecided: what the cursor has passed without recording it is foreign, and so is what is left when the
-    /// pipeline is gone.
+    /// Settles undecided Deliveries. A Delivery is foreign if the cursor has passed its change without recording it, or if its pipeline is
+    /// gone.
     pub(in crate::outbox) fn settle_undecided(&mut self) {
         if !self.is_judged() {
             return;

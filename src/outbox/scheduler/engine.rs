@@ -1,9 +1,9 @@
-//! The engine: owns all lanes, and is the only one that says what may be sent.
+//! The engine owns all lanes. It is the only component that decides what can be sent.
 //!
-//! In: records (from the dispatcher and from the journal's watch), and word that something has changed. Out: pieces of work in
-//! tasks of their own, at most so many at once, and at most one for a lane. One task runs it, so a lane needs no lock.
+//! In: records (from the dispatcher and from the journal's watch), and notices of changes. Out: work in separate tasks, with a maximum
+//! number, and at most one for each lane. One task runs the engine, so a lane needs no lock.
 //!
-//! While another replica acts, the lanes are kept as its writes tell, and nothing is taken from them.
+//! While another replica is the leader, the engine updates the lanes from the writes of that replica, and takes nothing from them.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::{Duration, Instant};
@@ -28,43 +28,44 @@ use crate::outbox::send_gate::index::SendDecision;
 use crate::outbox::store::journal::Event;
 use crate::outbox::{Command, Scope, Started};
 
-/// After a stop, requests under way may finish for so long.
+/// How long requests in flight can continue after a stop.
 const DRAIN: Duration = Duration::from_secs(20);
-/// So long after a start the watches of Secrets and notifications may bring what is no change.
+/// For this long after a start, the watches of Secrets and notifications can deliver events that are not changes.
 const FIRST_WORDS: Duration = Duration::from_secs(10);
 
-/// A lane and its place in the engine's books.
+/// A lane, with what the engine stores for it.
 #[derive(Default)]
 pub(in crate::outbox) struct Slot {
     pub(in crate::outbox) lane: Lane<Record>,
     pub(in crate::outbox) timer: Option<Instant>,
     /// In the fair queue, waiting for a worker.
     pub(in crate::outbox) ready: bool,
-    /// Something has changed while its head was at work: it is looked at again afterwards, with or without a new try.
+    /// Something changed while the head was at work, so the lane is checked again afterwards. `true`: a failed head is also retried.
     pub(in crate::outbox) stale: Option<bool>,
-    /// The rate that it shares, from being ready until it is sent.
+    /// The rate that the lane shares, from the time when it is ready until it is sent.
     pub(in crate::outbox) shared: Option<Shared>,
-    /// The origin to which its last attempt found no connection.
+    /// The origin that the last attempt could not connect to.
     pub(in crate::outbox) unreachable: Option<String>,
-    /// When it was taken up as it is recorded, if nothing was done in it since.
+    /// When the lane was resumed from its stored objects, if there was no attempt since.
     pub(in crate::outbox) resumed: Option<Instant>,
-    /// Since the last attempt some were superseded: the head goes before others are, or a storm would never let one go.
+    /// Deliveries were superseded since the last attempt. The head is sent before others are superseded. Otherwise frequent changes would
+    /// never let one be sent.
     pub(in crate::outbox) marked: bool,
 }
 
-/// What a task brings back.
+/// The result of a task.
 pub(in crate::outbox) enum Done {
-    /// An attempt is over: the origin's worker is free, and what came of it is to be written.
+    /// An attempt is over: the origin's worker is free, and the result still has to be written.
     Attempted { turn: Turn, attempt_outcome: AttemptOutcome, decided: Box<Decided> },
-    /// A delivery's work is over, in this lane.
+    /// The work on a delivery of this lane is over.
     Worked(LaneKey, Box<Worked>),
-    /// That one of this lane is superseded is written.
+    /// The write of a superseded delivery of this lane is over.
     Superseded(LaneKey, Box<Worked>),
-    /// One that is to be sent again has been reopened.
+    /// A delivery that has to be redelivered was reopened.
     Reopened(Box<Worked>),
-    /// Of those that a source's list did not bring in this turn, these are really gone.
+    /// These Deliveries were not in a source's list in this leadership term, and live reads showed that they are gone.
     Missing { source: usize, turn: u64, gone: Vec<RecordId> },
-    /// One that Pennant did not record was deleted, or could not be.
+    /// A Delivery that Pennant did not record was deleted, or its deletion failed.
     Expelled { id: RecordId, version: u64, failed: Option<String> },
 }
 
@@ -72,14 +73,14 @@ pub(in crate::outbox) enum Done {
 pub(in crate::outbox) struct Engine {
     pub(in crate::outbox) parts: Parts,
     pub(in crate::outbox) started: Started,
-    /// In order, so that the lanes of one notification and pipeline stand side by side.
+    /// Sorted, so that the lanes of one notification and pipeline are next to each other.
     pub(in crate::outbox) lanes: BTreeMap<LaneKey, Slot>,
     pub(in crate::outbox) index: HashMap<RecordId, (LaneKey, Place)>,
     pub(in crate::outbox) fair_queue: FairQueue,
     pub(in crate::outbox) rates: Rates,
-    /// Settled ones that somebody wants to have sent again.
+    /// Settled deliveries that users want to redeliver.
     pub(in crate::outbox) asks: BTreeMap<RecordId, Record>,
-    /// By namespace: how many are being reopened.
+    /// By namespace: how many deliveries are being reopened.
     pub(in crate::outbox) reopening: HashMap<String, usize>,
     pub(in crate::outbox) timers: BTreeSet<(Instant, LaneKey)>,
     pub(in crate::outbox) work: JoinSet<Done>,
@@ -107,7 +108,7 @@ impl Engine {
         }
     }
 
-    /// Runs until `stop`, then until the work under way is over, but no longer than [`DRAIN`].
+    /// Runs until `stop`, then until the work in progress is over, but no longer than [`DRAIN`].
     pub(in crate::outbox) async fn run(
         mut self,
         mut commands: mpsc::Receiver<Command>,
@@ -134,13 +135,13 @@ impl Engine {
                 Some(done) = self.work.join_next(), if !self.work.is_empty() => match done {
                     Ok(done) => self.done(done),
                     Err(error) => {
-                        // Its lane stays busy: better still than out of order. The process ends and starts anew.
+                        // Its lane stays busy, because a wrong order would be worse. The process exits and starts again.
                         tracing::error!(%error, "a delivery's task broke");
                         break;
                     }
                 },
                 () = tokio::time::sleep_until(wake.unwrap_or_else(tokio::time::Instant::now)), if wake.is_some() => self.ring(),
-                // What could not be begun for want of time is looked at again above.
+                // A renewed Lease. The loop above retries what could not start because the Lease was too short.
                 () = lease.changed() => {}
                 _ = gauges.tick() => self.measure(),
             }
@@ -164,12 +165,12 @@ impl Engine {
         }
     }
 
-    /// When something is to be looked at, if nothing else happens.
+    /// When the engine must act next, if nothing else happens.
     fn next_time(&self) -> Option<Instant> {
         if self.draining {
             return None;
         }
-        // Nothing is sent while another replica acts, so there is nothing to wake up for.
+        // Nothing is sent while another replica is the leader, so there is nothing to wake up for.
         let sending =
             [self.fair_queue.next_probe(), self.rates.next_leave()].into_iter().flatten().filter(|_| self.acting());
         sending.chain(self.timers.first().map(|(at, _)| *at)).min()
@@ -184,7 +185,7 @@ impl Engine {
             }
             Command::Look(scope) => {
                 let keys: Vec<_> = self.lanes.keys().filter(|key| scope.covers(key)).cloned().collect();
-                // Another URL or template may be what the receiver wanted; a label of the pipeline hardly is.
+                // A new URL or template can be what the receiver needed. A new label of the pipeline hardly can.
                 let retry = !matches!(scope, Scope::All | Scope::Pipeline(_));
                 for key in keys {
                     self.changed(&key, retry);
@@ -200,7 +201,7 @@ impl Engine {
             slot.stale = Some(retry || slot.stale.unwrap_or(false));
             return;
         }
-        // What is heard first after a start is no news to a lane that waits as its object says.
+        // Ignore the first wake-ups after a start: initial list events are not changes, so the lane keeps its persisted wait.
         let first_words = slot.resumed.is_some_and(|at| at.elapsed() < FIRST_WORDS);
         slot.lane.wake(retry && !first_words);
         let gone =
@@ -227,7 +228,7 @@ impl Engine {
         }
     }
 
-    /// A list is complete. What it does not bring is read live, for it may have been recorded after the list was made.
+    /// A list is complete. Deliveries that it does not contain are read live, because they may have been recorded after the list was made.
     fn listed(&mut self, source: usize, turn: u64) {
         let Some(list) = self.initial_sync.ends(source) else { return };
         let here = |id: &RecordId| {
@@ -242,7 +243,7 @@ impl Engine {
         self.work.spawn(async move { Done::Missing { source, turn, gone: journal.gone(absent).await } });
     }
 
-    /// A source has told everything. When all have in this turn, go on where whoever acted before has ended.
+    /// A source has completed its initial list. When all sources of this leadership term have, continue where the previous leader ended.
     fn complete(&mut self, source: usize, turn: u64) {
         if !self.initial_sync.complete(source, turn) {
             return;
@@ -263,7 +264,7 @@ impl Engine {
                 (mono + schedule::resume(Some(next), wall), failures, asked)
             }));
         }
-        // The dispatcher then knows which of them it need not record again.
+        // After this, the dispatcher knows which of them it need not record again.
         self.judge_listed();
         (self.started.ready)(turn);
         let keys: Vec<_> = self.lanes.keys().cloned().collect();
@@ -275,7 +276,7 @@ impl Engine {
 
     pub(in crate::outbox) fn seen(&mut self, record: Record) {
         if self.initial_sync.is_buried(&record.uid) {
-            return; // an answer or an event from before it was deleted
+            return; // a response or an event from before the deletion
         }
         let settled = record.status.outcome.is_some();
         if !settled && self.parts.delivery_index.has_settled(&record) {
@@ -298,7 +299,7 @@ impl Engine {
         }
         match self.index.get(&record.id) {
             Some((known, _)) if *known == key => return self.take_over(&key, place, record),
-            // Another replica has settled it, and has begun to send it again.
+            // Another replica has settled it, and has started to redeliver it.
             Some((known, _)) => {
                 let known = known.clone();
                 self.lanes.get_mut(&known).and_then(|slot| slot.lane.remove(place));
@@ -312,7 +313,7 @@ impl Engine {
         self.look(&key);
     }
 
-    /// Another replica, or a person, has written to one that is known.
+    /// Another replica or a user has written to a delivery that is already known.
     fn take_over(&mut self, key: &LaneKey, place: Place, mut record: Record) {
         let Some(slot) = self.lanes.get_mut(key) else { return };
         if let Some(known) = slot.lane.get(place).filter(|known| known.is_older_than(&record)) {
@@ -331,7 +332,7 @@ impl Engine {
         self.moved(&key);
     }
 
-    /// The clock has reached one or more lanes.
+    /// Handles the timers that have expired.
     fn ring(&mut self) {
         let now = Instant::now();
         for ((_, _, origin), lane) in self.rates.ring(now) {

@@ -1,48 +1,47 @@
 //! Which lane gets the next worker: a bounded fair queue, shared fairly among the origins of the receivers. Pure.
 //!
-//! Origins take turns, and none holds more than its share of the workers, which leaves room for one more. Within an origin its
-//! notifications take turns, so that one with a thousand lanes does not stand before one with a single message.
+//! Origins take turns. No origin holds more than its share of the workers, and the shares leave room for one more origin. Within an origin,
+//! its notifications take turns. So a notification with a thousand lanes does not delay one with a single message.
 //!
-//! What is learnt of a receiver is kept for each notification apart, for timeouts and credentials are a notification's own: one
-//! that is set up badly must not be the ruin of others at the same origin. Each begins with few workers, earns one more with
-//! each answer, and loses half with each attempt that nobody answers. So a receiver that hangs ties up a handful of workers
-//! until its timeouts, however many lanes it has. One to which several connections in a row fail is only probed: by one lane at
-//! a time, and not before the time at which the last one would have tried again. The other lanes wait, and nothing is held
-//! against them.
+//! What the queue learns about a receiver is kept for each notification, because timeouts and credentials belong to a notification. A
+//! misconfigured notification must not slow down others at the same origin. Each starts with few workers, gets one more with each
+//! response, and loses half with each unanswered attempt. So a hanging receiver occupies only a few workers until its timeouts, however
+//! many lanes it has. If several connections in a row fail, one lane at a time probes the receiver, not before the time of its last
+//! retry. The other lanes wait, without a failed attempt of their own.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::time::{Duration, Instant};
 
 use crate::outbox::record::LaneKey;
 
-/// What a notification begins with at an origin: enough not to be slow, little enough that it takes dozens of hung ones to fill
-/// the fair queue. Also the most that all those of an origin hold together which have answered less than that of late.
+/// The number of workers that a notification can use at first at an origin. It takes dozens of hanging notifications to occupy all workers.
+/// It is also the most that all notifications of an origin with a lower limit hold together. Attempts without a response lower a limit.
 const FIRST: usize = 8;
-/// So many failed connections in a row, and the origin is only probed.
+/// After this number of failed connections in a row, the origin is only probed.
 const FAILURES: u32 = 3;
-/// The longest time between two probes.
+/// The longest time between two probes of an origin.
 const LONGEST: Duration = Duration::from_secs(30);
-/// What was learnt is forgotten when it was not used for so long: later than the longest gap between two tries.
+/// What was learned is forgotten if it was not used for this time, which is longer than the longest gap between two attempts.
 const FORGET: Duration = Duration::from_hours(1);
-/// Of failed probes, one in so long is written, so that people see it; the others cost the API server nothing.
+/// At most one failed probe in this time is written, so that users see it. The others cost the API server nothing.
 const TELL_EVERY: Duration = Duration::from_secs(10);
 
 /// A notification: namespace and name.
 pub type Owner = (String, String);
 
-/// Whose a lane is.
+/// The notification that a lane belongs to.
 pub fn owner(lane: &LaneKey) -> Owner {
     (lane.namespace.clone(), lane.notification.clone())
 }
 
-/// What was learnt from an attempt.
+/// What an attempt shows about the receiver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AttemptOutcome {
-    /// The receiver spoke.
+    /// The receiver responded.
     Answer,
-    /// It did not, though there may be somebody.
+    /// The receiver did not respond, but it may be reachable.
     Silence,
-    /// There was no connection. `again`: when the lane would try again.
+    /// The connection failed. `again`: when the lane would try again.
     NoConnection {
         /// By the monotonic clock.
         again: Instant,
@@ -51,20 +50,20 @@ pub enum AttemptOutcome {
     Nothing,
 }
 
-/// A lane to work on; its worker is held until [`FairQueue::release`].
+/// A lane to work on. Its worker is held until [`FairQueue::release`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Turn {
-    /// Where its receiver is.
+    /// The origin of its receiver.
     pub origin: String,
     /// The lane.
     pub lane: LaneKey,
-    /// Whether it only finds out if anybody is there. A failure of such a one need not be written, unless `tell`.
+    /// Whether the attempt only finds out if the origin is reachable. The failure of a probe need not be written, unless `tell` is set.
     pub probe: bool,
-    /// A failure should be written, so that people see it.
+    /// Whether a failure should be written, so that users see it.
     pub tell: bool,
 }
 
-/// Lanes that may be sent, by origin and notification.
+/// Lanes that can be sent, by origin and notification.
 #[derive(Debug)]
 pub struct FairQueue {
     pub(in crate::outbox) workers: usize,
@@ -72,9 +71,9 @@ pub struct FairQueue {
     /// Origins with a lane that is ready or at work.
     active: usize,
     origins: HashMap<String, Origin>,
-    /// Origins with lanes whose turn it is; whoever is next stands first.
+    /// Origins with lanes that are ready, the next one first.
     turns: VecDeque<String>,
-    /// Until when an origin is not probed.
+    /// The time until which an origin is not probed.
     asleep: BTreeSet<(Instant, String, Owner)>,
 }
 
@@ -82,14 +81,15 @@ pub struct FairQueue {
 struct Origin {
     notifications: HashMap<Owner, Notification>,
     turns: VecDeque<Owner>,
-    /// Workers held.
+    /// Number of workers that the origin holds.
     busy: usize,
-    /// Those of them held by notifications that have little trust.
+    /// How many of these workers are held by doubtful notifications.
     doubtful: usize,
 }
 
 impl Origin {
-    /// Whether it has use for workers. One whose lanes all wait for a probe has none, and must not make the others' shares small.
+    /// Whether it needs workers. An origin whose lanes all wait for a probe needs none, and must not make the shares of other origins
+    /// smaller.
     fn is_active(&self) -> bool {
         self.busy > 0 || self.notifications.values().any(|n| n.probing.is_none() && !n.ready.is_empty())
     }
@@ -104,13 +104,13 @@ struct Notification {
     failures: u32,
     probing: Option<Probing>,
     used: Instant,
-    /// When it was last told by another that somebody is there.
+    /// When it was last freed because an attempt had reached the origin.
     freed: Option<Instant>,
-    /// Has its place in the turns.
+    /// Whether it has its place in the turns.
     queued: bool,
 }
 
-/// Nobody is there at present.
+/// The origin is unreachable at present.
 #[derive(Debug)]
 struct Probing {
     until: Instant,
@@ -135,7 +135,7 @@ impl Notification {
         self.limit < FIRST
     }
 
-    /// Whether it may take a turn as far as it is concerned.
+    /// Whether its own state allows it to take a turn.
     fn may(&self, now: Instant) -> bool {
         let most = match &self.probing {
             Some(probing) if probing.until > now => 0,
@@ -145,17 +145,17 @@ impl Notification {
         !self.ready.is_empty() && self.busy < most
     }
 
-    /// Whether it comes back to the turns by itself: when it wakes up, or its probe is over, or a lane is ready.
+    /// Whether it returns to the turns by itself: when its wait ends, when its probe is over, or when a lane becomes ready.
     fn comes_back(&self, now: Instant) -> bool {
         self.ready.is_empty() || self.probing.as_ref().is_some_and(|probing| self.busy > 0 || probing.until > now)
     }
 }
 
-/// Until when an owner is probed no more, and the owners that may go on.
+/// The time until which an owner is not probed, and the owners that can continue.
 type Released = (Option<Instant>, Vec<Owner>);
 
 impl FairQueue {
-    /// A fair queue of so many workers, at least two.
+    /// A fair queue with this number of workers, at least two.
     #[must_use]
     pub fn new(workers: usize) -> Self {
         Self {
@@ -168,7 +168,7 @@ impl FairQueue {
         }
     }
 
-    /// Changes an origin, and keeps count.
+    /// Changes an origin, and keeps the count of active origins.
     fn change<T>(&mut self, origin: &str, change: impl FnOnce(&mut Origin) -> T) -> T {
         let entry = self.origins.entry(origin.to_owned()).or_default();
         let before = entry.is_active();
@@ -181,7 +181,7 @@ impl FairQueue {
         result
     }
 
-    /// A lane is ready to be sent to `origin`. A lane is put in once until it comes out.
+    /// A lane is ready to be sent to `origin`. Callers add a lane once, and add it again only after it was taken.
     pub fn ready(&mut self, origin: &str, lane: LaneKey, now: Instant) {
         self.enter(origin, lane, now, false);
     }
@@ -206,7 +206,7 @@ impl FairQueue {
         }
     }
 
-    /// Gives a notification its place in the turns, if it has none.
+    /// Gives a notification a place in the turns, if it has none.
     fn queue(&mut self, origin: &str, owner: Owner) {
         let Some(entry) = self.origins.get_mut(origin) else { return };
         let Some(notification) = entry.notifications.get_mut(&owner).filter(|n| !n.queued) else { return };
@@ -217,12 +217,12 @@ impl FairQueue {
         entry.turns.push_back(owner);
     }
 
-    /// The most workers that one origin may hold: an equal share, with one share left for an origin that wakes up.
+    /// Maximum number of workers that one origin can hold: an equal share, with one share left for an origin that becomes active.
     fn share(&self) -> usize {
         (self.workers / (self.active + 1)).max(1)
     }
 
-    /// When a lane that waits for a probe has its turn, if no other comes before.
+    /// When a lane that waits for a probe has its turn, if no other lane comes first.
     #[must_use]
     pub fn next_probe(&self) -> Option<Instant> {
         self.asleep.first().map(|(until, ..)| *until)
@@ -263,14 +263,14 @@ impl FairQueue {
         None
     }
 
-    /// What [`FairQueue::next`] gave cannot be begun at present: lane and worker as before.
+    /// Puts back a turn that cannot start at present. The lane and the worker are as before.
     pub fn put_back(&mut self, turn: Turn, now: Instant) {
         self.release(&turn.origin, &turn.lane, AttemptOutcome::Nothing, now);
         self.enter(&turn.origin, turn.lane, now, true);
     }
 
-    /// The worker that a lane held is free. Gives the notifications whose lanes waited because the origin was not there: it is
-    /// there again, and they may try.
+    /// Releases the worker of a lane. If the attempt reached the origin, returns the notifications whose lanes waited because the origin
+    /// was unreachable. They can try again now.
     pub fn release(&mut self, origin: &str, lane: &LaneKey, outcome: AttemptOutcome, now: Instant) -> Vec<Owner> {
         let (owner, most) = (owner(lane), self.workers);
         self.busy = self.busy.saturating_sub(1);
@@ -289,14 +289,14 @@ impl FairQueue {
         freed
     }
 
-    /// How many lanes wait for an origin that is not there.
+    /// How many lanes wait for an unreachable origin.
     #[must_use]
     pub fn unreachable(&self) -> usize {
         let notifications = self.origins.values().flat_map(|o| o.notifications.values());
         notifications.filter(|n| n.probing.is_some()).map(|n| n.ready.len()).sum()
     }
 
-    /// Forgets what was learnt of origins that are no longer used.
+    /// Forgets what was learned about origins that are no longer used.
     pub fn tidy(&mut self, now: Instant) {
         self.origins.retain(|_, origin| {
             origin.notifications.retain(|_, n| {
@@ -314,7 +314,7 @@ impl Origin {
         self.notifications.get(owner).is_some_and(|n| !n.ready.is_empty())
     }
 
-    /// The next lane, in turns among the notifications.
+    /// The next lane. The notifications take turns.
     fn next(&mut self, share: usize, now: Instant) -> Option<(LaneKey, bool, bool)> {
         for _ in 0..self.turns.len() {
             let owner = self.turns.pop_front()?;
@@ -349,7 +349,8 @@ impl Origin {
         None
     }
 
-    /// Takes note of what was heard. Gives until when the notification sleeps, if it does, and which ones the news sets free.
+    /// Records the result of an attempt. Returns the time until which the notification waits, if it does, and the notifications that can
+    /// continue.
     fn release(&mut self, owner: &Owner, outcome: AttemptOutcome, most: usize, now: Instant) -> Released {
         let Some(entry) = self.notifications.get_mut(owner) else { return (None, Vec::new()) };
         self.busy = self.busy.saturating_sub(1);
@@ -382,8 +383,8 @@ impl Origin {
         if is_there { (None, self.free(owner, now)) } else { (sleeps, Vec::new()) }
     }
 
-    /// Somebody has reached the origin: those who were told that nobody is there may try. What one can reach another perhaps
-    /// cannot, with its own timeouts, so others are believed only from time to time.
+    /// A delivery has reached the origin: lanes that wait because it was unreachable can try. Others may still fail, because of their own
+    /// timeouts, so they are retried only from time to time.
     fn free(&mut self, reached: &Owner, now: Instant) -> Vec<Owner> {
         let mut freed = Vec::new();
         for (owner, notification) in self.notifications.iter_mut().filter(|(_, n)| n.probing.is_some()) {

@@ -1,6 +1,7 @@
-//! What the engine counts, every few seconds: lanes, workers, and whose deliveries do not flow.
+//! What the engine counts every few seconds: lanes, workers, and the notifications whose deliveries are not sent.
 //!
-//! Of these only the replica that acts knows anything: to the others a lane whose head waits looks as if it could be sent.
+//! Only the leader knows the states of lanes and the figures of notifications. On a standby, a lane whose head waits looks as if it could
+//! be sent.
 
 use std::collections::{BTreeMap, HashSet};
 use std::time::Instant;
@@ -31,14 +32,14 @@ impl Engine {
         metrics.by_notification(if acting { self.parts.delivery_index.shares() } else { Vec::new() });
     }
 
-    /// How many lanes do what.
+    /// How many lanes are in each state.
     fn states(&self, now: Instant) -> BTreeMap<LaneState, usize> {
         let mut counts = BTreeMap::<_, usize>::new();
         for state in self.lanes.values().filter_map(|slot| state(slot, now)) {
             *counts.entry(state).or_default() += 1;
         }
         let (limited, unreachable) = (self.rates.waiting(), self.fair_queue.unreachable());
-        // Lanes that are ready and have no turn yet.
+        // Lanes that are ready but have no turn yet count as rate-limited or unreachable instead.
         if let Some(ready) = counts.get_mut(&LaneState::Ready) {
             *ready = ready.saturating_sub(limited + unreachable);
         }
@@ -47,7 +48,7 @@ impl Engine {
     }
 }
 
-/// What a lane does; nothing, if it is empty.
+/// The state of a lane. `None`: the lane is empty.
 fn state(slot: &Slot, now: Instant) -> Option<LaneState> {
     match slot.lane.due(now) {
         Due::Empty => None,
@@ -60,8 +61,8 @@ fn state(slot: &Slot, now: Instant) -> Option<LaneState> {
     }
 }
 
-/// Why a delivery waits that is not to be sent as things are. What waits for a watch to speak, or for an older one elsewhere, has
-/// nothing to be mended, though it may have a reason from before.
+/// Why a delivery is blocked. A delivery that waits for a watch, or for an older delivery elsewhere, needs no fix, although it can have
+/// an earlier reason.
 fn waits(status: &DeliveryStatus) -> LaneState {
     match status.reason.as_deref() {
         Some("Suspended") => LaneState::Suspended,
@@ -70,9 +71,9 @@ fn waits(status: &DeliveryStatus) -> LaneState {
     }
 }
 
-/// Whether something must be mended before it can be sent.
+/// Whether a user must fix something before it can be sent.
 pub(in crate::outbox) fn is_blocked(status: &DeliveryStatus) -> bool {
-    // One that is held on purpose, or only until a watch has spoken, is nobody's task.
+    // Suspended, or waiting until a watch has delivered the Secret: no action needed.
     let fine = matches!(status.reason.as_deref(), Some("Suspended" | "SecretUnknown"));
     status.outcome.is_none() && status.next_attempt_time.is_none() && status.reason.is_some() && !fine
 }

@@ -1,59 +1,59 @@
-//! What the watches have told so far: which first lists are in, what a list has brought, what was deleted. Pure.
+//! What the watches have reported so far: which initial lists are complete, what a list contained, and what was deleted. Pure.
 
 use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant};
 
 use crate::outbox::record::RecordId;
 
-/// Word of a deleted object may come so late: a create's answer, or a list that was begun before.
+/// How late an event of a deleted object can arrive: as the response of a create, or from a list that started before.
 const BURIED: Duration = Duration::from_mins(1);
 
-/// What the watches have told so far. Sources are numbered.
+/// What the watches have reported so far. Sources are numbered.
 #[derive(Debug)]
 pub struct InitialSync {
     lists: HashMap<usize, HashSet<RecordId>>,
-    /// By source: the turn of its last complete list.
+    /// By source: the leadership term of its last complete list.
     told: Vec<Option<u64>>,
     buried: HashMap<String, Instant>,
 }
 
 impl InitialSync {
-    /// Nothing has been told by any of so many sources.
+    /// None of these sources has sent its initial list.
     #[must_use]
     pub fn new(sources: usize) -> Self {
         Self { lists: HashMap::new(), told: vec![None; sources], buried: HashMap::new() }
     }
 
-    /// The turn in which every source has told everything.
+    /// The leadership term in which every source has completed its list.
     #[must_use]
     pub fn turn(&self) -> Option<u64> {
         let first = self.told.first().copied().flatten();
         first.filter(|_| self.told.iter().all(|turn| *turn == first))
     }
 
-    /// A source begins a list.
+    /// A source starts a list.
     pub fn begins(&mut self, source: usize) {
         self.lists.insert(source, HashSet::new());
     }
 
-    /// A source tells of a record.
+    /// A source sends a record.
     pub fn seen(&mut self, source: usize, id: &RecordId) {
         if let Some(list) = self.lists.get_mut(&source) {
             list.insert(id.clone());
         }
     }
 
-    /// A source has come to the end of its list, if one was under way: whatever it did not bring may be gone.
+    /// A source has completed its list, if one was in progress. Objects that the list did not contain may be gone.
     pub fn ends(&mut self, source: usize) -> Option<HashSet<RecordId>> {
         self.lists.remove(&source)
     }
 
-    /// All that a source's list did not bring has been looked into. `true`: with it every source has told everything in this
-    /// turn, for the first time.
+    /// Everything that a source's list did not contain has been checked. Returns `true` if now, for the first time, every source is
+    /// complete in this leadership term.
     pub fn complete(&mut self, source: usize, turn: u64) -> bool {
         let before = self.turn();
         if let Some(told) = self.told.get_mut(source) {
-            // A list of an earlier turn may be looked into for long.
+            // The check of a list from an earlier leadership term can take a long time.
             *told = (*told).max(Some(turn));
         }
         self.turn() == Some(turn) && before != Some(turn)
@@ -64,13 +64,13 @@ impl InitialSync {
         self.buried.insert(uid, now);
     }
 
-    /// Whether word of this object comes from before its end.
+    /// Whether an event of this object is older than its deletion.
     #[must_use]
     pub fn is_buried(&self, uid: &str) -> bool {
         self.buried.contains_key(uid)
     }
 
-    /// Forgets what was deleted long ago.
+    /// Forgets old deletions.
     pub fn tidy(&mut self, now: Instant) {
         self.buried.retain(|_, at| now.duration_since(*at) < BURIED);
     }

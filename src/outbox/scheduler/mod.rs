@@ -1,7 +1,7 @@
-//! Who is sent next: the engine owns all lanes, and gives work to a bounded number of workers.
+//! Decides which delivery is sent next. The engine owns all lanes and gives work to a bounded number of workers.
 //!
-//! In: deliveries as the watch of the [store](super::store) brings them (`admit`), reasons to look at a lane again, and what has come of
-//! earlier work. Out: deliveries to send now (`workers`), fairly among receivers (`fair_queue`) and no faster than asked for (`rate`).
+//! In: deliveries from the watch of the [store](super::store) (`admit`), reasons to check a lane again, and results of earlier work. Out:
+//! deliveries to send now (`workers`), fairly among receivers (`fair_queue`) and no faster than the configured rate (`rate`).
 
 pub(super) mod admission;
 pub(super) mod admit;

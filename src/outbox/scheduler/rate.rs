@@ -1,9 +1,8 @@
-//! How fast one notification sends to one origin, where it says so (`spec.delivery.rate`). Pure but for the clock of the
-//! library that counts.
+//! The rate at which one notification sends to one origin (`spec.delivery.rate`). Pure, except for the clock of the limiter library.
 //!
-//! In: lanes that are ready. Out: one of them at a time, so that a thousand that wait for the same second cost one look; and
-//! whether the one that has its turn may go now. The leave is asked for when a worker is at hand and not before, so that what
-//! piled up at a receiver that hung does not come out all at once.
+//! In: lanes that are ready. Out: one of them at a time, so that a thousand lanes that wait for the same second cost one check; and whether
+//! it can send now. The permit is requested when a worker is free, not before. Otherwise deliveries that waited for a hanging receiver
+//! would all be sent at once.
 
 use std::collections::{HashMap, VecDeque};
 use std::time::{Duration, Instant};
@@ -14,7 +13,7 @@ use governor::{DefaultDirectRateLimiter, Quota, RateLimiter};
 use crate::config::Rate;
 use crate::outbox::record::LaneKey;
 
-/// What shares a rate: (namespace, notification, origin).
+/// The key of a shared rate: (namespace, notification, origin).
 pub type Shared = (String, String, String);
 
 /// All rates that are in use.
@@ -28,26 +27,26 @@ pub struct Rates {
 struct Bucket {
     rate: Rate,
     limiter: DefaultDirectRateLimiter,
-    /// Has its turn: it is in the fair queue, or on its way there.
+    /// The lane that has the turn: it is in the fair queue, or on its way there.
     turn: Option<LaneKey>,
-    /// Stand behind it.
+    /// The lanes that wait behind it.
     waiting: VecDeque<LaneKey>,
-    /// The one whose turn it is may go then.
+    /// When the lane that has the turn can be sent.
     until: Option<Instant>,
     used: Instant,
 }
 
-/// Whether a lane may be sent.
+/// Whether a lane can be sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Permit {
-    /// It may.
+    /// It can be sent.
     Go,
-    /// Not yet; [`Rates::ring`] gives it back.
+    /// It cannot be sent yet; [`Rates::ring`] returns it later.
     Wait,
 }
 
 impl Rates {
-    /// A lane is ready. Gives it back if it is its turn; the others are given out by [`Rates::next`].
+    /// Adds a lane that is ready. Returns it if it has the turn. [`Rates::next`] returns the other lanes later.
     pub fn ready(&mut self, shared: Shared, rate: Rate, lane: LaneKey) -> Option<LaneKey> {
         let new = || Bucket::new(rate);
         let bucket = self.buckets.entry(shared).or_insert_with(new);
@@ -60,7 +59,7 @@ impl Rates {
         Some(lane)
     }
 
-    /// Whether the lane whose turn it is may be sent now, by the rate as it is now.
+    /// Whether the lane that has the turn can be sent now, by the current rate.
     pub fn permit(&mut self, shared: &Shared, rate: Rate, now: Instant) -> Permit {
         let Some(bucket) = self.buckets.get_mut(shared) else { return Permit::Go };
         bucket.follow(rate);
@@ -73,7 +72,7 @@ impl Rates {
         }
     }
 
-    /// The lane has had its turn, whatever came of it. Gives the next one.
+    /// Ends the turn of a lane, no matter what the result was. Returns the next lane.
     pub fn next(&mut self, shared: &Shared) -> Option<LaneKey> {
         let bucket = self.buckets.get_mut(shared)?;
         bucket.until = None;
@@ -81,13 +80,13 @@ impl Rates {
         bucket.turn.clone()
     }
 
-    /// When a lane that has been told to wait may go, if no other comes before.
+    /// When a waiting lane may send, if no other lane sends before.
     #[must_use]
     pub fn next_leave(&self) -> Option<Instant> {
         self.buckets.values().filter_map(|bucket| bucket.until).min()
     }
 
-    /// The lanes that may go now, each with what it shares.
+    /// The lanes that can be sent now, each with the key of its rate.
     pub fn ring(&mut self, now: Instant) -> Vec<(Shared, LaneKey)> {
         let due = self.buckets.iter_mut().filter(|(_, bucket)| bucket.until.is_some_and(|until| until <= now));
         due.filter_map(|(shared, bucket)| {
@@ -103,7 +102,7 @@ impl Rates {
         self.buckets.values().map(|bucket| bucket.waiting.len() + usize::from(bucket.until.is_some())).sum()
     }
 
-    /// Forgets rates that have been idle so long that they are whole again.
+    /// Forgets rates that have been idle for so long that their full burst is available again.
     pub fn tidy(&mut self, now: Instant) {
         self.buckets.retain(|_, bucket| {
             let whole = Duration::from_secs(u64::from(bucket.rate.burst.get() / bucket.rate.per_second.get()) + 2);
@@ -118,7 +117,7 @@ impl Bucket {
         Self { rate, limiter: limiter(rate), turn, waiting, until: None, used: Instant::now() }
     }
 
-    /// What is left of another rate is not worth keeping.
+    /// Starts a new limiter if the rate has changed. The rest of the old rate is not worth keeping.
     fn follow(&mut self, rate: Rate) {
         if self.rate != rate {
             (self.rate, self.limiter) = (rate, limiter(rate));

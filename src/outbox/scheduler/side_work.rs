@@ -1,7 +1,7 @@
-//! The engine's side work: what later deliveries replace, and what is sent again because somebody asked.
+//! The engine's side work: deliveries that later ones supersede, and redeliveries that users request.
 //!
-//! In: lanes with more in them than is wanted, settled deliveries with a new annotation. Out: writes, in tasks of their own; what
-//! is replaced and what is sent again are decided by the pure functions of `supersede` and `redeliver`.
+//! In: lanes with more deliveries than configured, settled deliveries with a new annotation. Out: writes, in separate tasks. The pure
+//! functions of `supersede` and `redeliver` decide what is superseded and what is redelivered.
 
 use std::time::Instant;
 
@@ -14,18 +14,18 @@ use crate::outbox::lane::{Due, Place};
 use crate::outbox::record::{LaneKey, PIPELINE_LANE, Record, RecordId};
 use crate::outbox::send_gate::genuine::Sight;
 
-/// Deliveries of one namespace that are reopened at once: where that cannot be written, other namespaces go on.
+/// Maximum number of concurrent reopens in one namespace. If writes to a namespace fail, other namespaces continue.
 const REOPENING: usize = 16;
 
 impl Engine {
-    /// Takes out of a lane what later ones replace. That is written first: until then nothing of the lane is sent.
+    /// Removes from a lane the deliveries that later ones supersede. The outcome is written first: until then nothing of the lane is sent.
     pub(in crate::outbox) fn supersede(&mut self, key: &LaneKey) {
         let Some(slot) = self.lanes.get_mut(key).filter(|slot| slot.lane.count() > 1 && !slot.lane.is_marking()) else {
             return;
         };
         let Some(head) = slot.lane.head() else { return };
         let found = self.parts.pipeline_index.effective(&head.spec);
-        // What one of the same name recorded before is canceled, not replaced.
+        // Deliveries of an earlier notification with the same name are canceled, not superseded.
         let Some(notification) = found.filter(|n| n.uid == head.spec.notification_uid) else { return };
         let why = match notification.delivery.supersede {
             true => Why::Wanted,
@@ -47,12 +47,12 @@ impl Engine {
         }
     }
 
-    /// That one is superseded is written, or it was not so after all.
+    /// The write of a superseded delivery is over: it is stored as Superseded, or it was not superseded after all.
     pub(in crate::outbox) fn superseded(&mut self, key: &LaneKey, worked: Worked) {
         if let Some(slot) = self.lanes.get_mut(key) {
             slot.lane.superseded();
             if !worked.gone && worked.record.status.outcome.is_none() {
-                // Another replica has tried it meanwhile: it is pending as before.
+                // Another replica has tried it meanwhile, so it is still pending.
                 slot.lane.insert(Place::from(&*worked.record.spec), worked.record);
                 return self.moved(key);
             }
@@ -62,7 +62,7 @@ impl Engine {
         self.moved(key);
     }
 
-    /// A settled one, as it now stands: does somebody want it sent again?
+    /// Checks whether a user requests the redelivery of a settled delivery.
     pub(in crate::outbox) fn asked(&mut self, record: Record) {
         match wanted(&record) {
             Some(_) => {
@@ -75,7 +75,7 @@ impl Engine {
         }
     }
 
-    /// Reopens what somebody wants to have sent again, a few at a time.
+    /// Reopens deliveries that users want to redeliver, a few at a time.
     pub(in crate::outbox) fn reopen(&mut self) {
         if self.draining || !self.is_judged() {
             return;
@@ -90,7 +90,7 @@ impl Engine {
         }
     }
 
-    /// Takes the next one of a namespace that has not its fill.
+    /// Takes the next redelivery request whose namespace is below its limit.
     fn next_ask(&mut self) -> Option<Record> {
         let mut from = RecordId { namespace: String::new(), name: String::new() };
         loop {
@@ -99,12 +99,12 @@ impl Engine {
                 let id = id.clone();
                 return self.asks.remove(&id);
             }
-            // No name of a namespace goes on like this, so what follows is of the next one.
+            // No namespace name contains this character, so the range continues with the next namespace.
             from = RecordId { namespace: format!("{}\0", id.namespace), name: String::new() };
         }
     }
 
-    /// One is reopened, or is not what it was.
+    /// A delivery is reopened, or its object has changed meanwhile.
     pub(in crate::outbox) fn reopened(&mut self, worked: Worked) {
         let namespace = &worked.record.id.namespace;
         if let Some(count) = self.reopening.get_mut(namespace) {
@@ -130,8 +130,8 @@ impl Engine {
         self.reopen();
     }
 
-    /// Whether something older stands in another lane, as it can after an edit of `ordering`: between a target's lane and the
-    /// pipeline's the order is kept, too.
+    /// Whether another lane contains an older delivery that must be sent first. This can happen after an edit of `ordering`, because the
+    /// order is also kept between a target's lane and the pipeline's lane.
     pub(in crate::outbox) fn is_behind(&self, key: &LaneKey, head: &Record) -> bool {
         if key.is_again() {
             return false;
@@ -154,7 +154,7 @@ impl Engine {
         those.filter(|other| *other != key && !other.is_again()).cloned().collect()
     }
 
-    /// A lane has lost one that was pending: it goes on, and so do those that stood behind it.
+    /// A lane no longer contains a delivery that was pending. The lane continues, and so do the lanes that waited behind it.
     pub(in crate::outbox) fn moved(&mut self, key: &LaneKey) {
         let pipeline = key.of_pipeline();
         let behind = match () {

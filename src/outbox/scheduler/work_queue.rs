@@ -1,5 +1,5 @@
-//! A bounded way to say "look at this again": each key waits at most once, so a storm of reasons costs one look, and in the
-//! order in which they came, so that none is kept waiting by one that comes again and again.
+//! A bounded work queue. Each key waits at most once, so repeated wake-ups cost one reconcile. Keys keep their order, so a frequent key
+//! does not delay others.
 
 use std::collections::{HashSet, VecDeque};
 use std::hash::Hash;
@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use futures::{Stream, stream};
 use tokio::sync::Notify;
 
-/// Keys to be looked at again. Any number of writers, one reader.
+/// Keys that have to be reconciled. Any number of writers, one reader.
 #[derive(Debug)]
 pub struct WorkQueue<K> {
     waiting: Arc<Mutex<Waiting<K>>>,
@@ -54,13 +54,13 @@ impl<K> Default for WorkQueue<K> {
 }
 
 impl<K: Eq + Hash + Clone + Send + 'static> WorkQueue<K> {
-    /// Asks for a look at `key`.
+    /// Requests a reconcile of `key`.
     pub fn wake(&self, key: K) {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner).push(key);
         self.notify.notify_one();
     }
 
-    /// The keys as they come; ends never.
+    /// The keys in the order in which they arrive. The stream never ends.
     pub fn stream(&self) -> impl Stream<Item = K> + Send + 'static {
         stream::unfold(self.clone(), |work_queue| async move {
             loop {

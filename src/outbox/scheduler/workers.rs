@@ -1,7 +1,7 @@
-//! The engine's other half: which lane is given work, what work, and what comes back of it.
+//! The second half of the engine: which lane gets work, which work, and what happens with the result.
 //!
-//! In: a lane that may have something to do. Out: at most one piece of work for it, in a task of its own; afterwards the lane's
-//! next state, the figures, the audit line and word to the reporter.
+//! In: a lane that may have something to do. Out: at most one piece of work for it, in a separate task; afterwards the lane's next state,
+//! the figures, the audit line and a note for the reporter.
 
 use std::time::{Duration, Instant};
 
@@ -20,13 +20,13 @@ use crate::outbox::send_gate::index::SendDecision;
 use crate::outbox::trace;
 
 impl Engine {
-    /// Whether this replica acts: the Lease is its own, and since then everything was listed.
+    /// Whether this replica is the leader: it holds the Lease, and everything was listed since it acquired the Lease.
     pub(in crate::outbox) fn acting(&self) -> bool {
         let listed = |turn| self.initial_sync.turn() == Some(turn) && self.parts.pipeline_index.turn() == Some(turn);
         self.parts.lease.term().is_some_and(|term| listed(term.turn))
     }
 
-    /// Whether a lane has something to do now, and if so, what.
+    /// Checks whether a lane has something to do now, and starts it.
     pub(in crate::outbox) fn look(&mut self, key: &LaneKey) {
         if self.is_empty(key) {
             return self.forget(key);
@@ -61,12 +61,12 @@ impl Engine {
         self.parts.delivery_index.trouble(key, None);
     }
 
-    /// A head is due: may it be sent?
+    /// Decides whether the head of a lane, which is due, can be sent.
     fn consider(&mut self, key: &LaneKey) {
         let Some(head) = self.lanes.get(key).and_then(|slot| slot.lane.head()) else { return };
         let behind = self.is_behind(key, head);
         let answer = if behind { SendDecision::NotYet } else { self.parts.pipeline_index.find(&head.spec) };
-        // What is not known to be Pennant's may be canceled, and nothing else.
+        // A delivery that is not proven to be recorded by Pennant can only be canceled.
         let answer = if self.is_unproven(head) && !matches!(answer, SendDecision::Gone { .. }) {
             SendDecision::NotYet
         } else {
@@ -93,7 +93,7 @@ impl Engine {
             SendDecision::Send(notification, _) => {
                 if let Ok(sending) = &notification.sending {
                     let reason = slot.lane.head().and_then(|head| head.status.reason.as_deref());
-                    // That is mended; what comes of the attempt is another matter.
+                    // The cause is fixed, no matter what the result of the attempt is.
                     if matches!(reason, Some("Suspended" | "InvalidSpec" | "Incomplete")) {
                         self.parts.delivery_index.trouble(key, None);
                     }
@@ -123,7 +123,8 @@ impl Engine {
         }
     }
 
-    /// How many it replaces, if that is still to be written: before the first attempt, so that every attempt says the same.
+    /// How many deliveries it replaces, if that number is not written yet. It is written before the first attempt, so that every attempt
+    /// sends the same number.
     fn uncounted(&self, head: &Record) -> Option<i64> {
         let counts = head.status.attempts == 0 && !head.again;
         let replaced = if counts { self.parts.delivery_index.replaced(head, None) } else { 0 };
@@ -135,7 +136,7 @@ impl Engine {
         self.work.spawn(async { Done::Worked(key, Box::new(task.await)) });
     }
 
-    /// A lane may be sent: it waits for its turn, by the notification's rate if it has one, and then for a worker.
+    /// Queues a lane that can be sent. If the notification has a rate, the lane first waits for its turn. Then it waits for a worker.
     fn queue(&mut self, key: &LaneKey, origin: String, rate: Option<Rate>) {
         let now = Instant::now();
         let Some(rate) = rate else { return self.fair_queue.ready(&origin, key.clone(), now) };
@@ -148,7 +149,7 @@ impl Engine {
         }
     }
 
-    /// A lane's turn has come and gone: it is no longer ready, and the next that shares its rate has the turn.
+    /// Ends the turn of a lane: it is no longer ready, and the next lane that shares its rate gets the turn.
     fn had_its_turn(&mut self, key: &LaneKey, now: Instant) {
         let Some(slot) = self.lanes.get_mut(key) else { return };
         slot.ready = false;
@@ -164,7 +165,7 @@ impl Engine {
         if self.draining || !self.is_judged() {
             return;
         }
-        // What was asked for while nobody acted.
+        // Handle requests that arrived while there was no leader.
         self.reopen();
         let now = Instant::now();
         let mut late = Vec::new();
@@ -178,16 +179,16 @@ impl Engine {
         }
     }
 
-    /// Begins an attempt. What was true when the lane became ready is looked up once more. A request is begun only if the Lease
-    /// outlasts its timeout; else the turn is given back.
+    /// Starts an attempt. It first checks again what was true when the lane became ready. A request starts only if the Lease lasts longer
+    /// than the request's timeout. Otherwise the turn is returned.
     fn begin(&mut self, turn: Turn, now: Instant) -> Option<Turn> {
         let key = turn.lane.clone();
         let head = self.lanes.get(&key).filter(|slot| slot.lane.due(now) == Due::Now).and_then(|slot| slot.lane.head());
-        // The head may be another by now, and stand for those that were before it.
+        // The head may have changed, and may now replace deliveries that were before it.
         let head = head.filter(|head| self.uncounted(head).is_none() && head.refusal().is_none());
         let answer = head.map(|head| self.parts.pipeline_index.find(&head.spec));
         let Some(SendDecision::Send(notification, facts)) = answer else {
-            // Another replica, a person or a newer one may have made it wait meanwhile.
+            // Another replica, a user, or a newer delivery may have made it wait meanwhile.
             self.fair_queue.release(&turn.origin, &key, AttemptOutcome::Nothing, now);
             self.had_its_turn(&key, now);
             self.look(&key);
@@ -216,7 +217,7 @@ impl Engine {
         None
     }
 
-    /// The request is over, so its worker is free; the lane is not, before the outcome is written.
+    /// The request is over, so its worker is free. The lane is not free until the outcome is written.
     pub(in crate::outbox) fn attempted(&mut self, turn: &Turn, attempt_outcome: AttemptOutcome, decided: Decided) {
         let freed = self.fair_queue.release(&turn.origin, &turn.lane, attempt_outcome, Instant::now());
         let lost = matches!(attempt_outcome, AttemptOutcome::NoConnection { .. });
@@ -244,9 +245,9 @@ impl Engine {
         }
     }
 
-    /// An origin is there again: what waits only because it was not may try.
+    /// An origin is reachable again. Lanes that wait only because it was unreachable can try.
     fn recovered(&mut self, origin: &str, freed: &[Owner]) {
-        tracing::info!(notifications = freed.len(), "an origin that could not be reached is there again");
+        tracing::info!(notifications = freed.len(), "an unreachable origin is reachable again");
         let waits = |key: &LaneKey, slot: &Slot| slot.unreachable.as_deref() == Some(origin) && freed.contains(&owner(key));
         let those = self.lanes.iter().filter(|(key, slot)| waits(key, slot));
         for key in those.map(|(key, _)| key.clone()).collect::<Vec<_>>() {
@@ -265,7 +266,7 @@ impl Engine {
         }
         let stale = slot.stale.take();
         let settled = slot.lane.done(worked.after).is_some();
-        // One that a person has deleted while it was at work, and of which nothing was to be written.
+        // A user deleted the delivery while it was at work, and there was nothing to write for it.
         let deleted = !settled && !self.index.contains_key(&record.id);
         if deleted {
             slot.lane.remove(Place::from(&*record.spec));
@@ -288,14 +289,14 @@ impl Engine {
         }
     }
 
-    /// One is settled, and that is written; or its object is gone.
+    /// A delivery is settled and its outcome is written, or its object is gone.
     pub(in crate::outbox) fn settled(&mut self, worked: Worked) {
         let Worked { record, gone, instead, news, .. } = worked;
         if gone {
             self.parts.delivery_index.forget(&record.id);
         } else {
             self.parts.delivery_index.note(&record);
-            // What another replica has settled, it has told.
+            // If another replica settled the delivery, that replica has reported it.
             if let Some(outcome) = record.status.outcome.filter(|_| news) {
                 self.parts.metrics.delivery(label(outcome));
                 audit(&record, outcome);
@@ -311,7 +312,8 @@ impl Engine {
         }
     }
 
-    /// What a person should do something about. Nobody waits for it: if the reporter is behind, the status still says it.
+    /// Reports a delivery that needs a user's attention. This does not wait: if the reporter is behind, the status still contains the
+    /// information.
     fn tell(&self, record: &Record) {
         let status = &record.status;
         if status.outcome == Some(Outcome::Parked) || is_blocked(status) {

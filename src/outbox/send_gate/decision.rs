@@ -1,20 +1,20 @@
-//! Whether a delivery may be sent. Values only.
+//! Whether a delivery can be sent. Values only.
 //!
-//! In: what holds for it. Out: a [`SendDecision`], for whoever is about to send.
+//! In: what is known about a delivery. Out: a [`SendDecision`] for the component that sends.
 
 use std::sync::Arc;
 
 use super::facts::PipelineFacts;
 use crate::config::{EffectiveNotification, Retry};
 
-/// What is missing for good.
+/// The object that is permanently gone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Gone {
-    /// The pipeline, or it was made again under its name.
+    /// The pipeline, or it was deleted and created again under its name.
     Pipeline,
-    /// The target, or it was made again under its name.
+    /// The target, or it was deleted and created again under its name.
     Target,
-    /// The notification, or it was made again under its name.
+    /// The notification, or it was deleted and created again under its name.
     Notification,
 }
 
@@ -30,32 +30,32 @@ impl Gone {
     }
 }
 
-/// Whether a delivery may be sent now.
+/// Whether a delivery can be sent now.
 #[derive(Clone, Debug)]
 pub enum SendDecision {
-    /// The watches have not brought everything yet.
+    /// Not yet: the watches have not delivered everything.
     NotYet,
-    /// Yes, so.
+    /// Yes, with this notification and these facts.
     Send(Arc<EffectiveNotification>, Arc<PipelineFacts>),
-    /// Not as things are.
+    /// Not at present.
     Wait {
-        /// For people and machines.
+        /// Human-readable and machine-readable.
         reason: &'static str,
-        /// What to do about it.
+        /// What the user can do about it.
         message: String,
-        /// For how long, if it is not a person's wish.
+        /// The retry settings that limit the wait. `None`: the user wants the delivery to wait, without a limit.
         until: Option<Retry>,
     },
-    /// Never. `sure`: by what the objects say of themselves; else by absence, which a live read must confirm.
+    /// Never. `sure`: the objects themselves show that. Otherwise the object is only absent, and a live read must confirm that.
     Gone {
-        /// What is.
+        /// What is gone.
         what: Gone,
         /// Whether no live read is needed.
         sure: bool,
     },
 }
 
-/// What is to be done with one whose pipeline, target and notification are there.
+/// The decision for a delivery whose pipeline, target and notification exist.
 pub(in crate::outbox) fn judge(notification: Arc<EffectiveNotification>, facts: Arc<PipelineFacts>) -> SendDecision {
     if notification.suspend {
         let message = "spec.suspend is true: deliveries are recorded and held".to_owned();

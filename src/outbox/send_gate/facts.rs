@@ -1,7 +1,6 @@
-//! What deliveries must know of a pipeline, and how far its log was taken. Values only.
+//! What deliveries need to know about a pipeline, and how far its change log was processed. Values only.
 //!
-//! In: put together by the dispatcher, of what its watch brings. Out: to the [`pipeline index`](super::index), and to whoever takes old
-//! deliveries away.
+//! In: facts that the dispatcher collects from its watch. Out: to the [`pipeline index`](super::index), and to retention.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 
@@ -14,70 +13,72 @@ use crate::render::Texts;
 /// The persisted cursors of a pipeline, by notification; `None`: its status has none yet.
 pub type Cursors = Option<HashMap<String, Taken>>;
 
-/// How far a notification was taken, as it is persisted.
+/// How far the changes for a notification were processed, as persisted.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Taken {
     /// Serial of the last change.
     pub serial: i64,
-    /// The changes whose clocks run: they may come to deliveries yet.
+    /// The changes whose timers are running. They can still lead to deliveries.
     pub armed: BTreeSet<i64>,
 }
 
 impl Taken {
-    /// Whether nothing of a change can be recorded once more. The cursor and the clocks are persisted in one write, and whoever begins
-    /// anew looks at the changes above the cursor and at those clocks, and at no others. What the API server holds meanwhile has gone
-    /// on from here: its cursor stands no lower, and a clock that was not among these is of a change above this cursor.
+    /// Whether no delivery of a change can be recorded again. One write persists the cursor and the timers. A new process reads only the
+    /// changes above the cursor and those timers. The state in the API server can only have advanced from here. Its cursor is not lower,
+    /// and a timer that is not among these belongs to a change above this cursor.
     #[must_use]
     pub fn is_beyond(&self, serial: i64) -> bool {
         serial <= self.serial && !self.armed.contains(&serial)
     }
 }
 
-/// What is known of the ConfigMap with the global configuration.
+/// What is known about the ConfigMap with the global configuration.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Source {
-    /// Which it is.
+    /// Namespace and name of the ConfigMap.
     pub config_map: Option<ObjectName>,
-    /// The version that was last seen; `None`: there is none.
+    /// The version that was last seen. `None`: the ConfigMap does not exist.
     pub version: Option<String>,
-    /// Whether what that says is in force. While it cannot be read, an older one is, and nobody knows what is gone.
+    /// Whether the content of that version is in force. While it cannot be read, an older version is in force, and it is not known what is
+    /// gone.
     pub is_in_force: bool,
-    /// Why nothing of it is in force: until it can be read, cluster-wide notifications are not known, which is not gone.
+    /// Why no version of it is in force. Until it can be read, cluster-wide notifications are unknown, which does not mean that they are
+    /// gone.
     pub unknown: Option<String>,
 }
 
-/// What a delivery needs to know of its pipeline.
+/// What a delivery needs to know about its pipeline.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PipelineFacts {
-    /// Its uid.
+    /// Uid of the pipeline.
     pub uid: String,
     /// Namespace of the pipeline and of its Notifications.
     pub namespace: String,
     /// Name of the pipeline.
     pub name: String,
-    /// Its labels.
+    /// Labels of the pipeline.
     pub labels: Texts,
-    /// Its annotations.
+    /// Annotations of the pipeline.
     pub annotations: Texts,
-    /// Its subjects, each with the serial at which it was first seen: what is at or below belongs to an earlier one. `None`: not
-    /// seen yet.
+    /// Subjects of the pipeline, each with the serial at which it was first seen. Changes at or below this serial belong to an earlier
+    /// subject. `None`: not seen yet.
     pub subjects: HashMap<String, Option<i64>>,
-    /// Its targets that last had a revision without a commit, by their subjects.
+    /// Targets whose last revision contained no commit, by their subjects.
     pub commitless: HashSet<String>,
-    /// Whether it has a change log yet: one without has seen nothing.
+    /// Whether the pipeline has a change log yet. Without one, nothing was observed.
     pub logged: bool,
-    /// The persisted cursors: notification → its uid.
+    /// The persisted cursors: notification → uid of the notification.
     pub cursors: HashMap<String, String>,
 }
 
 impl PipelineFacts {
-    /// Its targets, by their subjects.
+    /// The targets of the pipeline, by their subjects.
     pub fn targets(&self) -> impl Iterator<Item = &String> {
         self.subjects.keys().filter(|subject| subject.starts_with("target/"))
     }
 }
 
-/// The subject as the change log names it.
+/// The subject with its name in the change log.
 #[must_use]
 pub fn subject(spec: &DeliverySpec) -> String {
     match spec.subject.kind {

@@ -1,7 +1,7 @@
-//! Whether a Delivery that the API server shows was recorded by Pennant, or made by somebody else. Pure.
+//! Whether a Delivery in the API server was recorded by Pennant or created by somebody else. Pure.
 //!
-//! In: the object, what is known of its pipeline ([`Known`]), and how it was seen ([`Sight`]). Out: a verdict ([`Origin`]). What is not
-//! Pennant's is never sent: it would carry credentials of others with a text that nobody observed.
+//! In: the object, what is known about its pipeline ([`Known`]), and how it was seen ([`Sight`]). Out: a verdict ([`Origin`]). A Delivery
+//! that Pennant did not record is never sent. It would send the credentials of others, with a text that nobody observed.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use crate::api::delivery::Subject;
 use crate::api::{DeliverySpec, State, Time, TransitionType};
 use crate::outbox::record::{PIPELINE_LANE, Record, name};
 
-/// What a pipeline's status says of what was recorded for it.
+/// What a pipeline's status contains about the Deliveries that were recorded for it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct History {
     /// Whether the dispatcher has written its part of the status yet.
@@ -22,7 +22,7 @@ pub struct History {
     pub first: i64,
     /// The newest serial of the log.
     pub serial: i64,
-    /// What is still in the log, by serial.
+    /// The changes that are still in the log, by serial.
     pub changes: HashMap<i64, Logged>,
 }
 
@@ -31,19 +31,19 @@ pub struct History {
 pub struct Logged {
     /// The subject.
     pub subject: Subject,
-    /// The transitions that it is.
+    /// The transitions of the change.
     pub types: Vec<TransitionType>,
     /// When it was observed.
     pub time: Time,
-    /// The state before.
+    /// The previous state.
     pub from: State,
-    /// The state after.
+    /// The new state.
     pub to: State,
     /// Several changes were merged into it.
     pub coalesced: bool,
 }
 
-/// What is known when a Delivery is judged.
+/// What is known when Pennant judges a Delivery.
 #[derive(Clone, Debug, Default)]
 pub struct Known {
     /// Its pipeline.
@@ -52,9 +52,9 @@ pub struct Known {
     pub history: Option<Arc<History>>,
     /// The persisted cursors of the pipeline.
     pub cursors: Option<Arc<Cursors>>,
-    /// The namespace of the global configuration, in which Deliveries may be kept, too.
+    /// The namespace of the global configuration, which can also contain Deliveries.
     pub controller: Option<String>,
-    /// Whether pipelines of the namespace that it names are watched.
+    /// Whether pipelines in the Delivery's pipeline namespace are watched.
     pub is_watched: bool,
     /// Whether the global configuration has a part in its notification.
     pub is_global: bool,
@@ -63,22 +63,22 @@ pub struct Known {
 /// How a Delivery was seen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sight {
-    /// In the first list of a leadership term: another process may have recorded it.
+    /// In the first list of a leadership term. Another process may have recorded it.
     Listed,
-    /// Later: this process would know if it had recorded it.
+    /// Later. If this process had recorded it, it would know.
     Watched,
 }
 
-/// Whose Delivery it is.
+/// Who recorded a Delivery.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Origin {
-    /// Pennant's.
+    /// Pennant.
     Recorded,
     /// Its pipeline is not known or has not been observed, so nothing can be sent for it yet.
     NoPipeline,
-    /// It is about a change that the dispatcher has still to record; then its content is compared.
+    /// It is about a change that the dispatcher still has to record. Its content is compared at that time.
     Undecided,
-    /// Somebody else's. One word on why.
+    /// Somebody else. The text is one word with the cause.
     Foreign(&'static str),
 }
 
@@ -116,7 +116,7 @@ pub fn judge(record: &Record, known: &Known, sight: Sight) -> Origin {
     }
 }
 
-/// The lane and the place in it that Pennant gives it.
+/// Whether the Delivery has the lane and the place that Pennant gives it.
 #[must_use]
 pub fn is_in_its_lane(spec: &DeliverySpec) -> bool {
     let whole = spec.lane.strip_prefix(PIPELINE_LANE).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
@@ -124,18 +124,18 @@ pub fn is_in_its_lane(spec: &DeliverySpec) -> bool {
     place && (whole || spec.lane == subject(spec))
 }
 
-/// Whether a process before this one recorded it, as far as the pipeline's status says. `is_passed`: its change was recorded, and
-/// when that was is in the status, too.
+/// Whether an earlier process recorded it, according to the pipeline's status. `is_passed`: its change was recorded, and the status also
+/// contains the time of that.
 fn was_recorded(record: &Record, history: &History, known: &Known, is_passed: bool) -> bool {
     let spec = &*record.spec;
     if !is_passed && history.changes.get(&spec.serial).is_some_and(|logged| logged.is_said_by(spec)) {
         return true;
     }
     match history.recorded {
-        // All that was recorded up to then was observed by a process that removed what was not its own.
+        // Everything that was recorded until then was checked by a process that removed what it had not recorded.
         Some(recorded) => spec.serial <= history.serial && record.recorded <= recorded,
         None if history.is_dispatched => spec.serial <= history.serial,
-        // The status was deleted. Without proof nothing is sent with what belongs to another namespace.
+        // The status was deleted. Without proof, nothing is sent with settings that belong to another namespace.
         None => spec.serial <= history.first && !known.is_global,
     }
 }
@@ -152,7 +152,7 @@ impl Logged {
     }
 }
 
-/// The log may hold a shortened message.
+/// The log may contain a shortened message.
 fn is_same_state(logged: &State, said: &State) -> bool {
     let is_cut = logged.message.strip_suffix('…').is_some_and(|begin| said.message.starts_with(begin));
     let same_words = State { message: String::new(), ..logged.clone() } == State { message: String::new(), ..said.clone() };
@@ -171,7 +171,7 @@ mod tests {
         Time::from_second(second).unwrap()
     }
 
-    /// Pipeline `p1`: serials 100 to 120, of which 119 and 120 are in the log, and the cursor stands at 118.
+    /// Pipeline `p1`: serials 100 to 120. Change 119 is in the log. The cursor is at 118, and the timer of change 110 is running.
     fn known() -> Known {
         let facts = PipelineFacts {
             uid: "p1".into(),

@@ -1,7 +1,7 @@
-//! What is known of pipelines and notifications, for whoever is about to send.
+//! What is known about pipelines and notifications, for the component that sends.
 //!
-//! In: facts, put here by the dispatcher as its watches bring them. Out: whether a recorded delivery may be sent now, and with
-//! what. Values only; the lock is held for a look-up and never across I/O.
+//! In: facts, put here by the dispatcher from its watches. Out: whether a recorded delivery can be sent now, and with what. Values only.
+//! The lock is held for a look-up and never across I/O.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, PoisonError, RwLock};
@@ -17,14 +17,14 @@ use crate::config::snapshot::{Applied, Based, Everywhere, Layered, Snapshot};
 use crate::config::{EffectiveNotification, Retry};
 use crate::outbox::record::LaneKey;
 
-/// What holds for a target, and whether its revision names no commit.
+/// The effective notification of a target, and whether the target's revision contains no commit.
 pub type OfTarget = (Arc<EffectiveNotification>, bool);
 
 #[derive(Debug, Default)]
 struct Known {
-    /// The turn in which everything was last listed.
+    /// The leadership term in which everything was last listed.
     turn: Option<u64>,
-    /// The namespaces whose pipelines are known; `None`: all.
+    /// The namespaces whose pipelines are known. `None`: all.
     watched: Option<BTreeSet<String>>,
     pipelines: HashMap<String, Arc<PipelineFacts>>,
     source: Source,
@@ -38,7 +38,7 @@ type Labels = BTreeMap<String, String>;
 static NO_LABELS: Labels = Labels::new();
 
 impl Known {
-    /// What holds for one subject of a pipeline.
+    /// The effective notification of one subject of a pipeline.
     fn effective(&self, pipeline: &str, namespace: &str, name: &str, subject: &str) -> Option<&Arc<EffectiveNotification>> {
         let labels = self.pipelines.get(pipeline).map_or(&NO_LABELS, |facts| &facts.labels);
         self.snapshot.effective((pipeline, namespace, labels), name, subject)
@@ -58,30 +58,30 @@ impl PipelineIndex {
         f(&mut self.0.write().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Everything was listed in this turn: what is not here is not there.
+    /// Everything was listed in this leadership term. An object that is not in the index now counts as absent.
     pub fn complete(&self, turn: u64) {
         self.write(|k| k.turn = Some(turn));
     }
 
-    /// The turn in which everything was last listed.
+    /// The leadership term in which everything was last listed.
     #[must_use]
     pub fn turn(&self) -> Option<u64> {
         self.read(|k| k.turn)
     }
 
-    /// Only the pipelines of these namespaces are known.
+    /// Restricts the known pipelines to these namespaces.
     pub fn put_watched(&self, namespaces: Option<BTreeSet<String>>) {
         self.write(|k| k.watched = namespaces);
     }
 
-    /// Whether the pipelines of this namespace are known. Those of others may have deliveries beside the global configuration, which
-    /// are left as they are.
+    /// Whether the pipelines of this namespace are known. Pipelines of other namespaces can have deliveries next to the global
+    /// configuration. Those deliveries are left unchanged.
     #[must_use]
     pub fn is_watched(&self, namespace: &str) -> bool {
         self.read(|k| k.watched.as_ref().is_none_or(|watched| watched.contains(namespace)))
     }
 
-    /// Puts a pipeline by its uid; `true` if anything is new.
+    /// Stores a pipeline by its uid. Returns `true` if anything is new.
     pub fn put_pipeline(&self, uid: &str, facts: PipelineFacts) -> bool {
         if self.read(|k| k.pipelines.get(uid).is_some_and(|old| **old == facts)) {
             return false;
@@ -90,8 +90,8 @@ impl PipelineIndex {
         true
     }
 
-    /// Puts a pipeline together with what its own layers compile to. Between the two, a target that was removed together with its
-    /// layers would be a target without layers, and its deliveries would go to the wrong receiver.
+    /// Stores a pipeline together with the compiled form of its own layers, in one step. Otherwise a target that was removed together with
+    /// its layers would for a moment be a target without layers. Its deliveries would then go to the wrong receiver.
     pub fn put_pipeline_with_layers(&self, uid: &str, facts: PipelineFacts, layered: Layered) {
         self.write(|k| {
             k.pipelines.insert(uid.to_owned(), Arc::new(facts));
@@ -99,12 +99,12 @@ impl PipelineIndex {
         });
     }
 
-    /// Puts what the layers of a pipeline compile to, where the pipeline has not changed.
+    /// Stores the compiled form of a pipeline's layers, if the pipeline itself has not changed.
     pub fn put_layers(&self, uid: &str, layered: Layered) {
         self.write(|k| k.snapshot.put_layers(uid, layered));
     }
 
-    /// Takes a pipeline out; `true` if it was there.
+    /// Removes a pipeline. Returns `true` if it was there.
     pub fn remove_pipeline(&self, uid: &str) -> bool {
         self.write(|k| {
             k.cursors.remove(uid);
@@ -115,12 +115,14 @@ impl PipelineIndex {
         .is_some()
     }
 
-    /// Puts where the cursors of a pipeline stand, as the API server has told. It is news to nobody but those who ask.
+    /// Stores the cursors of a pipeline, as the API server has reported them. No component is notified; components read them when they need
+    /// them.
     pub fn put_cursors(&self, uid: &str, cursors: Cursors) {
         self.write(|k| k.cursors.insert(uid.to_owned(), Arc::new(cursors)));
     }
 
-    /// Puts what the status of a pipeline says of what was recorded for it; none before the pipeline was observed. Only a Delivery that is judged is compared with it.
+    /// Stores what the status of a pipeline contains about the Deliveries recorded for it. `None`: the pipeline was not observed yet. This
+    /// is used only to judge a Delivery.
     pub fn put_history(&self, uid: &str, history: Option<History>) {
         self.write(|k| match history {
             Some(history) => drop(k.histories.insert(uid.to_owned(), Arc::new(history))),
@@ -128,7 +130,7 @@ impl PipelineIndex {
         });
     }
 
-    /// What a Delivery is judged by.
+    /// The facts by which a Delivery is judged.
     #[must_use]
     pub fn known_of(&self, spec: &DeliverySpec) -> genuine::Known {
         let of = &spec.pipeline_ref;
@@ -146,7 +148,7 @@ impl PipelineIndex {
         })
     }
 
-    /// Where the cursors of all pipelines stand.
+    /// The persisted cursors of all pipelines.
     #[must_use]
     pub fn cursors(&self) -> HashMap<String, Arc<Cursors>> {
         self.read(|k| k.cursors.clone())
@@ -164,25 +166,25 @@ impl PipelineIndex {
         self.read(|k| k.pipelines.values().filter(|p| p.namespace == namespace).cloned().collect())
     }
 
-    /// Uids of all pipelines that `keep` does not want, with their facts.
+    /// The pipelines that `keep` does not select, by uid, with their facts.
     #[must_use]
     pub fn pipelines_but(&self, keep: impl Fn(&str) -> bool) -> Vec<(String, Arc<PipelineFacts>)> {
         self.read(|k| k.pipelines.iter().filter(|(uid, _)| !keep(uid)).map(|(u, f)| (u.clone(), f.clone())).collect())
     }
 
-    /// Puts a notification.
+    /// Stores a notification.
     pub fn put_notification(&self, namespace: &str, name: &str, notification: impl Into<Based>) {
         let based = notification.into();
         self.write(|k| k.snapshot.put_notification(namespace, name, Some(based)));
     }
 
-    /// A number that is another when what notifications mean is.
+    /// A number that changes whenever the meaning of notifications changes.
     #[must_use]
     pub fn meanings(&self) -> u64 {
         self.read(|k| k.snapshot.version())
     }
 
-    /// Takes a notification out; `true` if it was there.
+    /// Removes a notification. Returns `true` if it was there.
     pub fn remove_notification(&self, namespace: &str, name: &str) -> bool {
         self.write(|k| k.snapshot.put_notification(namespace, name, None))
     }
@@ -193,43 +195,43 @@ impl PipelineIndex {
         self.read(|k| k.snapshot.notification(namespace, name).cloned())
     }
 
-    /// What holds for a pipeline that says nothing of it itself.
+    /// The effective notification for a pipeline, without the pipeline's own layers.
     #[must_use]
     pub fn base(&self, namespace: &str, name: &str, labels: &Labels) -> Option<Arc<EffectiveNotification>> {
         self.read(|k| k.snapshot.base(namespace, name, labels).cloned())
     }
 
-    /// Puts a cluster-wide notification, or takes it out.
+    /// Stores a cluster-wide notification, or removes it.
     pub fn put_everywhere(&self, name: &str, everywhere: Option<Everywhere>) {
         self.write(|k| k.snapshot.put_everywhere(name, everywhere));
     }
 
-    /// Puts what is known of the global configuration.
+    /// Stores what is known about the global configuration.
     pub fn put_source(&self, source: Source) {
         self.write(|k| k.source = source);
     }
 
-    /// What is known of the global configuration.
+    /// What is known about the global configuration.
     #[must_use]
     pub fn source(&self) -> Source {
         self.read(|k| k.source.clone())
     }
 
-    /// All notifications that a pipeline of this namespace may have, by name.
+    /// All notifications that can apply to a pipeline of this namespace, by name.
     #[must_use]
     pub fn notifications_of(&self, pipeline: &str, namespace: &str, labels: &Labels) -> BTreeMap<String, Applied> {
         self.read(|k| k.snapshot.applied((pipeline, namespace, labels)))
     }
 
-    /// What holds for a delivery's subject.
+    /// The effective notification for a delivery's subject.
     #[must_use]
     pub fn effective(&self, spec: &DeliverySpec) -> Option<Arc<EffectiveNotification>> {
         let of = &spec.pipeline_ref;
         self.read(|k| k.effective(&of.uid, &of.namespace, &spec.notification, &subject(spec)).cloned())
     }
 
-    /// One notification, and what holds for each target of these pipelines that has it, with whether the revision of the target
-    /// names no commit: all as of one moment, for they are compared.
+    /// One notification, and the settings of each target of these pipelines that has it, with whether the revision of the target contains
+    /// a commit. All are from one moment, because they are compared.
     #[must_use]
     pub fn applied(
         &self,
@@ -252,13 +254,13 @@ impl PipelineIndex {
         self.read(|k| k.snapshot.names_in(namespace).cloned().collect())
     }
 
-    /// How the deliveries of a lane are kept: by its notification, if there is one.
+    /// The effective notification of a lane, if there is one. It decides how the deliveries of the lane are kept.
     #[must_use]
     pub fn of_lane(&self, lane: &LaneKey) -> Option<Arc<EffectiveNotification>> {
         self.read(|k| k.effective(&lane.pipeline, &lane.namespace, &lane.notification, &lane.lane).cloned())
     }
 
-    /// Whether this delivery may be sent now.
+    /// Whether this delivery can be sent now.
     #[must_use]
     pub fn find(&self, spec: &DeliverySpec) -> SendDecision {
         let (of, subject) = (&spec.pipeline_ref, subject(spec));
@@ -274,26 +276,26 @@ impl PipelineIndex {
         }
         let absent = |what| SendDecision::Gone { what, sure: false };
         let Some(facts) = facts else { return absent(Gone::Pipeline) };
-        // What lies beneath it is not known, and without that it could go to the wrong place.
+        // The layer below is unknown. Without it, the delivery could go to the wrong receiver.
         if let Some(message) = source.unknown.filter(|_| spec.notification_uid == GLOBAL) {
             return SendDecision::Wait { reason: "GlobalConfigInvalid", message, until: Some(Retry::default()) };
         }
         let Some(notification) = notification else {
-            // The pipeline itself says that it has no such notification of its own any more.
+            // If the notification was the pipeline's own, the pipeline itself shows that it no longer has it.
             return SendDecision::Gone { what: Gone::Notification, sure: spec.notification_uid == of.uid };
         };
         let Some(since) = facts.subjects.get(&subject) else { return absent(Gone::Target) };
-        // A target that was made again is not told apart from the one before until it has been seen.
+        // A target that was created again cannot be distinguished from the previous one until it was observed.
         let Some(since) = since else { return SendDecision::NotYet };
         if spec.serial <= *since {
             return SendDecision::Gone { what: Gone::Target, sure: true };
         }
         if !is_same_notification(&spec.notification_uid, &notification.uid) {
-            // Where the Notification is not there, only a pipeline's own is, and that it is gone has to be confirmed.
+            // Without a base, only the pipeline's own notification exists. A live read must then confirm that the Notification is gone.
             return SendDecision::Gone { what: Gone::Notification, sure: has_base };
         }
-        // It was recorded over the global configuration, which is no longer for this pipeline; and what goes by its name is not,
-        // either.
+        // The delivery was recorded with the global configuration, which no longer applies to this pipeline. The notification that now has
+        // its name does not apply, either.
         let was_global = spec.notification_uid == GLOBAL && notification.uid != GLOBAL;
         if was_global && source.is_in_force && !notification.selects(&facts.labels) {
             return SendDecision::Gone { what: Gone::Notification, sure: true };
@@ -378,7 +380,7 @@ mod tests {
         assert!(matches!(d.find(&spec(9)), SendDecision::Gone { what: Gone::Notification, sure: false }));
     }
 
-    /// What is looked up while a target is taken out, with the layers that lead it elsewhere, is never found without one of the two.
+    /// A look-up while a target is removed together with the layers that redirect it never finds one of the two without the other.
     #[test]
     fn a_target_goes_together_with_its_layers() {
         let d = pipeline_index(false);

@@ -1,4 +1,4 @@
-//! Whether something is really gone: absence from a cache is a suspicion, a live read is knowledge.
+//! Whether an object is really gone. An object that is absent from a cache may still exist. Only a live read is proof.
 
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::{Api, Client};
@@ -10,7 +10,7 @@ use crate::api::pipeline::target::subjects;
 use crate::api::{DeliverySpec, Notification, Pipeline};
 use crate::k8s::call::{CallError, call};
 
-/// Reads the object that a delivery is about.
+/// Checks with a live read whether the object that a delivery is about is gone.
 pub async fn is_gone(
     client: &Client,
     pipeline_index: &PipelineIndex,
@@ -35,8 +35,8 @@ pub async fn is_gone(
     }
 }
 
-/// Reads the Notification of this name; for one that the global configuration had a part in, also whether that is still the one
-/// that is known. `uid`: under which it was known.
+/// Reads the Notification of this name. If the global configuration had a part in it, also checks whether that configuration is still the
+/// known one. `uid`: the uid under which the Notification was known.
 pub async fn is_notification_gone(
     client: &Client,
     pipeline_index: &PipelineIndex,
@@ -51,7 +51,7 @@ pub async fn is_notification_gone(
     Ok(call(api.get_metadata_opt(name)).await?.is_none())
 }
 
-/// Whether the global configuration can be read, and no edit of it is still on its way here.
+/// Whether the global configuration can be read, and all its edits have arrived here.
 async fn is_current(client: &Client, pipeline_index: &PipelineIndex) -> Result<bool, CallError> {
     let Source { config_map, version, is_in_force, .. } = pipeline_index.source();
     let Some(of) = config_map.filter(|_| is_in_force) else { return Ok(false) };

@@ -1,7 +1,7 @@
-//! What is known of all deliveries, settled ones included: a few words each, for counts and for "was this recorded?".
+//! A short entry for every delivery, including settled ones, for counts and for the question "was this recorded?".
 //!
-//! In: what the engine sees and does. Out: the figures of `Notification.status`, the times of `Pipeline.status.dispatched`,
-//! whether a name is taken, so that a transition that is recorded already costs no call, and what has been kept long enough.
+//! In: what the engine sees and does. Out: the figures of `Notification.status` and the times of `Pipeline.status.dispatched`; whether a
+//! name exists, so that a recorded transition costs no call; and deliveries past their retention limit.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
@@ -28,40 +28,40 @@ pub struct Topic {
     pub notification: String,
 }
 
-/// Why a lane does not move.
+/// Why a lane makes no progress.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Trouble {
-    /// For machines.
+    /// Machine-readable.
     pub reason: String,
-    /// For people.
+    /// Human-readable.
     pub message: String,
 }
 
 /// The figures of one notification.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Figures {
-    /// On their way.
+    /// Pending deliveries.
     pub pending: i64,
-    /// Kept, delivered.
+    /// Delivered deliveries that are kept.
     pub delivered: i64,
-    /// Kept, parked.
+    /// Parked deliveries that are kept.
     pub parked: i64,
-    /// The last 2xx.
+    /// The time of the last 2xx response.
     pub last_sent: Option<Time>,
-    /// The last attempt.
+    /// The time of the last attempt.
     pub last_attempt: Option<Time>,
-    /// Its error, if it was one.
+    /// The error of the last attempt, if it failed.
     pub last_error: Option<String>,
-    /// What was parked since one was last delivered.
+    /// The deliveries that were parked since one was last Delivered.
     pub given_up: Parked,
-    /// Lanes that do not move, in order.
+    /// Lanes that make no progress, in order.
     pub troubles: BTreeMap<LaneKey, Trouble>,
-    /// Lanes that wait since the beginning of this turn, of which nothing is known yet.
+    /// Lanes that have waited since the start of this leadership term, and about which nothing is known yet.
     pub untried: BTreeSet<LaneKey>,
 }
 
 impl Figures {
-    /// Whether there is nothing that a later delivery would not say as well.
+    /// Whether everything that it contains would also come from a later delivery.
     fn is_idle(&self) -> bool {
         let counts = [self.pending, self.delivered, self.parked];
         counts == [0; 3] && self.given_up.is_empty() && self.troubles.is_empty() && self.untried.is_empty()
@@ -86,10 +86,10 @@ struct Book {
     entries: HashMap<RecordId, Entry>,
     kept: RetentionIndex,
     figures: HashMap<Owner, Figures>,
-    /// Those that had nothing to say when this was last tidied.
+    /// Notifications that were idle at the last [`DeliveryIndex::tidy`].
     idle: HashSet<Owner>,
     sent: HashMap<String, BTreeMap<Topic, Time>>,
-    /// Uids of Deliveries that this process has recorded, until the engine has them.
+    /// Uids of Deliveries that this process has recorded, until the engine takes them.
     own: HashSet<String>,
     /// By uid of the pipeline: when the newest Delivery was recorded.
     newest: HashMap<String, Time>,
@@ -101,7 +101,7 @@ pub struct DeliveryIndex {
     book: Arc<Mutex<Book>>,
     /// Notifications whose figures have changed.
     pub changed: WorkQueue<Owner>,
-    /// Pipelines of which something was sent.
+    /// Pipelines for which something was sent.
     pub sent: WorkQueue<PipelineRef>,
 }
 
@@ -114,7 +114,7 @@ impl DeliveryIndex {
         (record.spec.pipeline_ref.namespace.clone(), record.spec.notification.clone())
     }
 
-    /// Takes note of a record as it stands.
+    /// Updates the index from the current state of a record.
     pub fn note(&self, record: &Record) {
         let owner = Self::owner(record);
         {
@@ -124,7 +124,7 @@ impl DeliveryIndex {
             }
             let status = &record.status;
             let figures = book.figures.entry(owner.clone()).or_default();
-            // After a restart these are all that is left of what happened before.
+            // After a restart, the records are all that is left of earlier attempts.
             if status.last_attempt_time > figures.last_attempt {
                 figures.last_attempt = status.last_attempt_time;
                 figures.last_error.clone_from(&status.error);
@@ -140,7 +140,7 @@ impl DeliveryIndex {
         self.changed.wake(owner);
     }
 
-    /// Forgets a record that was deleted; `true` if it was known.
+    /// Forgets a record that was deleted. Returns `true` if it was known.
     pub fn forget(&self, id: &RecordId) -> bool {
         let owner = {
             let mut book = self.book();
@@ -151,7 +151,7 @@ impl DeliveryIndex {
         true
     }
 
-    /// Remembers Deliveries that this process has recorded, before anybody else can know of them.
+    /// Remembers Deliveries that this process has recorded, before any other component can know of them.
     pub fn recorded(&self, records: &[Record]) {
         let mut book = self.book();
         for record in records {
@@ -160,8 +160,8 @@ impl DeliveryIndex {
         }
     }
 
-    /// Says whether the engine has found that Pennant has recorded this one. If it has, [`newest`](Self::newest) covers it from now
-    /// on: the process that recorded it may have ended before it wrote that down.
+    /// Records whether the engine has found that Pennant recorded this Delivery. If so, [`newest`](Self::newest) includes it from now on:
+    /// the process that recorded it may have ended before it persisted that time.
     pub fn prove(&self, record: &Record, is_proven: bool) {
         let mut book = self.book();
         if let Some(entry) = book.entries.get_mut(&record.id) {
@@ -172,8 +172,8 @@ impl DeliveryIndex {
         }
     }
 
-    /// Whether a Delivery of this pipeline is recorded under this name, so that it need not be recorded again. A pending one that is
-    /// not proven does not count: somebody else may have made it. [`newest`](Self::newest) covers what counts.
+    /// Whether a Delivery of this pipeline is recorded under this name, so that it need not be recorded again. A pending Delivery that is
+    /// not proven does not count, because somebody else may have created it. [`newest`](Self::newest) includes what counts.
     #[must_use]
     pub fn is_recorded(&self, pipeline_uid: &str, id: &RecordId) -> bool {
         let mut book = self.book();
@@ -183,25 +183,25 @@ impl DeliveryIndex {
         true
     }
 
-    /// Whether this process has recorded it; asked once, when the engine takes it.
+    /// Whether this process has recorded the Delivery. The engine asks once, when it takes the Delivery.
     #[must_use]
     pub fn take_own(&self, uid: &str) -> bool {
         self.book().own.remove(uid)
     }
 
-    /// Whether this process has recorded it, and the engine has not taken it yet.
+    /// Whether this process has recorded the Delivery, and the engine has not taken it yet.
     #[must_use]
     pub fn is_own(&self, uid: &str) -> bool {
         self.book().own.contains(uid)
     }
 
-    /// When the newest Delivery of a pipeline was recorded that this process has recorded itself, or has found recorded.
+    /// When the newest Delivery of a pipeline was recorded, among those that this process has recorded or found recorded.
     #[must_use]
     pub fn newest(&self, pipeline_uid: &str) -> Option<Time> {
         self.book().newest.get(pipeline_uid).copied()
     }
 
-    /// Whether a copy is older than one that is known to be settled: an event from before the outcome.
+    /// Whether this copy is older than a copy that is known to be settled: an event from before the outcome.
     #[must_use]
     pub fn has_settled(&self, record: &Record) -> bool {
         let book = self.book();
@@ -209,7 +209,7 @@ impl DeliveryIndex {
         book.entries.get(&record.id).is_some_and(|entry| newer(&entry))
     }
 
-    /// How many earlier deliveries this one stands for, by what is settled; see `Kept::replaced`.
+    /// How many earlier deliveries this one replaces, according to the settled ones; see `RetentionIndex::replaced`.
     #[must_use]
     pub fn replaced(&self, record: &Record, after: Option<Place>) -> i64 {
         self.book().kept.replaced(record, after)
@@ -221,18 +221,18 @@ impl DeliveryIndex {
         self.book().kept.count()
     }
 
-    /// Settled deliveries that have been kept long enough, the first `most`; see `Kept::overdue`.
+    /// Settled deliveries that have been kept long enough, the first `most`; see `RetentionIndex::overdue`.
     pub fn overdue<'a>(&self, rules: (impl Fn(&LaneKey) -> Rules<'a>, u64), cap: usize, most: usize, now: Time) -> Overdue {
         self.book().kept.overdue(rules, cap, most, now)
     }
 
-    /// All names.
+    /// The ids of all deliveries.
     #[must_use]
     pub fn ids(&self) -> Vec<RecordId> {
         self.book().entries.keys().cloned().collect()
     }
 
-    /// Takes note of an attempt: `error` is absent after a 2xx.
+    /// Records an attempt. `error` is absent after a 2xx response.
     pub fn attempted(&self, record: &Record, at: Time, error: Option<&str>) {
         let owner = Self::owner(record);
         {
@@ -251,7 +251,7 @@ impl DeliveryIndex {
         }
     }
 
-    /// Says why a lane does not move, or that it does.
+    /// Sets why a lane makes no progress. `None`: the lane makes progress.
     pub fn trouble(&self, lane: &LaneKey, trouble: Option<Trouble>) {
         let owner = (lane.namespace.clone(), lane.notification.clone());
         {
@@ -274,8 +274,8 @@ impl DeliveryIndex {
         self.changed.wake(owner);
     }
 
-    /// At the beginning of a turn: why the head of a lane waits, by its object. `None`: the object does not say, and until something
-    /// comes of it nobody knows.
+    /// At the start of a leadership term, sets why the head of a lane waits, according to its object. `None`: the object does not contain a
+    /// cause. The cause is then unknown until the next result.
     pub fn resumed(&self, lane: &LaneKey, trouble: Option<Trouble>) {
         let known = trouble.is_some();
         self.trouble(lane, trouble);
@@ -285,7 +285,7 @@ impl DeliveryIndex {
         }
     }
 
-    /// Drops what is kept of notifications that have had nothing to say for the time between two calls, and of pipelines that are gone.
+    /// Drops the figures of notifications that were idle at this call and the previous one, and the data of pipelines that are gone.
     pub fn tidy(&self, is_there: impl Fn(&str) -> bool) {
         let mut book = self.book();
         let Book { figures, idle, sent, newest, .. } = &mut *book;
@@ -297,7 +297,7 @@ impl DeliveryIndex {
         *idle = figures.iter().filter(|(_, figures)| figures.is_idle()).map(|(owner, _)| owner.clone()).collect();
     }
 
-    /// Notifications, and pipelines with something sent, of which something is kept.
+    /// How many notifications have figures here, and how many pipelines have times of sent deliveries here.
     #[must_use]
     pub fn entries(&self) -> [usize; 2] {
         let book = self.book();
@@ -310,7 +310,7 @@ impl DeliveryIndex {
         self.book().figures.get(owner).cloned().unwrap_or_default()
     }
 
-    /// The notifications that have something pending or parked, those with the most of it first.
+    /// The notifications that have pending or parked deliveries, those with the most first.
     #[must_use]
     pub fn shares(&self) -> Vec<Share> {
         let book = self.book();
@@ -326,8 +326,8 @@ impl DeliveryIndex {
         some.into_iter().take(Share::MOST).map(share).collect()
     }
 
-    /// The last successful deliveries of a pipeline that were not given here before. After a restart these are all that are kept, so
-    /// that a time that the process before could not persist is not lost.
+    /// Takes the times of a pipeline's last successful deliveries that were not taken before. After a restart, these are the times of all
+    /// kept deliveries. So a time that the previous process could not persist is not lost.
     #[must_use]
     pub fn take_sent(&self, pipeline_uid: &str) -> BTreeMap<Topic, Time> {
         self.book().sent.remove(pipeline_uid).unwrap_or_default()
@@ -335,7 +335,7 @@ impl DeliveryIndex {
 }
 
 impl Book {
-    /// A receiver answered 2xx to this record.
+    /// Records that a receiver responded with 2xx to this record.
     fn sent_at(&mut self, record: &Record, at: Time) {
         let topic = Topic {
             subject: crate::outbox::send_gate::facts::subject(&record.spec),
@@ -345,7 +345,7 @@ impl Book {
         *known = at.max(*known);
     }
 
-    /// Takes over one as it stands; `false` if it stands as before.
+    /// Stores the current state of a record. Returns `false` if the outcome has not changed.
     fn put(&mut self, record: &Record) -> bool {
         let outcome = record.status.outcome;
         let (known, place) = (self.entries.get(&record.id), Place::from(&*record.spec));
@@ -436,7 +436,7 @@ mod tests {
         assert_eq!(delivery_index.figures(&owner).delivered, 0);
     }
 
-    /// One of many pipelines and notifications.
+    /// A record for one of many pipelines and notifications.
     fn one_of_many(n: i64) -> Record {
         let mut r = record(1);
         let spec = Arc::make_mut(&mut r.spec);

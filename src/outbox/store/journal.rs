@@ -1,6 +1,6 @@
-//! Where deliveries are kept: the only file that knows that they are Kubernetes objects.
+//! The store of deliveries: the only file that knows that they are Kubernetes objects.
 //!
-//! In: transitions to record, statuses to write. Out: records, and events when somebody else changed one. No other file knows the store.
+//! In: transitions to record, statuses to write. Out: records, and events when another component changed one.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,26 +22,26 @@ use crate::outbox::send_gate::genuine;
 use crate::telemetry::chain;
 use crate::telemetry::metrics::{ApiWrite, Metrics, Watch, WriteResult};
 
-/// Creates that are under way at once: as many as the API server takes gladly.
+/// Maximum number of concurrent creates, which the API server handles well.
 const PARALLEL: usize = 32;
-/// After a read that was not answered.
+/// The pause after a read that failed.
 const ASK_AGAIN: Duration = Duration::from_secs(1);
-/// A status that finds another version than it was decided on is written anew so many times at once; then later.
+/// Maximum number of immediate tries of a status write after version conflicts. Later tries follow after a pause.
 const TRIES: u32 = 3;
-/// No call may hang for longer.
+/// Maximum duration of a call.
 const DEADLINE: Duration = Duration::from_secs(10);
 
-/// Why a record could not be made or written.
+/// Why a record could not be created or written.
 #[derive(Debug, Error)]
 pub enum JournalError {
-    /// The API server understood and refused: quota, admission, rights. Asking again at once is of no use.
-    #[error("the API server refuses the delivery")]
+    /// The API server understood and refused the call: quota, admission, permissions. An immediate retry does not help.
+    #[error("the API server rejects the delivery")]
     Refused(#[source] kube::Error),
-    /// It is not known what became of the call.
+    /// The result of the call is not known.
     #[error("the API server did not answer in time")]
     Timeout,
-    /// Everything else: away, overloaded, broken.
-    #[error("the API server could not be asked")]
+    /// Everything else: unreachable, overloaded, broken.
+    #[error("the API server is unreachable")]
     Unavailable(#[source] kube::Error),
     /// The name is taken by another transition.
     #[error("delivery {0} exists with other content")]
@@ -49,7 +49,7 @@ pub enum JournalError {
 }
 
 impl JournalError {
-    /// What the API server said, for people. Never holds anything of a request's content.
+    /// The human-readable message of the API server. It never contains any content of a request.
     #[must_use]
     pub fn detail(&self) -> String {
         match self {
@@ -59,30 +59,30 @@ impl JournalError {
     }
 }
 
-/// What a status write found.
+/// The result of a status write.
 #[derive(Debug)]
 pub enum Written {
-    /// It is written.
+    /// The status is written.
     Stored {
         /// The new version of the object.
         version: String,
     },
-    /// Another replica has settled it, or made a later attempt: it says so.
+    /// Another replica has settled the delivery or made a later attempt.
     Overtaken(Box<Record>),
-    /// The object is gone; maybe another was made under its name.
+    /// The object is gone. Another object may have been created under its name.
     Gone(Option<Box<Record>>),
 }
 
-/// What somebody did to the records.
+/// An event from the watch of the records.
 #[derive(Debug)]
 pub enum Event {
-    /// A record is there, new or changed.
+    /// A record exists. It is new or changed.
     Seen(Box<Record>),
-    /// A record was deleted; the uid tells which object it was.
+    /// A record was deleted. The uid identifies the object.
     Deleted(RecordId, String),
-    /// A list begins; what it does not bring may be gone.
+    /// A list starts. Objects that it does not contain may be gone.
     ListBegins,
-    /// The list is complete, which was begun in this turn.
+    /// The list that was started in this leadership term is complete.
     ListEnds(u64),
 }
 
@@ -93,14 +93,14 @@ pub struct Journal {
     metrics: Metrics,
 }
 
-/// One that is to be recorded.
+/// A delivery that has to be recorded.
 #[derive(Clone, Debug)]
 pub struct New {
-    /// The namespace that it is to be kept in.
+    /// The namespace in which it has to be stored.
     pub namespace: String,
-    /// Where it may have been recorded before, under another configuration: looked at first.
+    /// The namespace in which it may have been recorded before, under another configuration. That is checked first.
     pub elsewhere: Option<String>,
-    /// What it reports.
+    /// What the delivery reports.
     pub spec: DeliverySpec,
 }
 
@@ -115,8 +115,8 @@ impl Journal {
         Api::namespaced(self.client.clone(), namespace)
     }
 
-    /// Records lanes of transitions: within a lane one after the other, each after the one before was answered; lanes side by
-    /// side. A lane ends at its first error. Answers come as lanes end, each with the number of its lane.
+    /// Records lanes of transitions. Within a lane each create starts after the previous one was answered. Lanes are recorded concurrently.
+    /// A lane ends at its first error. The results come as lanes end, each with the number of its lane.
     pub fn record(&self, lanes: Vec<Vec<New>>) -> impl Stream<Item = (usize, Vec<Record>, Option<JournalError>)> + Send {
         let lane = move |(number, lane): (usize, Vec<New>)| async move {
             let mut made = Vec::with_capacity(lane.len());
@@ -152,13 +152,13 @@ impl Journal {
                 }
                 Err(JournalError::Refused(kube::Error::Api(status))) if status.is_already_exists() => {
                     self.metrics.api_write(ApiWrite::DeliveryCreate, WriteResult::Conflict);
-                    // It was recorded before, by us (the answer was lost) or by another replica; the live object counts.
+                    // It was recorded before, by us (the response was lost) or by another replica. The live object counts.
                     let Some(stored) = deadline(api.get_opt(&name)).await? else { continue };
                     match same(stored, &object.spec) {
                         Ok(record) => return Ok(record),
                         Err(_) if is_replaced => return Err(JournalError::Taken(name)),
                         Err(other) => {
-                            // Somebody else has made it, with another content, to be sent in its place.
+                            // Somebody else has created it, with other content, to be sent in its place.
                             self.delete_foreign(&other).await?;
                             is_replaced = true;
                         }
@@ -179,20 +179,20 @@ impl Journal {
         self.delete(&id, version(other.metadata.resource_version.as_deref())).await.map(drop)
     }
 
-    /// Reads one record; `None` when it is not there.
+    /// Reads one record. Returns `None` if it does not exist.
     pub async fn read(&self, id: &RecordId) -> Result<Option<Record>, JournalError> {
         Ok(deadline(self.api(&id.namespace).get_opt(&id.name)).await?.map(record))
     }
 
-    /// Of these, those that are not there any more. Asks until it is answered.
+    /// Returns those of these records that no longer exist. Retries until each read is answered.
     pub async fn gone(&self, ids: Vec<RecordId>) -> Vec<RecordId> {
         let is_gone = |id: RecordId| async move {
             loop {
-                // Not the whole: one that a person has made unreadable is there all the same.
+                // Reads only the metadata. A Delivery that a user has made unreadable still exists.
                 match deadline(self.api(&id.namespace).get_metadata_opt(&id.name)).await {
                     Ok(found) => return found.is_none().then_some(id),
                     Err(error) => {
-                        tracing::warn!(error = %error.detail(), delivery = %id.name, "it could not be read; asking again");
+                        tracing::warn!(error = %error.detail(), delivery = %id.name, "could not read it; retrying");
                         tokio::time::sleep(ASK_AGAIN).await;
                     }
                 }
@@ -201,9 +201,9 @@ impl Journal {
         stream::iter(ids).map(is_gone).buffer_unordered(PARALLEL).filter_map(future::ready).collect().await
     }
 
-    /// Writes a status. The write carries the version that it was decided on, so that it never undoes another's; after a
-    /// conflict or a lost answer the live object is read first. An object that is gone, or settled by another, is over. A
-    /// conflict for which the live object gives no reason, as an admission webhook may feign it, is an error after some tries.
+    /// Writes a status. The write carries the version on which it was decided, so it never overwrites another write. After a conflict or a
+    /// lost response, the live object is read first. If the object is gone, or another component has settled it, the write is over. An
+    /// admission webhook can fake a conflict for which the live object gives no reason. Such a conflict is an error after some tries.
     pub async fn write(&self, record: &Record, status: &DeliveryStatus) -> Result<Written, JournalError> {
         let api = self.api(&record.id.namespace);
         let mut version = record.version.clone();
@@ -230,7 +230,7 @@ impl Journal {
             match self.read(&record.id).await? {
                 None => return Ok(Written::Gone(None)),
                 Some(live) if live.uid != record.uid => return Ok(Written::Gone(Some(Box::new(live)))),
-                // Ours, its answer lost.
+                // This is our write, but its response was lost.
                 Some(live) if live.status == *status => return Ok(Written::Stored { version: live.version }),
                 Some(live) if live.status.outcome.is_some() => return Ok(Written::Overtaken(Box::new(live))),
                 Some(live) if status.outcome.is_none() && live.status.attempts >= status.attempts.max(1) => {
@@ -241,7 +241,7 @@ impl Journal {
         }
     }
 
-    /// Deletes one that still is as it was in this version (`u64::MAX`: in any). Otherwise that is no error; `true`: it was deleted.
+    /// Deletes a Delivery if it still has this version (`u64::MAX`: any version). Returns `false` if it has changed or is gone.
     pub async fn delete(&self, id: &RecordId, version: u64) -> Result<bool, JournalError> {
         let resource_version = (version != u64::MAX).then(|| version.to_string());
         let preconditions = Some(Preconditions { resource_version, uid: None });
@@ -262,7 +262,7 @@ impl Journal {
         }
     }
 
-    /// Watches all records of a namespace, or of all, with a new list in each turn.
+    /// Watches all records of a namespace, or of all namespaces, with a new list in each leadership term.
     pub fn watch(
         &self,
         namespace: Option<&str>,
@@ -296,8 +296,9 @@ impl Deleted for Delivery {
     }
 }
 
-/// What is stored under the name of a delivery, if it is that one: by its key, and, before Pennant has written anything of it, by its
-/// content, too. The place in the lane and the error may differ, for the notification may have been edited between.
+/// Returns the object that is stored under the name of a delivery, if it is that delivery. The key must match. Before Pennant has written
+/// an attempt or an outcome, the content must match, too. The place in the lane and the error can differ, because the notification can be
+/// edited in between.
 fn same(stored: Delivery, spec: &DeliverySpec) -> Result<Record, Box<Delivery>> {
     let is_key = stored.spec.pipeline_ref == spec.pipeline_ref
         && stored.spec.notification == spec.notification
@@ -316,7 +317,7 @@ fn same(stored: Delivery, spec: &DeliverySpec) -> Result<Record, Box<Delivery>> 
     if is_key && (is_begun || is_content()) { Ok(record(stored)) } else { Err(Box::new(stored)) }
 }
 
-/// Gives a call its deadline and sorts its errors.
+/// Applies the deadline to a call and classifies its errors.
 async fn deadline<T>(call: impl Future<Output = Result<T, kube::Error>>) -> Result<T, JournalError> {
     match tokio::time::timeout(DEADLINE, call).await {
         Ok(Ok(value)) => Ok(value),
@@ -334,7 +335,7 @@ fn object(name: &str, spec: DeliverySpec) -> Delivery {
         ("pennant.dev/pipeline", spec.pipeline_ref.name.as_str()),
         ("pennant.dev/pipeline-namespace", spec.pipeline_ref.namespace.as_str()),
         ("pennant.dev/environment", spec.subject.environment.as_str()),
-        // A restored row would have lost its status, and would be sent again.
+        // A restored Delivery would have lost its status, and would be sent again.
         ("velero.io/exclude-from-backup", "true"),
     ];
     let labels = labels.into_iter().map(|(k, v)| (k.to_owned(), v.to_owned())).collect();
@@ -367,7 +368,7 @@ fn record(object: Delivery) -> Record {
     record
 }
 
-/// Fields of a status that need not be there.
+/// Status fields that can be absent.
 const OPTIONAL: [&str; 10] = [
     "outcome",
     "reason",
@@ -381,8 +382,7 @@ const OPTIONAL: [&str; 10] = [
     "redelivered",
 ];
 
-/// A merge patch (RFC 7386) from one status to the next: fields that are no longer there are `null`. `unwritten`: what is stored
-/// is not quite `before`.
+/// A merge patch (RFC 7386) from one status to the next. If it is `unwritten`, the stored status can differ from `before`.
 fn merge(version: &str, before: &DeliveryStatus, after: &DeliveryStatus, unwritten: bool) -> Value {
     let fields = |status: &DeliveryStatus| match serde_json::to_value(status) {
         Ok(Value::Object(map)) => map,

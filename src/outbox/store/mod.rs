@@ -1,4 +1,4 @@
-//! Deliveries as they are stored, and what is known of all of them.
+//! Stores deliveries, and indexes all of them.
 //!
 //! In: transitions to record and outcomes to write. Out: objects in the API server ([`journal`]), counts and "was this recorded?"
 //! ([`delivery_index`]), and settled deliveries that have been kept for long enough (`retention`).

@@ -1,8 +1,8 @@
-//! Takes away settled deliveries that have been kept long enough, at leisure.
+//! Deletes settled deliveries that have been kept long enough, without hurry.
 //!
-//! In: what the delivery index says is kept, the notifications' `retain`, the persisted cursors. While the global configuration is not known,
-//! nothing goes, for nobody knows for how long it is to be kept. Out: deletes, each only of the very
-//! version on which it was decided, so that one that a person has just asked to be sent again stays.
+//! In: the kept deliveries from the delivery index, `retain` of the notifications, the persisted cursors. While the global configuration is
+//! not known, nothing is deleted, because the retention limits are not known. Out: deletes. Each delete applies only to the version on
+//! which it was decided. So a delivery stays if a user has just requested its redelivery.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -17,21 +17,21 @@ use crate::outbox::attempt::work::Parts;
 use crate::outbox::record::LaneKey;
 use crate::outbox::send_gate::index::Cursors;
 
-/// Between two looks at what is kept.
+/// The time between two sweeps.
 const SWEEP: Duration = Duration::from_secs(10);
-/// Deletes between two looks, to begin with: ten a second cost the API server a hundredth of a core.
+/// Number of deletes between two sweeps, at first. Ten deletes a second cost the API server a hundredth of a core.
 const FEW: usize = 100;
-/// When there is more to take away than that, look after look.
+/// Maximum number of deletes between two sweeps, reached if sweep after sweep finds more than the current number.
 const MANY: usize = 1000;
-/// A namespace in which a delete fails is left alone for so long.
+/// How long a namespace is skipped after a failed delete.
 const REST: Duration = Duration::from_mins(1);
-/// A delete is begun only if the Lease lasts so long.
+/// A delete starts only if the Lease lasts for this time.
 const CALL: Duration = Duration::from_secs(10);
 
-/// By namespace: until when nothing is taken away there.
+/// By namespace: the time until which nothing is deleted there.
 type Failing = HashMap<String, Instant>;
 
-/// Takes away what has been kept long enough until `stop`. `cap`: so many are kept in all.
+/// Deletes deliveries past their retention limit until `stop`. `cap`: the number of deliveries that are kept in all.
 pub async fn run(parts: Parts, cap: usize, stop: CancellationToken) -> &'static str {
     stop.run_until_cancelled(sweeps(&parts, cap)).await;
     "taking away old deliveries"
@@ -55,7 +55,7 @@ async fn sweeps(parts: &Parts, cap: usize) {
     }
 }
 
-/// Whether this replica acts, and everything was listed since.
+/// Whether this replica is the leader, everything was listed since, and the Lease lasts for one call.
 fn acts(parts: &Parts) -> bool {
     let turn = parts.lease.term().map(|term| term.turn);
     turn.is_some() && parts.pipeline_index.turn() == turn && parts.lease.may(CALL)
@@ -69,7 +69,7 @@ fn overdue(parts: &Parts, cap: usize, most: usize, failing: &Failing) -> Overdue
         let home = notification.as_ref().map_or(&lane.namespace, |notification| &notification.home);
         let is_known = is_known && pipeline_index.is_watched(&lane.namespace);
         let resting = failing.contains_key(home);
-        // Of a notification that is gone, what is built in holds.
+        // If the notification is gone, the built-in defaults apply.
         let retain = notification.as_ref().map(|notification| notification.delivery.retain).unwrap_or_default();
         Rules { retain, cursor: if is_known { persisted(&cursors, lane) } else { Persisted::Unknown }, resting }
     };
@@ -99,8 +99,8 @@ async fn take_away(parts: &Parts, surplus: Vec<Surplus>, most: usize, failing: &
             Ok(true) => parts.metrics.removed(one.reason),
             Ok(false) => {}
             Err(error) => {
-                // There is no hurry: a later look finds it again.
-                tracing::warn!(error = %error.detail(), delivery = %one.id.name, namespace = %one.id.namespace, "a delivery could not be taken away");
+                // This is not urgent: a later sweep finds it again.
+                tracing::warn!(error = %error.detail(), delivery = %one.id.name, namespace = %one.id.namespace, "could not delete a delivery");
                 failing.insert(one.id.namespace, Instant::now() + REST);
             }
         }

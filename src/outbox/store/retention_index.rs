@@ -1,10 +1,10 @@
 //! Settled deliveries that are kept, lane by lane, and which of them have been kept long enough. Pure.
 //!
-//! They are the audit, so only rules take them away: the newest of each lane stay, parked ones stay as long as their age
-//! allows, and nothing goes that could be recorded once more, which is what the cursor tells.
+//! Settled deliveries are the audit, so only rules delete them. The newest of each lane stay, and parked ones stay until their maximum
+//! age. A delivery that could be recorded again stays; the cursor shows that.
 //!
-//! A look costs what has changed or is due, and not what is kept: lanes are indexed by the time at which a rule may next apply to
-//! one of their rows, and rows by their age, for the cap.
+//! The cost of a sweep depends on what has changed or is due, not on what is kept. Lanes are indexed by the time at which a rule may next
+//! apply to one of their rows. Rows are indexed by their age, for the cap.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
@@ -20,30 +20,30 @@ use crate::outbox::record::{LaneKey, Record, RecordId, SupersedeKey};
 use crate::outbox::send_gate::facts::Taken;
 use crate::telemetry::metrics::Removal;
 
-/// Nothing goes so soon after it was settled: people look, and cursors are persisted.
+/// Nothing is deleted so soon after it was settled: users read it, and cursors are persisted in this time.
 const GRACE: Duration = Duration::from_mins(1);
-/// However little happens, each lane is looked at so often: rules can change without word of it, as where a label of a pipeline does.
+/// Each lane is checked at least this often, because rules can change without an event, for example by a label of a pipeline.
 const AGAIN: Duration = Duration::from_mins(10);
 
-/// All that are kept.
+/// All settled deliveries that are kept.
 #[derive(Debug, Default)]
 pub struct RetentionIndex {
     lanes: HashMap<Arc<LaneKey>, Rows>,
     count: usize,
-    /// When each lane is to be looked at next.
+    /// When each lane has to be checked next.
     due: BTreeSet<(Time, Arc<LaneKey>)>,
-    /// All rows, in the order in which the cap takes them.
+    /// All rows, in the order in which the cap deletes them.
     old: BTreeSet<(bool, Time, Arc<LaneKey>, Place)>,
-    /// The version of the rules by which it was last looked at.
+    /// The version of the rules at the last check.
     rules: u64,
 }
 
 #[derive(Debug, Default)]
 struct Rows {
     settled: BTreeMap<Place, Row>,
-    /// As in the index.
+    /// The due time of the lane, as in the index.
     due: Time,
-    /// Deliveries of this lane that are pending.
+    /// Number of pending deliveries of this lane.
     pending: usize,
 }
 
@@ -55,53 +55,53 @@ struct Row {
     outcome: Outcome,
     settled: Time,
     superseded: i64,
-    /// Of what it is about, a hash: good enough for counting.
+    /// A hash of the supersede key. A hash is good enough for counting.
     supersede_key: u64,
-    /// Somebody wants it sent again.
+    /// Whether a user wants to redeliver it.
     asked: bool,
 }
 
 /// How long the deliveries of a lane are kept.
 #[derive(Clone, Copy, Debug)]
 pub struct Rules<'a> {
-    /// By the notification, or the defaults.
+    /// From the notification, or the defaults.
     pub retain: Retain,
-    /// What is above it, or waits for a clock, could be recorded once more.
+    /// The persisted cursor. Changes above it, or with a running timer, can be recorded again.
     pub cursor: Persisted<'a>,
-    /// They cannot be taken away at present: they are counted, and take nobody's place.
+    /// Whether deletes fail at present. Then the deliveries are counted, but do not take the place of others.
     pub resting: bool,
 }
 
-/// What is known of the persisted cursor.
+/// What is known about the persisted cursor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Persisted<'a> {
-    /// Nothing: all is kept.
+    /// Nothing is known: all deliveries are kept.
     Unknown,
-    /// It stands there.
+    /// The cursor is here.
     At(&'a Taken),
-    /// There is none: nothing can be recorded once more.
+    /// There is no cursor: nothing can be recorded again.
     Gone,
 }
 
-/// One that has been kept long enough.
+/// A delivery that has been kept long enough.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Surplus {
-    /// Which.
+    /// The delivery.
     pub id: RecordId,
-    /// The version that this was decided on; `u64::MAX` if it is no number.
+    /// The version on which this was decided; `u64::MAX` if it is not a number.
     pub version: u64,
-    /// Why.
+    /// Why it has to be deleted.
     pub reason: Removal,
 }
 
-/// Those that have been kept long enough.
+/// The deliveries that have been kept long enough.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Overdue {
-    /// The first of them.
+    /// The first of these deliveries.
     pub goes: Vec<Surplus>,
     /// How many there are in all.
     pub count: usize,
-    /// How many rows were looked at for that.
+    /// How many rows were checked to find them.
     pub looked_at: usize,
 }
 
@@ -122,7 +122,7 @@ impl RetentionIndex {
         })
     }
 
-    /// Takes note of one as it stands.
+    /// Stores the current state of a delivery.
     pub fn put(&mut self, lane: &Arc<LaneKey>, record: &Record) {
         self.dirty(lane);
         let rows = self.lanes.entry(Arc::clone(lane)).or_default();
@@ -148,7 +148,7 @@ impl RetentionIndex {
         }
     }
 
-    /// Takes a row out of the index by age, unless another stands there that is as old.
+    /// Removes a row from the index by age, unless the row that replaced it has the same key.
     fn take_old(&mut self, lane: &Arc<LaneKey>, place: Place, row: &Row) {
         let now = self.lanes.get(lane).and_then(|rows| rows.settled.get(&place));
         if now.is_none_or(|now| now.by_age(lane, place) != row.by_age(lane, place)) {
@@ -156,7 +156,7 @@ impl RetentionIndex {
         }
     }
 
-    /// Something of a lane has changed: it is looked at the next time.
+    /// Something in a lane has changed, so the next sweep checks it.
     fn dirty(&mut self, lane: &Arc<LaneKey>) {
         self.put_due(lane, Time::MIN);
     }
@@ -168,7 +168,7 @@ impl RetentionIndex {
         self.due.insert((due, Arc::clone(lane)));
     }
 
-    /// Takes one out, as it was put in.
+    /// Removes a delivery in the state in which it was stored.
     pub fn take(&mut self, lane: &Arc<LaneKey>, place: Place, outcome: Option<Outcome>) {
         let Some(rows) = self.lanes.get_mut(lane) else { return };
         let (due, mut gone) = (rows.due, None);
@@ -190,17 +190,17 @@ impl RetentionIndex {
         }
     }
 
-    /// How many are kept.
+    /// How many settled deliveries are kept.
     #[must_use]
     pub fn count(&self) -> usize {
         self.count
     }
 
-    /// How many earlier ones this one stands for: those just before it, of the same theme, that were superseded. Only what stands
-    /// behind `after` counts.
+    /// How many earlier deliveries this one replaces: those just before it, with the same supersede key, that were superseded. Only those
+    /// behind `after` count.
     ///
-    /// The last of them says how many it had replaced itself, so older ones need not be kept. What was superseded after it,
-    /// though it stands before it (it was in flight meanwhile), comes on top.
+    /// The last of them contains how many it had replaced itself, so older ones need not be kept. A delivery before it that was superseded
+    /// later, because it was in flight meanwhile, is added.
     #[must_use]
     pub fn replaced(&self, record: &Record, after: Option<Place>) -> i64 {
         let supersede_key = supersede_key(record.supersede_key());
@@ -220,8 +220,8 @@ impl RetentionIndex {
         })
     }
 
-    /// Those that have been kept long enough, the first `most`. `cap`: so many are kept of all. `version` is another when the rules
-    /// are: then all is looked at.
+    /// Deliveries past their retention limit, the first `most`. `cap`: the number of deliveries that are kept in all. If `version` has
+    /// changed, the rules have changed, and all lanes are checked.
     pub fn overdue<'a>(
         &mut self,
         (rules, version): (impl Fn(&LaneKey) -> Rules<'a>, u64),
@@ -249,7 +249,7 @@ impl RetentionIndex {
             let next = rows.look(&rules, now, goes, |_| {});
             self.put_due(&lane, next);
         }
-        // By rule first; what is too much all the same goes by age, parked ones last.
+        // The rules come first. If there are still too many deliveries, the oldest are deleted, parked ones last.
         let left = self.count.saturating_sub(cap).saturating_sub(overdue.count);
         if left > 0 {
             self.by_cap(&rules, left, most, now, &mut overdue);
@@ -257,8 +257,8 @@ impl RetentionIndex {
         overdue
     }
 
-    /// Those that no rule takes away, and that go because there are `left` too many. Where deletes fail they count, and take nobody's
-    /// place.
+    /// Deliveries that no rule deletes, but that are deleted because there are `left` too many. If deletes fail, they are counted, but do
+    /// not take the place of others.
     fn by_cap<'a>(&self, rules: &impl Fn(&LaneKey) -> Rules<'a>, left: usize, most: usize, now: Time, all: &mut Overdue) {
         let mut lanes: HashMap<&Arc<LaneKey>, (bool, HashSet<Place>)> = HashMap::new();
         let (mut found, mut taken) = (0, 0);
@@ -297,7 +297,8 @@ impl Row {
 }
 
 impl Rows {
-    /// Says which rows go by rule, and which the cap may take. Gives when this may next be otherwise, if nothing of the lane changes.
+    /// Calls `goes` for rows that a rule deletes, and `free` for rows that the cap can delete. Returns when this can next change, if
+    /// nothing in the lane changes.
     fn look(&self, rules: &Rules<'_>, now: Time, mut goes: impl FnMut(&Row, Removal), mut free: impl FnMut(Place)) -> Time {
         let mut newer = 0;
         let mut themes = HashSet::new();
@@ -306,7 +307,7 @@ impl Rows {
             let last = themes.insert(row.supersede_key);
             let parked = row.outcome == Outcome::Parked;
             newer += usize::from(!parked);
-            // One that is still to be sent stands for it.
+            // A pending delivery replaces it, and needs its count.
             let counts = last && row.outcome == Outcome::Superseded && self.pending > 0;
             if counts || row.asked {
                 continue;
@@ -323,7 +324,7 @@ impl Rows {
                 () if many => Some(Removal::PerLane),
                 () => None,
             };
-            // The cursor may have gone on by the next look, and what goes is counted until it is gone.
+            // The cursor may have advanced by the next sweep, and an overdue row is counted until it is deleted.
             if reason.is_some() || at <= now {
                 next = Time::MIN;
             }
@@ -383,7 +384,7 @@ mod tests {
 
     fn goes(kept: &mut RetentionIndex, cursor: Persisted<'_>, cap: usize, now: i64) -> Vec<(i64, Removal)> {
         let rules = |_: &LaneKey| Rules { retain: RETAIN, cursor, resting: false };
-        // Here time goes back, too.
+        // In this helper time can also go back.
         let version = kept.rules + 1;
         let overdue = kept.overdue((rules, version), cap, 100, at(now));
         assert_eq!(overdue.count, overdue.goes.len());
@@ -455,14 +456,14 @@ mod tests {
         let spec = Arc::make_mut(&mut other.spec);
         spec.subject.name = "dev/in-cluster/podinfo".to_owned();
         assert_eq!(all.replaced(&other, None), 0);
-        // One that was in flight when later ones were superseded, and then was so itself.
+        // A delivery that was in flight when later ones were superseded, and then was superseded itself.
         let mut late = settled(1, Outcome::Superseded, 40);
         late.status.superseded = 0;
         let mut second = settled(3, Outcome::Superseded, 20);
         second.status.superseded = 1;
         let chain = kept(&[late, settled(2, Outcome::Superseded, 20), second]);
         assert_eq!(chain.replaced(&record(4), None), 3);
-        // As long as something is pending, the newest superseded one stays, however old.
+        // As long as something is pending, the newest superseded delivery stays, no matter how old it is.
         let mut all = kept(&[first.clone(), settled(2, Outcome::Superseded, 10)]);
         let home = all.lane(first.home());
         all.put(&home, &record(3));
@@ -516,7 +517,7 @@ mod tests {
         assert_eq!(cost(&mut kept, 1, 100_000, 870), (100_000, 0), "after a while all the same");
     }
 
-    /// The whole walk, as it would be without an index.
+    /// The complete walk, as it would be without an index.
     fn walk<'a>(
         kept: &RetentionIndex,
         rules: impl Fn(&LaneKey) -> Rules<'a>,

@@ -1,5 +1,5 @@
-//! Pure: takes in what was read of all targets, in the order in which it was seen, and what follows for environments and the
-//! pipeline after each step, so that it is the same however much is read at once.
+//! Pure: processes the observations of all targets in the order in which they were seen. After each step, it computes the states of
+//! the environments and of the pipeline. So the result is the same, however many observations are read at once.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -17,17 +17,17 @@ use crate::observe::Observation;
 use super::Observed;
 use super::target::{Shown, Track, horizon, lasting, previous};
 
-/// What became of everything that was read.
+/// The result of processing all observations.
 pub(in crate::pipeline) struct Taken {
     /// The environments, in spec order.
     pub environments: Vec<EnvironmentStatus>,
-    /// The last state of the pipeline that counted.
+    /// The last settled state of the pipeline.
     pub settled: Option<Settled>,
-    /// Whether some target has to wait for its cache.
+    /// Whether a target has to wait for its cache.
     pub pending: bool,
 }
 
-/// Environments and the pipeline while targets are taken in.
+/// Environments and the pipeline while observations are processed.
 struct Groups<'a> {
     tracks: Vec<Track<'a>>,
     environments: Vec<Group<'a>>,
@@ -38,15 +38,15 @@ struct Groups<'a> {
 /// One environment.
 struct Group<'a> {
     name: &'a str,
-    /// Its targets.
+    /// Indexes of its targets.
     of: Range<usize>,
     settled: Option<Settled>,
-    /// Whether all that it depends on can be seen.
+    /// Whether all targets that its state depends on can be observed.
     decided: bool,
     reader: String,
 }
 
-/// Takes in what was read. What has happened is appended to the log. `known`: the status so far, empty where the log is new.
+/// Processes all observations and appends the changes to the log. `known`: the status so far, empty if the log is new.
 pub(in crate::pipeline) fn take_all(observed: &[Observed], known: &PipelineStatus, log: &mut ChangeLog, now: Time) -> Taken {
     let mut groups = Groups::new(observed, known);
     let mut all: Vec<(u64, usize, &Observation)> = Vec::new();
@@ -60,16 +60,16 @@ pub(in crate::pipeline) fn take_all(observed: &[Observed], known: &PipelineStatu
             groups.regroup(|of| of.contains(&index), log, at);
         }
     }
-    // Whatever else has changed: targets that came or went, or can be seen again.
+    // For all other changes: targets that were added or removed, or that can be observed again.
     groups.regroup(|_| true, log, now);
     groups.end(now)
 }
 
-/// When this was observed: not when it is taken, which may be long after, for how long a state held is told from it. Never before
-/// what stands in the log, nor after now, whatever was done to the clock.
+/// When an observation was made. This is not when it is processed, which can be much later, because timers measure with it how long
+/// a state lasted. The time is never before the last change of the log and never after now, even if the clock was changed.
 fn seen_at(seq: u64, log: &ChangeLog, now: Time) -> Time {
-    // Sequence numbers are microseconds since 1970. What was never seen there has none: it comes first, for it was absent before
-    // anything that was found beside it, and it is absent since now, when that was noticed.
+    // Sequence numbers are microseconds since 1970. An object that was never seen has none. It comes first, because it was absent
+    // before any other object was found. Its time is now, when the absence was noticed.
     let at =
         i64::try_from(seq / 1000).ok().filter(|at| *at > 0).and_then(|at| Time::from_millisecond(at).ok()).unwrap_or(now);
     log.changes.last().map_or(at, |last| at.max(last.time)).min(now)
@@ -109,7 +109,7 @@ impl<'a> Groups<'a> {
         groups
     }
 
-    /// Finds out anew what the targets of these environments are together, and the environments.
+    /// Computes again the state of these environments from their targets, and the state of the pipeline from its environments.
     fn regroup(&mut self, which: impl Fn(&Range<usize>) -> bool, log: &mut ChangeLog, now: Time) {
         for group in self.environments.iter_mut().filter(|g| which(&g.of)) {
             let together = together(self.tracks[group.of.clone()].iter().map(Track::as_part));
@@ -122,7 +122,7 @@ impl<'a> Groups<'a> {
         put(&mut self.pipeline, verdict, PIPELINE, log, now);
     }
 
-    /// The status that follows.
+    /// The resulting status.
     fn end(self, now: Time) -> Taken {
         let Self { tracks, environments, pipeline, .. } = self;
         let mut taken = Taken { environments: Vec::new(), settled: pipeline, pending: false };
@@ -146,7 +146,7 @@ impl<'a> Groups<'a> {
     }
 }
 
-/// Takes a verdict on a group over.
+/// Applies the verdict on a group.
 fn put(settled: &mut Option<Settled>, verdict: Verdict, subject: &str, log: &mut ChangeLog, now: Time) {
     match verdict {
         Verdict::Ignored => {}
@@ -158,7 +158,7 @@ fn put(settled: &mut Option<Settled>, verdict: Verdict, subject: &str, log: &mut
     }
 }
 
-/// Names what makes the revisions of these targets comparable: which applications they are, and how they are read.
+/// Identifies what makes the revisions of these targets comparable: their applications, and how they are read.
 fn readers(tracks: &[Track<'_>]) -> String {
     let one = |t: &Track<'_>| {
         let app = &t.target.app;
@@ -169,7 +169,7 @@ fn readers(tracks: &[Track<'_>]) -> String {
     format!("group/1/{}", &hex::encode(hash.finalize())[..16])
 }
 
-/// The clusters of the targets, by whether they can be reached. What has happened is appended to the log.
+/// The reachability of the clusters of the targets. Changes are appended to the log.
 pub(in crate::pipeline) fn take_clusters(
     seen: &[(ClusterRef, Reachability)],
     known: &[ClusterStatus],
@@ -242,13 +242,13 @@ mod tests {
         Observation { status, revision: revision.into(), attempted_revision: revision.into(), ..Observation::default() }
     }
 
-    /// A pipeline, what its objects have said, and how far that was taken.
+    /// A pipeline, the observations of its objects, and how many of them were processed.
     struct World {
         targets: Vec<TargetInfo>,
         said: Vec<(usize, Observation)>,
         taken: usize,
         unseen: Vec<usize>,
-        /// Not there when a cache was filled anew: nobody has seen it.
+        /// Objects that were absent when a cache was filled again, so that they were never seen.
         absent: Vec<usize>,
         status: PipelineStatus,
         looks: i64,
@@ -263,7 +263,7 @@ mod tests {
                 world.said.push((index, obs(Status::Current, "1")));
             }
             world.look();
-            assert!(world.told().is_empty(), "first sight is silent");
+            assert!(world.told().is_empty(), "the first observation is silent");
             world
         }
 
@@ -273,7 +273,7 @@ mod tests {
 
         fn look(&mut self) {
             let reading = |index: usize| {
-                // One in a second.
+                // One observation per second.
                 let all = (1..).map(|n| n * 1_000_000).zip(&self.said);
                 let all = all.filter(|(_, (of, _))| *of == index).map(|(seq, (_, o))| (seq, o.clone()));
                 let all: Vec<(u64, Observation)> = all.collect();
@@ -306,7 +306,7 @@ mod tests {
             log.changes.iter().map(|c| (c.subject.clone(), c.time, c.from.clone(), c.to.clone())).collect()
         }
 
-        /// Subject, status and revision of what was told since the last time.
+        /// Subject, status and revision of the changes since the last call.
         fn news(&mut self) -> Vec<String> {
             let log = self.status.log.as_mut().unwrap();
             let told = std::mem::take(&mut log.changes);
@@ -335,14 +335,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_out_of_sight_makes_nothing_ready_and_ends_nothing() {
+    fn an_unseen_target_neither_makes_a_group_ready_nor_ends_its_readiness() {
         let mut world = World::new();
         world.unseen = vec![1];
         world.look();
         assert!(world.news().is_empty());
         world.say(0, Status::Current, "2");
         world.look();
-        assert_eq!(world.news(), ["target/dev/c/a Current 2"], "the other may run it too");
+        assert_eq!(world.news(), ["target/dev/c/a Current 2"], "the unseen target may run it too");
         world.say(0, Status::Failed, "3");
         world.look();
         assert_eq!(world.news(), ["target/dev/c/a Failed 3", "environment/dev InProgress ", "pipeline InProgress "]);
@@ -356,7 +356,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_there_any_more_after_a_restart_is_gone_since_now() {
+    fn an_object_that_is_missing_after_a_restart_is_removed_as_of_now() {
         for before in [0, 1] {
             let mut world = World::new();
             for _ in 0..before {
@@ -374,7 +374,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_absent_makes_nothing_ready_with_what_was_found_beside_it() {
+    fn an_absent_target_does_not_make_its_environment_ready() {
         let mut world = World::new();
         world.say(0, Status::Current, "2");
         world.look();
@@ -400,7 +400,7 @@ mod tests {
     }
 
     #[test]
-    fn clusters_come_and_go() {
+    fn changes_of_reachability_are_logged() {
         let cluster = |name: &str| ClusterRef {
             api_version: None,
             kind: ClusterKind::GitopsCluster,
@@ -427,7 +427,7 @@ mod tests {
             assert_eq!(new, told.map(|status| ("cluster/fleet.eu", status)).into_iter().collect::<Vec<_>>(), "{step}");
         }
         assert_eq!((log.changes[0].from.failed, log.changes[1].from.failed), (false, true));
-        assert!(take_clusters(&[], &known, &mut log, at(9)).is_empty(), "no target is there any more");
+        assert!(take_clusters(&[], &known, &mut log, at(9)).is_empty(), "no target uses the cluster any more");
     }
 
     fn say() -> impl Strategy<Value = (usize, Status, u8)> {
@@ -442,9 +442,9 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(256))]
 
-        /// However much is read at once, the same is told of targets, environments and the pipeline, in the same order.
+        /// The changes of targets, environments and the pipeline are the same, in the same order, however much is read at once.
         #[test]
-        fn batches_change_nothing(said in prop::collection::vec((say(), any::<bool>()), 0..40)) {
+        fn the_log_does_not_depend_on_batches(said in prop::collection::vec((say(), any::<bool>()), 0..40)) {
             let (mut one, mut many) = (World::new(), World::new());
             for ((index, status, revision), cut) in said {
                 for world in [&mut one, &mut many] {

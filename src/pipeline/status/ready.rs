@@ -1,7 +1,7 @@
-//! What people read about a pipeline as a whole: the condition `Ready`, and the Events that go with it. Pure.
+//! What users read about a pipeline as a whole: the condition `Ready` and its Events. Pure.
 //!
-//! In: what was read of each target, and the statuses that follow. Out: the condition, and a [`Notice`] whenever it says
-//! something that it did not say before.
+//! In: the reading of each target, and the resulting statuses. Out: the condition, and a [`Notice`] whenever the condition says
+//! something new.
 
 use std::collections::HashMap;
 
@@ -14,14 +14,15 @@ use crate::api::{Pipeline, PipelineStatus, Status, Time};
 use crate::changelog::{MAX_MESSAGE, cut, is_cut_of};
 use crate::cluster::{Now, Reason};
 
-/// So many targets are named in a condition.
+/// Maximum number of targets that cannot be observed and that a condition names.
 const NAMED: usize = 5;
-/// Of so many targets that do not exist the condition says more than the name.
+/// Maximum number of missing targets that a condition describes.
 const TOLD: usize = 3;
 /// The reason of `Ready=False` if an application object does not exist.
 const NOT_FOUND: &str = "TargetNotFound";
 
-/// Says of each target without an object which object that would be, and what there is instead. `similar`: by subject.
+/// Sets the message of each target whose object does not exist: the missing object, and a hint on similar objects. `similar`: the
+/// hints by subject.
 pub(in crate::pipeline) fn name_missing(
     environments: &mut [EnvironmentStatus],
     before: &[EnvironmentStatus],
@@ -36,7 +37,7 @@ pub(in crate::pipeline) fn name_missing(
             ours.flat_map(|e| &e.targets).find(is).map(|t| t.message.clone())
         };
         let words = missing(target, similar.get(&target.subject).map(String::as_str));
-        // It was cut for lack of room: having room again is no reason to write.
+        // The message was cut for lack of room. New room alone is no reason to write.
         let words = of(before).filter(|before| is_cut_of(before, &words)).unwrap_or(words);
         let ours = environments.iter_mut().filter(|e| e.name == target.environment);
         if let Some(shown) = ours.flat_map(|e| &mut e.targets).find(|t| is(&&**t)) {
@@ -45,7 +46,7 @@ pub(in crate::pipeline) fn name_missing(
     }
 }
 
-/// Whether an object was looked for, in a complete list, and is not there.
+/// Whether the object is missing from a complete list.
 pub(in crate::pipeline) fn is_missing(now: &Now) -> bool {
     matches!(now, Now::Known(obs) if obs.status == Status::NotFound)
 }
@@ -57,7 +58,7 @@ fn missing(target: &TargetInfo, similar: Option<&str>) -> String {
     cut(&words, MAX_MESSAGE).into_owned()
 }
 
-/// `Ready` follows from whether every target's object exists and can be observed.
+/// Sets `Ready`, which says whether every target's object exists and can be observed.
 pub(in crate::pipeline) fn judge(status: &mut PipelineStatus, observed: &[Observed], generation: Option<i64>, now: Time) {
     let shown = status.environments.iter().flat_map(|e| &e.targets);
     let all: Vec<(&str, &TargetStatus)> = observed.iter().map(|(t, _)| t.name.as_str()).zip(shown).collect();
@@ -110,27 +111,27 @@ pub(in crate::pipeline) fn set_ready(
 /// An Event about a pipeline as a whole.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::pipeline) struct Notice {
-    /// Whether somebody should look.
+    /// Whether it is a warning that needs attention.
     pub warning: bool,
-    /// For machines.
+    /// Machine-readable reason.
     pub reason: String,
-    /// A sentence.
+    /// Human-readable text.
     pub note: String,
 }
 
-/// What people were told of a pipeline as a whole, or need not be told.
+/// What was announced about a pipeline as a whole, or does not need an announcement.
 #[derive(Debug, Default)]
 pub(in crate::pipeline) struct Announced {
-    /// Whether the pipeline was looked at. What it says at the first look was announced by the process that wrote it.
+    /// Whether the pipeline was reconciled before. The status at the first reconcile was announced by the process that wrote it.
     seen: bool,
-    /// What `Ready` said.
+    /// The last condition `Ready`.
     ready: Option<Condition>,
-    /// How many changes were dropped.
+    /// Number of dropped changes.
     dropped: i64,
 }
 
 impl Announced {
-    /// What is new in the object, as the API server has it.
+    /// The news in the object, as the API server has it.
     pub fn news(&mut self, live: &Pipeline) -> Vec<Notice> {
         let status = live.status.as_ref();
         let ready = status.and_then(|s| conditions::get(&s.conditions, READY)).cloned();
@@ -138,7 +139,7 @@ impl Announced {
         let lost = dropped.saturating_sub(std::mem::replace(&mut self.dropped, dropped));
         let first = !std::mem::replace(&mut self.seen, true);
         let notice = ready.as_ref().filter(|_| !first).and_then(|now| told(self.ready.as_ref(), now));
-        // While it only says that nothing is known yet, what was said before that goes on.
+        // A condition that only says that nothing is known yet does not replace the condition before it.
         if first || !ready.as_ref().is_some_and(is_passing) {
             self.ready = ready;
         }
@@ -146,7 +147,7 @@ impl Announced {
     }
 }
 
-/// What is told of a condition after another.
+/// The notice about a condition, given the condition before it.
 fn told(before: Option<&Condition>, now: &Condition) -> Option<Notice> {
     let is_trouble = |c: &&Condition| c.status == ConditionStatus::False && !is_passing(c);
     let before = before.filter(is_trouble);
@@ -161,7 +162,7 @@ fn told(before: Option<&Condition>, now: &Condition) -> Option<Notice> {
     (is_trouble(&now) && !before.is_some_and(same)).then(|| notice(true))
 }
 
-/// Whether it says only that it is not known yet.
+/// Whether a condition only says that the state is not known yet.
 fn is_passing(condition: &Condition) -> bool {
     condition.status == ConditionStatus::False && condition.reason == Reason::CacheNotSynced.as_str()
 }

@@ -1,7 +1,7 @@
-//! What somebody may have meant by a target whose object does not exist, in words.
+//! Hints on which object a user may have meant by a target whose object does not exist.
 //!
-//! In: what was read of the targets, and what the caches know of objects of the same kind. Out: a hint for the first of them. It
-//! is looked for once while the object is missing: the hint stays the same, and the status is not written for it alone.
+//! In: the readings of the targets, and the objects of the same kind in the caches. Out: hints for the first missing objects. Each
+//! hint is computed once while the object is missing. So it stays the same, and does not cause a write of the status.
 
 use std::collections::HashMap;
 
@@ -11,24 +11,24 @@ use super::target::source;
 use crate::api::values::nearest::nearest;
 use crate::cluster::{Alike, Application, Now};
 
-/// For so many targets of a pipeline something is looked for.
+/// Maximum number of targets of a pipeline that get a hint.
 const MOST: usize = 5;
 
-/// Where the pipeline is, and what it may refer to.
+/// Where the pipeline is, and what it is allowed to refer to.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::pipeline) struct Place<'a> {
     /// Its namespace.
     pub namespace: &'a str,
-    /// Whether a target may be in another namespace than its pipeline.
+    /// Whether a target is allowed in another namespace than its pipeline.
     pub cross: bool,
 }
 
-/// The hints that are known, by the subject of a target: for which object, and in what words, if there are any.
+/// The known hints by the subject of a target: the object, and the text of the hint if there is one.
 #[derive(Debug, Default)]
 pub(in crate::pipeline) struct Similar(HashMap<String, (Application, Option<String>)>);
 
 impl Similar {
-    /// The hints for these targets. `look`: asks the caches.
+    /// The hints for these targets. `look`: queries the caches.
     pub fn of(
         &mut self,
         targets: &[Observed],
@@ -41,7 +41,7 @@ impl Similar {
         self.0.retain(|subject, (app, _)| missing.get(subject.as_str()) == Some(app));
         let new: Vec<(&str, Application)> =
             missing.into_iter().filter(|(subject, _)| !self.0.contains_key(*subject)).collect();
-        // While a list comes in, what it will hold is not known.
+        // During a list, its content is not known yet.
         let filling = |now: &Now| matches!(now, Now::Unknown { reason, .. } if reason.is_filling());
         if !new.is_empty() && !targets.iter().any(|(_, reading)| filling(&reading.now)) {
             let apps: Vec<Application> = new.iter().map(|(_, app)| app.clone()).collect();
@@ -55,10 +55,10 @@ impl Similar {
     }
 }
 
-/// What there is instead; `None`: nothing that helps, or that may be told.
+/// The text of a hint. `None`: there is nothing helpful, or nothing that can be shown.
 fn words(app: &Application, alike: &Alike, place: Place<'_>) -> Option<String> {
     let object = &app.object;
-    // A local namespace that the pipeline may not refer to is not named.
+    // A hint does not name a local namespace that the pipeline is not allowed to refer to.
     let may_name = |namespace: &&String| place.cross || object.cluster_ref.is_some() || *namespace == place.namespace;
     let namespaces: Vec<&str> = alike.namespaces.iter().filter(may_name).map(String::as_str).collect();
     if !namespaces.is_empty() {
@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_the_pipeline_may_refer_to_is_named() {
+    fn hints_name_only_namespaces_that_the_pipeline_can_refer_to() {
         let local = source(&observed("prd", Status::NotFound).0);
         let mut remote = local.clone();
         remote.object.cluster_ref =
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_looked_for_once_while_an_object_is_missing() {
+    fn a_hint_is_computed_once_while_an_object_is_missing() {
         let (mut similar, looks) = (Similar::default(), Cell::new(0));
         let place = Place { namespace: "team", cross: true };
         let mut ask = |targets: &[Observed]| {

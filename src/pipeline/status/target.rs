@@ -1,4 +1,4 @@
-//! Pure: what one target's status becomes, and what has happened to it.
+//! Pure: the next status of one target, and its changes.
 
 use std::collections::HashMap;
 
@@ -10,7 +10,7 @@ use crate::changelog::{MAX_MESSAGE, Part, Verdict, append, cut, is_cut_of, settl
 use crate::cluster::{Application, Now, Reading, Reason, is_same_cluster};
 use crate::observe::{self, Observation};
 
-/// The application object of a target, fully spelled out.
+/// The application object of a target, with all fields.
 pub(in crate::pipeline) fn application(target: &TargetInfo) -> ClusterAppRef {
     ClusterAppRef {
         api_version: target.app.api_version.clone(),
@@ -21,22 +21,22 @@ pub(in crate::pipeline) fn application(target: &TargetInfo) -> ClusterAppRef {
     }
 }
 
-/// The same, and how it is read.
+/// The application object of a target, and how it is read.
 pub(in crate::pipeline) fn source(target: &TargetInfo) -> Application {
     Application { object: application(target), revision_path: target.app.revision_path.clone() }
 }
 
-/// What a target's status becomes.
+/// The next status of a target.
 #[derive(Debug, PartialEq, Eq)]
 pub(in crate::pipeline) enum Shown {
-    /// This.
+    /// This status.
     Status(TargetStatus),
-    /// What it was, for its cache is still being filled; nothing if it is new.
+    /// The previous status, because the cache is still being filled. `None` for a new target.
     Pending(Option<TargetStatus>),
 }
 
-/// The previous status of each target, in the order of `targets`. A target whose application was edited keeps its own, so that
-/// what is known of its past is not lost; the status then still names the old application.
+/// The previous status of each target, in the order of `targets`. A target whose application was edited keeps its status, so that
+/// its past is not lost. The status then still names the old application.
 pub(in crate::pipeline) fn previous<'a>(
     targets: &[&TargetInfo],
     before: &'a [EnvironmentStatus],
@@ -50,7 +50,7 @@ pub(in crate::pipeline) fn previous<'a>(
         let names_another = target.name != format!("{}/{}/{}", target.environment, target.cluster, target.namespace);
         let place = |app: &ClusterAppRef| app.namespace == target.namespace && app.cluster_ref == target.cluster_ref;
         let here = left.keys().filter(|(e, app)| *e == target.environment && place(app));
-        // A target without an application of its own follows the pipeline's, whatever that was called before.
+        // A target without its own application uses that of the pipeline, whatever its name was before.
         let edited = here.filter(|(_, app)| !names_another || app.name == target.app.name);
         let best = edited.min_by_key(|(_, app)| (app.name != target.app.name, app.name.clone(), app.kind.clone())).cloned();
         *found = best.and_then(|key| left.remove(&key));
@@ -58,21 +58,21 @@ pub(in crate::pipeline) fn previous<'a>(
     found
 }
 
-/// One target while what was read of it is taken in, an observation at a time.
+/// One target while its observations are processed one by one.
 pub(in crate::pipeline) struct Track<'a> {
     pub target: &'a TargetInfo,
-    /// The last state that counted, as far as it has been taken in.
+    /// The last settled state, after the observations that were processed so far.
     pub settled: Option<Settled>,
     before: Option<&'a TargetStatus>,
     reading: &'a Reading,
-    /// Names the rules by which it is read.
+    /// Identifies the rules by which the object is read.
     pub reader: String,
-    /// What it said that could not be kept: the first change says so.
+    /// Whether observations were lost. Then the first change is marked as coalesced.
     lost: bool,
 }
 
 impl<'a> Track<'a> {
-    /// Nothing is taken in yet. `before`: the target's status so far.
+    /// A target without processed observations. `before`: the status of the target so far.
     pub fn new(target: &'a TargetInfo, before: Option<&'a TargetStatus>, reading: &'a Reading) -> Self {
         let mut settled = before.and_then(|b| b.settled.clone());
         let (reader, moved) = reader(target, reading, settled.as_ref());
@@ -82,17 +82,17 @@ impl<'a> Track<'a> {
         if before.is_some_and(|b| b.cluster_app_ref != application(target))
             && let Some(other) = settled.as_mut()
         {
-            // The state of another application: only how far its past reaches still holds.
+            // This is the state of another application. Only `since` is still valid.
             other.reader.clear();
         }
         let lost = reading.overflowed && settled.as_ref().is_some_and(|s| s.reader == reader);
         Self { target, settled, before, reading, reader, lost }
     }
 
-    /// What it said since the last time and says now, each with its place among what all objects said.
+    /// The observations since the last reconcile and the current one, each with its sequence number among those of all objects.
     pub fn observations(&self) -> impl Iterator<Item = (u64, &'a Observation)> + use<'a> {
         let comparable = self.settled.as_ref().is_some_and(|s| s.reader == self.reader);
-        // What a cache has seen that is still being filled is taken when it is filled.
+        // While a cache is still being filled, its observations are not processed. They are processed when it is filled.
         let filling = matches!(self.reading.now, Now::Unknown { reason, .. } if reason.is_filling());
         let past = self.reading.observations.iter().filter(move |_| comparable && !filling).map(|(seq, obs)| (*seq, obs));
         let present = match &self.reading.now {
@@ -102,7 +102,7 @@ impl<'a> Track<'a> {
         past.chain(present)
     }
 
-    /// Takes one of them in. What has happened is appended to the log. Whether the settled state is another now.
+    /// Processes one observation and appends the changes to the log. Returns whether the settled state has changed.
     pub fn settle(&mut self, obs: &Observation, log: &mut ChangeLog, now: Time) -> bool {
         match settle(self.settled.as_ref(), obs, &self.reader, horizon(log)) {
             Verdict::Ignored => return false,
@@ -118,7 +118,7 @@ impl<'a> Track<'a> {
         true
     }
 
-    /// The target as a part of its environment. What another application was, it is not.
+    /// The target as a part of its environment. The settled state of another application does not count.
     pub fn as_part(&self) -> Part<'_> {
         Part {
             settled: self.settled.as_ref().filter(|s| s.reader == self.reader),
@@ -126,7 +126,7 @@ impl<'a> Track<'a> {
         }
     }
 
-    /// What its status becomes.
+    /// The next status of the target.
     pub fn shown(self, now: Time) -> Shown {
         let waits = match self.reading.now {
             Now::Unknown { reason: Reason::CacheNotSynced, .. } => true,
@@ -140,7 +140,7 @@ impl<'a> Track<'a> {
         let same = self.before.filter(|b| b.cluster_app_ref == app);
         let mut shown = match &self.reading.now {
             Now::Known(obs) => match same {
-                // One that is being deleted goes on with that, suspended or not.
+                // A suspended object keeps its status, unless it is being deleted or could not be observed before.
                 Some(before) if obs.suspended && ![before.status, obs.status].iter().any(|s| unsteady(*s)) => before.clone(),
                 Some(before) if obs.drift_unknown => TargetStatus { drifted: before.drifted, ..show(obs) },
                 _ => show(obs),
@@ -155,7 +155,7 @@ impl<'a> Track<'a> {
         if let Some(before) = same
             && is_cut_of(&before.message, &shown.message)
         {
-            // It was cut for lack of room: having room again is no reason to write.
+            // The message was cut for lack of room. New room alone is no reason to write.
             shown.message.clone_from(&before.message);
         }
         shown.last_transition_time = same.filter(|b| b.status == shown.status).map_or(Some(now), |b| b.last_transition_time);
@@ -165,11 +165,11 @@ impl<'a> Track<'a> {
     }
 }
 
-/// Names the rules by which a target's object is read, and the cluster on which it is: a reference that leads to another has another
-/// object there. While it is not known where it leads, it is taken to lead where it did.
+/// Identifies the rules by which a target's object is read, and its cluster: a reference that leads to another cluster means another
+/// object. While it is unknown where the reference leads, the cluster is assumed to be the same as before.
 ///
-/// A cluster may change all that it is known by, one thing after the other, so it is compared with what it was first and last:
-/// `RULES#FIRST~LAST`. Also whether it is the same under another name.
+/// All identifying properties of a cluster can change, one after the other. So the cluster is compared with its first and its last
+/// identity: `RULES#FIRST~LAST`. The returned flag says whether it is the same cluster with another identity.
 fn reader(target: &TargetInfo, reading: &Reading, settled: Option<&Settled>) -> (String, bool) {
     let rules = observe::reader(&target.app.api_version, &target.app.kind, target.app.revision_path.as_deref());
     if target.cluster_ref.is_none() {
@@ -187,17 +187,17 @@ fn reader(target: &TargetInfo, reading: &Reading, settled: Option<&Settled>) -> 
     }
 }
 
-/// The part of it that stays as long as the rules and the cluster are the same.
+/// The part of a reader that stays the same as long as the rules and the cluster are the same.
 pub(in crate::pipeline) fn lasting(reader: &str) -> &str {
     reader.split_once('~').map_or(reader, |(lasting, _)| lasting)
 }
 
-/// Whether it says nothing of how the object is when nobody interferes.
+/// Whether a status does not show the regular state of the object.
 const fn unsteady(status: Status) -> bool {
     matches!(status, Status::Unknown | Status::Terminating)
 }
 
-/// An observation as people see it.
+/// The status that shows an observation.
 fn show(obs: &Observation) -> TargetStatus {
     let ready = obs.status == Status::Current;
     TargetStatus {
@@ -212,8 +212,8 @@ fn show(obs: &Observation) -> TargetStatus {
     }
 }
 
-/// What is at or below this happened to an earlier target of the same name. In a log in which nothing has happened yet there is no
-/// such past; if it is new because the status was wiped, what was recorded before still belongs to these targets.
+/// The serial up to which changes happened to an earlier target of the same name. A log without any change has no such past. If the
+/// log is new because the status was wiped, what was recorded before still belongs to these targets.
 pub(in crate::pipeline) fn horizon(log: &ChangeLog) -> i64 {
     if log.serial == log.first { 0 } else { log.serial }
 }
@@ -288,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn first_sight_is_silent_whatever_the_object_said_to_others() {
+    fn the_first_observation_is_a_silent_baseline() {
         let target = info("dev", "web", "web", false);
         let mut log = open(at(1), None);
         let past = [obs(Status::Current, "0"), obs(Status::Failed, "1")];
@@ -300,18 +300,18 @@ mod tests {
     }
 
     #[test]
-    fn what_came_and_went_is_told_in_order() {
+    fn states_between_two_writes_are_logged_in_order() {
         let (target, before, mut log) = seen();
         let past = [obs(Status::Failed, "2"), obs(Status::Current, "1")];
         let after = status(take(&target, Some(&before), &known(&past[1], &past), &mut log, at(9)));
         let told: Vec<_> = log.changes.iter().map(|c| (c.from.status, c.to.status, c.coalesced)).collect();
         assert_eq!(told, [(Status::Current, Status::Failed, false), (Status::Failed, Status::Current, false)]);
         assert_eq!((&log.changes[0].subject, log.changes[0].time), (&target.subject, at(9)));
-        assert_eq!(after, before, "and time has not moved");
+        assert_eq!(after, before, "and the transition time is the same");
     }
 
     #[test]
-    fn what_was_lost_is_said_of_the_first_change() {
+    fn the_first_change_after_lost_observations_is_coalesced() {
         let (target, before, mut log) = seen();
         let past = [obs(Status::Failed, "2"), obs(Status::Current, "2")];
         let lost = Reading { overflowed: true, ..known(&past[1], &past) };
@@ -320,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn until_its_cache_is_filled_a_target_stays_as_it_was() {
+    fn a_target_keeps_its_status_until_its_cache_is_filled() {
         let (target, before, mut log) = seen();
         let reading = unknown(Reason::CacheNotSynced);
         assert_eq!(take(&target, Some(&before), &reading, &mut log, at(9)), Shown::Pending(Some(before.clone())));
@@ -330,17 +330,17 @@ mod tests {
         assert_eq!(
             status(take(&target, None, &slow, &mut log, at(9))).status,
             Status::Unknown,
-            "a new one is shown meanwhile"
+            "a new target is shown meanwhile"
         );
         let full = Reading { observations: vec![(7, obs(Status::Failed, "2"))], ..unknown(Reason::CacheNotSynced) };
         assert_eq!(take(&target, Some(&before), &full, &mut log, at(9)), Shown::Pending(Some(before.clone())));
-        assert!(log.changes.is_empty(), "it is taken when the cache is filled");
+        assert!(log.changes.is_empty(), "it is processed when the cache is filled");
         let edited = info("dev", "web", "other", false);
         assert_eq!(take(&edited, Some(&before), &reading, &mut log, at(9)), Shown::Pending(Some(before)));
     }
 
     #[test]
-    fn what_cannot_be_observed_is_shown_and_changes_nothing() {
+    fn a_target_that_cannot_be_observed_is_shown_without_a_change() {
         let (target, before, mut log) = seen();
         let gone = status(take(&target, Some(&before), &unknown(Reason::KindNotFound), &mut log, at(9)));
         assert_eq!((gone.status, gone.reason.as_str(), gone.message.as_str()), (Status::Unknown, "KindNotFound", "why"));
@@ -350,7 +350,7 @@ mod tests {
     }
 
     #[test]
-    fn a_suspended_object_is_shown_as_it_was() {
+    fn a_suspended_object_keeps_its_status() {
         let (target, before, mut log) = seen();
         let paused = Observation { suspended: true, ..obs(Status::InProgress, "2") };
         assert_eq!(status(take(&target, Some(&before), &known(&paused, &[]), &mut log, at(9))), before);
@@ -390,7 +390,7 @@ mod tests {
             ..known(&obs(Status::Current, revision), &[])
         };
         let mut before = status(take(&target, None, &on("a.x", "1"), &mut log, at(1)));
-        // Another address, another authority, as it was first, and all that it was known by first is gone.
+        // Another address, another CA, the first identity again, then neither the address nor the CA of the first identity.
         for (cluster, revision, changes) in
             [("b.x", "1", 0), ("a.y", "2", 1), ("a.x", "3", 2), ("c.x", "4", 3), ("c.z", "5", 4)]
         {
@@ -403,14 +403,14 @@ mod tests {
             assert_eq!(again, before);
         }
         let blind = status(take(&target, Some(&before), &unknown(Reason::Unreachable), &mut log, at(3)));
-        assert_eq!(blind.settled, before.settled, "not known yet where it leads");
+        assert_eq!(blind.settled, before.settled, "it is unknown where the reference leads");
         let gone = Reading { cluster: "d.v".into(), ..known(&crate::observe::observe(None, None), &[]) };
         let after = status(take(&target, Some(&blind), &gone, &mut log, at(4)));
         assert_eq!((log.changes.len(), after.settled.unwrap().status), (4, Status::NotFound), "and nothing was removed");
     }
 
     #[test]
-    fn a_message_that_was_cut_is_no_news() {
+    fn a_message_that_was_cut_is_not_a_change() {
         let (target, before, mut log) = seen();
         let wordy = Observation { message: "word ".repeat(300), ..obs(Status::Failed, "2") };
         let full = status(take(&target, Some(&before), &known(&wordy, &[]), &mut log, at(9)));
@@ -420,7 +420,7 @@ mod tests {
     }
 
     #[test]
-    fn who_was_who() {
+    fn previous_finds_the_status_of_each_target() {
         let before = |environment: &str, apps: &[(&str, &str)]| EnvironmentStatus {
             settled: None,
             name: environment.into(),
@@ -441,14 +441,14 @@ mod tests {
         // Unedited, in another order.
         let same = [info("dev", "b", "web", false), info("dev", "a", "db", true), info("prod", "a", "web", false)];
         assert_eq!(named(&same), [was("b/web"), was("a/db"), was("a/web")]);
-        // The pipeline's application was renamed: those that follow it were edited, those with their own were not.
+        // The application of the pipeline was renamed: this edits the targets that use it, not those with their own application.
         let renamed = [info("dev", "a", "api", false), info("dev", "a", "db", true), info("dev", "b", "api", false)];
         assert_eq!(named(&renamed), [was("a/web"), was("a/db"), was("b/web")]);
-        // Of another kind.
+        // The kind was edited.
         let mut kind = info("dev", "a", "db", true);
         kind.app.kind = "StatefulSet".into();
         assert_eq!(named(&[kind]), [was("a/db")]);
-        // New ones.
+        // New targets.
         let new = [info("dev", "c", "web", false), info("dev", "a", "new", true), info("test", "a", "web", false)];
         assert_eq!(named(&new), [None, None, None]);
     }

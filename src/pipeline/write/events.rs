@@ -1,10 +1,10 @@
-//! Pure: what people read of a change in `kubectl describe`: one Event for each that means something.
+//! Pure: the Events that `kubectl describe` shows about changes, one for each transition.
 
 use crate::api::{Change, Status, TransitionType};
 use crate::report::events::Told;
 use crate::trigger::transitions;
 
-/// What is told of one change; nothing of one that means nothing to a trigger either.
+/// The Events about one change. A change that is not a transition for triggers has no Event.
 pub(in crate::pipeline) fn told(change: &Change) -> impl Iterator<Item = Told> {
     use TransitionType::{ClusterOffline, Drifted, Failed};
     transitions(change).map(move |type_| Told {
@@ -19,26 +19,26 @@ fn note(change: &Change, type_: TransitionType) -> String {
     let subject = change.subject.replacen('/', " ", 1);
     let (from, to) = (&change.from, &change.to);
     let was = match from.current.as_deref() {
-        Some(revision) if !revision.is_empty() && revision != to.revision => format!(", before it {revision}"),
+        Some(revision) if !revision.is_empty() && revision != to.revision => format!(", previously {revision}"),
         _ => String::new(),
     };
     let what = match type_ {
         TransitionType::Deployed => format!("runs {}{was}", named(&to.revision)),
-        TransitionType::Progressing => format!("moves to {}", named(&to.revision)),
+        TransitionType::Progressing => format!("is updating to {}", named(&to.revision)),
         TransitionType::Failed => format!("failed with {}", named(&to.revision)),
         TransitionType::Recovered => format!("runs {} again", named(&to.revision)),
-        TransitionType::Removed => "is gone".to_owned(),
-        TransitionType::Drifted => "runs something else than was declared".to_owned(),
-        TransitionType::DriftCorrected => "runs again what was declared".to_owned(),
-        TransitionType::ClusterOffline => "cannot be reached".to_owned(),
-        TransitionType::ClusterOnline => "can be reached again".to_owned(),
+        TransitionType::Removed => "was removed".to_owned(),
+        TransitionType::Drifted => "has drifted from its declared state".to_owned(),
+        TransitionType::DriftCorrected => "runs its declared state again".to_owned(),
+        TransitionType::ClusterOffline => "is unreachable".to_owned(),
+        TransitionType::ClusterOnline => "is reachable again".to_owned(),
         TransitionType::EnvironmentReady | TransitionType::PipelineReady => {
             format!("runs {} everywhere{was}", named(&to.revision))
         }
     };
     let why = [to.reason.as_str(), to.message.as_str()].map(str::trim).into_iter().filter(|s| !s.is_empty());
     let why = why.collect::<Vec<_>>().join(": ");
-    // Of what runs it says how many replicas, and no reason.
+    // If the subject is `Current`, the message is the number of replicas, and there is no reason.
     let separator = if to.status == Status::Current { "," } else { ":" };
     if why.is_empty() { format!("{subject} {what}") } else { format!("{subject} {what}{separator} {why}") }
 }
@@ -57,16 +57,16 @@ mod tests {
     }
 
     #[test]
-    fn a_sentence_for_each_change_that_means_something() {
+    fn each_transition_has_a_sentence() {
         let change = |from, to| Change { subject: "target/dev/c/web".into(), from, to, ..Change::default() };
         let notes = |change: &Change| told(change).map(|t| format!("{} {}", t.reason, t.note)).collect::<Vec<_>>();
         let ran = state(Status::Current, "1", "1");
         assert_eq!(
             notes(&change(ran.clone(), state(Status::Current, "2", "2"))),
-            ["Deployed target dev/c/web runs 2, before it 1"]
+            ["Deployed target dev/c/web runs 2, previously 1"]
         );
         let counted = State { message: "3 replicas".into(), ..state(Status::Current, "2", "2") };
-        assert_eq!(notes(&change(ran.clone(), counted)), ["Deployed target dev/c/web runs 2, before it 1, 3 replicas"]);
+        assert_eq!(notes(&change(ran.clone(), counted)), ["Deployed target dev/c/web runs 2, previously 1, 3 replicas"]);
         let failed = State {
             reason: "HealthCheckFailed".into(),
             message: "no pods".into(),
@@ -80,7 +80,7 @@ mod tests {
         assert!(told(&change(ran.clone(), failed)).all(|t| t.warning));
         assert!(
             notes(&change(state(Status::InProgress, "2", "1"), ran)).is_empty(),
-            "it went back, and nothing has happened"
+            "it went back, which is not a transition"
         );
     }
 }

@@ -1,8 +1,9 @@
-//! Pure: the JSON Patch that carries a status to the API server, and what its answer means.
+//! Pure: the JSON Patch that writes a status, and what the answer of the API server means.
 //!
-//! The patch first tests whose status it replaces and that the log stands where the writer believes and is still its own, so that
-//! a stale copy of this controller never overwrites a newer one. `dispatched` belongs to another writer and is neither tested nor touched: each
-//! part is put in its own place. Only the first write, which may have to make the status, tests the whole object's version.
+//! The patch first tests the uid, and that the log has the serial and the epoch that the writer expects. So a stale copy of this
+//! controller never overwrites a newer one. `dispatched` belongs to another writer. The patch neither tests nor changes it, because
+//! it writes each part to its own path. The version of the whole object is tested by the first write, which may have to create the
+//! status, and by a write with merged changes.
 
 use kube::api::Patch;
 use serde::Serialize;
@@ -11,8 +12,8 @@ use serde_json::json;
 use crate::api::{Pipeline, PipelineStatus};
 use crate::k8s::guarded::Guarded;
 
-/// The patch from one object's status to `next`, with only the parts that differ. `merged`: changes were made one in it, which must
-/// not happen to one whose clock has begun to run meanwhile, so the whole object's version is tested.
+/// The patch from one object's status to `next`, with only the parts that differ. `merged`: changes were merged in `next`. A change
+/// whose timer was started meanwhile must not be merged, so the patch tests the version of the whole object.
 pub(in crate::pipeline) fn patch(
     base: &Pipeline,
     next: &PipelineStatus,
@@ -47,21 +48,21 @@ pub(in crate::pipeline) fn patch(
     Ok(part(patch, "log", &before.log, &next.log)?.patch())
 }
 
-/// Puts one part in its place, if it differs.
+/// Adds one part to the patch, if it differs.
 fn part<T: Serialize + PartialEq>(patch: Guarded, name: &str, before: &T, next: &T) -> Result<Guarded, serde_json::Error> {
     if before == next { Ok(patch) } else { patch.put(["status", name], next) }
 }
 
-/// What is known after a write was not answered with success.
+/// What is known after a write was not successful.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::pipeline) enum Failure {
-    /// A test failed, or the schema refused: the object is not what it was thought to be.
+    /// A test failed, or the schema refused the write: the object is not in the expected state.
     Stale,
-    /// The object is gone.
+    /// The object no longer exists.
     Gone,
-    /// It was refused and has certainly not been applied.
+    /// The write was refused. This request was certainly not applied.
     Refused,
-    /// It may have been applied.
+    /// The write may have been applied.
     Uncertain,
 }
 
@@ -107,17 +108,17 @@ mod tests {
     }
 
     #[test]
-    fn the_first_write_tests_the_whole_object_and_makes_the_status() {
+    fn the_first_write_tests_the_whole_object_and_creates_the_status() {
         let next = steps(&base(None), &with_log(5));
         assert_eq!(next[1], r#"test /metadata/resourceVersion "7""#);
         assert_eq!(next[2], "add /status {}");
         let kept = steps(&base(Some(PipelineStatus::default())), &with_log(5));
         assert_eq!(kept[1], r#"test /metadata/resourceVersion "7""#);
-        assert!(kept[2].starts_with("add /status/log "), "what the dispatcher wrote stays: {kept:?}");
+        assert!(kept[2].starts_with("add /status/log "), "the part of the dispatcher is kept: {kept:?}");
     }
 
     #[test]
-    fn later_ones_test_their_own_part_and_write_what_differs() {
+    fn later_writes_test_the_log_and_write_what_differs() {
         let environments = vec![EnvironmentStatus { name: "dev".into(), targets: vec![], settled: None }];
         let next = PipelineStatus { environments, ..with_log(5) };
         let all = steps(&base(Some(with_log(5))), &next);
@@ -127,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn what_makes_changes_one_tests_the_whole_object() {
+    fn a_write_with_merged_changes_tests_the_whole_object() {
         let Patch::Json(patch) = patch(&base(Some(with_log(5))), &with_log(6), true).unwrap() else {
             panic!("a JSON Patch")
         };
@@ -136,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn what_an_answer_means() {
+    fn each_answer_has_a_meaning() {
         let api = |code| kube::Error::Api(Status::failure("", "").with_code(code).boxed());
         let table = [
             (404, Failure::Gone),

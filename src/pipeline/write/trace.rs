@@ -1,14 +1,14 @@
-//! What traces tell of a change: from its observation until it is recorded. Pure.
+//! The span of a change: from its observation until it is recorded. Pure.
 
 use crate::api::{Change, Pipeline, Time};
 use crate::telemetry::spans::Value;
 use crate::telemetry::{Span, Tracer};
 
-/// A change of a pipeline that has just been recorded.
+/// The span of a change that has just been recorded in a pipeline.
 pub(in crate::pipeline) fn recorded(tracer: &Tracer, pipeline: &Pipeline, change: &Change, now: Time) -> Option<Span> {
     let of = &pipeline.metadata;
     let trace = tracer.sampled(of.uid.as_deref()?, change.serial)?;
-    // Of a status, the name of the variant is the word of the API.
+    // The name of a status variant is its value in the API.
     let attributes = vec![
         ("pennant.pipeline", Value::from(of.name.as_deref().unwrap_or_default())),
         ("pennant.pipeline.namespace", Value::from(of.namespace.as_deref().unwrap_or_default())),
@@ -48,13 +48,13 @@ mod tests {
         let time = Time::from_second(5).unwrap();
         let change = Change { serial: 7, subject: "target/dev/c/web".into(), time, to: state("said"), ..Change::default() };
         let tracer = Tracer::on("1".parse().unwrap(), Metrics::new()).0;
-        assert_eq!(recorded(&tracer, &pipeline, &change, time), None, "an object without a uid was not read");
+        assert_eq!(recorded(&tracer, &pipeline, &change, time), None, "an object without a uid is not from the API");
         pipeline.metadata.uid = Some("u".into());
         let span = recorded(&tracer, &pipeline, &change, Time::from_second(4).unwrap()).unwrap();
         assert_eq!((Some(span.trace), span.id, span.parent), (tracer.trace("u", 7), span.trace.root(), None));
         assert_eq!((span.start, span.end), (time, time), "the clock was set back");
         assert!(span.attributes.contains(&("pennant.status", Value::from("Failed"))));
-        assert!(!format!("{span:?}").contains("said"), "what others write is not told");
-        assert_eq!(recorded(&Tracer::default(), &pipeline, &change, time), None, "off");
+        assert!(!format!("{span:?}").contains("said"), "a span does not contain messages of application objects");
+        assert_eq!(recorded(&Tracer::default(), &pipeline, &change, time), None, "tracing is off");
     }
 }

@@ -1,5 +1,5 @@
-//! What the controller remembers of one pipeline between two looks at it: what it has written and not yet seen in its watch,
-//! and how far it has taken each target's observations.
+//! What the controller remembers of one pipeline between two reconciles. It remembers its writes that the watch has not shown yet,
+//! and up to where it has processed the observations of each target.
 
 use std::collections::HashMap;
 use std::num::NonZeroU32;
@@ -18,38 +18,38 @@ use crate::pipeline::status::ready::Announced;
 use crate::pipeline::status::similar::Similar;
 use crate::pipeline::status::target::source;
 
-/// A pipeline's status is written at no more bytes a second: a large one costs the API server in proportion, 9 ms without a log
-/// and 22 ms with 42 changes in it. What happens meanwhile goes with the next write, so that under load fewer and larger ones are
-/// made; the first after a pause never waits.
+/// Maximum rate of status writes of one pipeline. The cost for the API server is proportional to the size of a status: 9 ms without
+/// a log and 22 ms with 42 changes in it. Changes that happen meanwhile are part of the next write, so under load there are fewer
+/// and larger writes. The first write after a pause never waits.
 const BYTES_PER_SECOND: f64 = 64.0 * 1024.0;
-/// Events about one pipeline.
+/// Maximum burst of Events about one pipeline.
 const EVENTS_AT_ONCE: NonZeroU32 = NonZeroU32::new(25).unwrap();
 const EVENT_EVERY: Duration = Duration::from_secs(10);
-/// The first wait after a failure; it doubles up to the last.
+/// The first delay after a failure. It doubles up to `LAST_RETRY`.
 const FIRST_RETRY: Duration = Duration::from_millis(500);
 const LAST_RETRY: Duration = Duration::from_mins(1);
 
-/// How far the observations of each target's object have been taken.
+/// Up to which sequence number the observations of each target's object were processed.
 pub(in crate::pipeline) type Taken = HashMap<String, (Application, u64)>;
 
-/// So many writes of unknown fate are remembered.
+/// Maximum number of writes with an unknown result that are remembered.
 const MOST_LOST: usize = 8;
 
 /// A write that was sent.
 #[derive(Debug)]
 pub(in crate::pipeline) struct Attempt {
-    /// Serial of the log before it.
+    /// Serial of the log before the write.
     pub before: Option<i64>,
-    /// Serial of the log in it.
+    /// Serial of the log in the write.
     pub serial: i64,
-    /// The last change in it, by which it is known again.
+    /// The last change in the write, by which the write is recognized.
     pub last: Option<Change>,
-    /// What was taken into it.
+    /// The observations that were processed for the write.
     pub taken: Taken,
 }
 
 impl Attempt {
-    /// The write of a status in the place of that of this object.
+    /// The write that replaces the status of `base` with `status`.
     pub fn of(base: &Pipeline, status: &PipelineStatus, taken: Taken) -> Self {
         let log = status.log.as_ref();
         Self {
@@ -60,42 +60,43 @@ impl Attempt {
         }
     }
 
-    /// Whether this is the log that it carried. A later one of the same serial may carry something else.
+    /// Whether the object has the log of this write. A later log with the same serial can have other changes.
     fn is_in(&self, object: &Pipeline) -> bool {
         let log = object.status.as_ref().and_then(|status| status.log.as_ref());
         log.is_some_and(|log| log.serial == self.serial && log.changes.last() == self.last.as_ref())
     }
 }
 
-/// One pipeline's memory; begins anew with another uid.
+/// The tracker of one pipeline. For another uid it starts empty.
 #[derive(Debug, Default)]
 pub(in crate::pipeline) struct WriteTracker {
-    /// Uid of the pipeline that this is about.
+    /// Uid of the pipeline.
     pub uid: Option<String>,
-    /// The turn of ours that it belongs to; 0 while another replica acts.
+    /// The leadership term of this replica that the tracker belongs to; 0 while another replica is the leader.
     pub turn: u64,
-    /// Generation whose objects the caches were asked for.
+    /// Generation of the spec whose objects were requested from the caches.
     declared: Option<i64>,
     taken: Taken,
-    /// The newest object known, while the watch has not delivered it.
+    /// The newest known object, until the watch has delivered it.
     known: Option<Arc<Pipeline>>,
     /// Highest serial ever seen in a log of this uid.
     pub highest: Option<i64>,
     attempt: Option<Attempt>,
-    /// Writes that were not answered and that no read has shown: an API server that is still at one may apply it yet.
+    /// Writes that were not answered and that no read has shown. The API server may still apply them later.
     lost: Vec<Attempt>,
-    /// Up to where the log went before one of these, which has come to light.
+    /// Serial of the log before one of the lost writes that was found to be applied.
     came: Option<i64>,
     not_before: Option<Instant>,
     failures: u32,
     events: EventLimit,
-    /// What people were told of the pipeline as a whole.
+    /// What was announced about the pipeline as a whole.
     pub announced: Announced,
-    /// What there is instead of targets that do not exist.
+    /// Hints for targets whose object does not exist.
     pub similar: Similar,
 }
 
-/// So many Events about one pipeline at once, then one in ten seconds: the API server would take more, and keep them all.
+/// Limits the Events about one pipeline: first a burst, then one in ten seconds. The API server would accept more, and store them
+/// all.
 #[derive(Debug)]
 struct EventLimit(DefaultDirectRateLimiter);
 
@@ -111,17 +112,18 @@ impl WriteTracker {
         Self { uid, turn, ..Self::default() }
     }
 
-    /// Whether one more Event may be written about it now.
+    /// Whether one more Event about the pipeline can be written now.
     pub fn may_tell(&self) -> bool {
         self.events.0.check().is_ok()
     }
 
-    /// A new turn begins: another replica has taken observations meanwhile, nobody knows which. What is so now counts.
+    /// A tracker for a new leadership term. Another replica may have processed observations meanwhile, and it is unknown which ones.
+    /// So the current state counts.
     pub fn anew(self, turn: u64) -> Self {
         Self { highest: self.highest, ..Self::new(self.uid, turn) }
     }
 
-    /// The newest object known: what the watch delivered, or what a write or read was answered with.
+    /// The newest known object: from the watch, or from the answer to a write or a read.
     pub fn newest(&mut self, watched: &Arc<Pipeline>) -> Arc<Pipeline> {
         self.known.take_if(|known| version(known) <= version(watched));
         let newest = self.known.as_ref().unwrap_or(watched).clone();
@@ -135,8 +137,8 @@ impl WriteTracker {
         generation.is_some() && self.declared == generation
     }
 
-    /// Notes that the caches were asked for the objects of these targets, at this sequence number. Where an object is new here,
-    /// what it said before is none of this pipeline's past.
+    /// Notes that the objects of these targets were requested from the caches at this sequence number. If an object is new here, its
+    /// earlier observations are not part of the history of this pipeline.
     pub fn declare(&mut self, generation: Option<i64>, targets: &[TargetInfo], seq: u64) {
         let mut old = std::mem::take(&mut self.taken);
         for target in targets {
@@ -147,7 +149,7 @@ impl WriteTracker {
         self.declared = generation;
     }
 
-    /// Whether a write was sent whose fate is not known; a live read has to tell before anything else is written.
+    /// Whether a write was sent whose result is unknown. Then a live read is required before anything else is written.
     pub fn is_uncertain(&self) -> bool {
         self.attempt.is_some()
     }
@@ -157,13 +159,13 @@ impl WriteTracker {
         self.attempt = Some(attempt);
     }
 
-    /// Notes that the write was refused. Not that it was never applied: kube's client sends it again after 429, 503 and 504, and the
-    /// last answer is what is known.
+    /// Notes that the write was refused. It may have been applied nevertheless: kube's client sends it again after 429, 503 and 504,
+    /// and only the last answer is known.
     pub fn refused(&mut self) {
         self.lose();
     }
 
-    /// Takes in the answer to the write.
+    /// Processes the answer to the write.
     pub fn answered(&mut self, live: Pipeline) {
         if let Some(attempt) = self.attempt.take() {
             self.apply(attempt);
@@ -171,14 +173,14 @@ impl WriteTracker {
         self.keep(live);
     }
 
-    /// Takes in an object as a live read has it. That it does not show a write of unknown fate does not say that it never will.
+    /// Processes an object from a live read. A write with an unknown result that it does not show may still be applied later.
     pub fn learn(&mut self, live: Pipeline) {
         self.lose();
         self.find(&live);
         self.keep(live);
     }
 
-    /// Keeps the write among those of unknown fate, one of a kind.
+    /// Remembers the write as one with an unknown result. Equal writes are remembered once.
     fn lose(&mut self) {
         let Some(attempt) = self.attempt.take() else { return };
         self.lost.retain(|lost| (lost.before, lost.serial, &lost.last) != (attempt.before, attempt.serial, &attempt.last));
@@ -187,14 +189,14 @@ impl WriteTracker {
         self.lost.drain(..excess);
     }
 
-    /// Up to where the log went before a write without an answer that has come to light since this was last asked: what stands above
-    /// is recorded, and nobody was told.
+    /// Serial of the log before a write without an answer that was found to be applied since the last call. Changes above it are
+    /// recorded, but were not announced.
     pub fn untold(&mut self) -> Option<i64> {
         self.came.take()
     }
 
-    /// Looks for a write of unknown fate in this. One that records no change took nothing that would change anything if taken again, so there
-    /// it does not matter.
+    /// Checks whether the object contains a write with an unknown result. A write without new changes need not be found: processing
+    /// its observations again changes nothing.
     fn find(&mut self, object: &Pipeline) {
         if let Some(at) = self.lost.iter().rposition(|attempt| attempt.is_in(object)) {
             let attempt = self.lost.swap_remove(at);
@@ -204,7 +206,8 @@ impl WriteTracker {
     }
 
     fn apply(&mut self, attempt: Attempt) {
-        // Each tests the serial that it goes on from: none from before this one can be applied any more.
+        // Each write tests the serial that it is based on. So a write that is based on a serial before this write can no longer be
+        // applied.
         self.lost.retain(|lost| lost.before >= Some(attempt.serial));
         self.settle(attempt.taken);
     }
@@ -214,7 +217,7 @@ impl WriteTracker {
         self.known = Some(Arc::new(live));
     }
 
-    /// Notes that these observations are taken: they are written, or change nothing.
+    /// Notes that these observations are processed: they are written, or they change nothing.
     pub fn settle(&mut self, taken: Taken) {
         for (subject, (app, seq)) in taken {
             if let Some((of, known)) = self.taken.get_mut(&subject)
@@ -225,7 +228,7 @@ impl WriteTracker {
         }
     }
 
-    /// After which sequence number the observations of a target's object have not been taken.
+    /// The sequence number after which the observations of a target's object have not been processed.
     pub fn after(&self, subject: &str, app: &Application) -> u64 {
         self.taken.get(subject).filter(|(of, _)| of == app).map_or(u64::MAX, |(_, seq)| *seq)
     }
@@ -235,14 +238,14 @@ impl WriteTracker {
         self.not_before.and_then(|at| at.checked_duration_since(now)).filter(|d| !d.is_zero())
     }
 
-    /// Notes what a write has cost.
+    /// Notes the size of a write, which delays the next one.
     pub fn spent(&mut self, bytes: usize, now: Instant) {
         #[allow(clippy::cast_precision_loss, reason = "a status has far fewer than 2^52 bytes")]
         let seconds = bytes as f64 / BYTES_PER_SECOND;
         self.not_before = Some(now + Duration::from_secs_f64(seconds));
     }
 
-    /// Notes how a look has ended.
+    /// Notes the result of a reconcile.
     pub fn ended(&mut self, well: bool) {
         self.failures = if well { 0 } else { self.failures.saturating_add(1) };
     }
@@ -257,18 +260,18 @@ impl WriteTracker {
     }
 }
 
-/// Up to where the log of a pipeline goes.
+/// Serial of the log of a pipeline.
 pub(in crate::pipeline) fn serial(pipeline: &Pipeline) -> Option<i64> {
     pipeline.status.as_ref().and_then(|status| status.log.as_ref()).map(|log| log.serial)
 }
 
-/// How far these readings reach. What a cache has seen that is still being filled is not taken.
+/// The sequence numbers up to which these readings reach. Readings from a cache that is still being filled are not processed.
 pub(in crate::pipeline) fn taken(observed: &[Observed]) -> Taken {
     let filled = observed.iter().filter(|(_, r)| !matches!(r.now, Now::Unknown { reason, .. } if reason.is_filling()));
     filled.map(|(t, reading)| (t.subject.clone(), (source(t), reading.seq))).collect()
 }
 
-/// The place of an object in the history of its kind. Versions of one kind can be compared as numbers
+/// The resource version of an object as a number. Resource versions of one kind can be compared as numbers
 /// (<https://kubernetes.io/docs/reference/using-api/api-concepts/#resource-versions>).
 fn version(object: &Pipeline) -> Option<u64> {
     object.metadata.resource_version.as_ref()?.parse().ok()
@@ -302,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_answered_is_newer_than_a_watch_that_lags() {
+    fn an_answer_is_newer_than_a_watch_that_lags() {
         let mut writes = WriteTracker::default();
         writes.learn(object("10", Some(5)));
         let mut newest = |version, serial| (*writes.newest(&Arc::new(object(version, serial)))).clone();
@@ -324,13 +327,13 @@ mod tests {
         Change { serial, to, ..Change::default() }
     }
 
-    /// A write that carries one more change, and takes up to so far.
+    /// A write with one more change, for which observations up to `seq` were processed.
     fn attempt(serial: i64, revision: &str, seq: u64) -> Attempt {
         Attempt { before: Some(serial - 1), serial, last: Some(change(serial, revision)), taken: up_to("a", seq) }
     }
 
     #[test]
-    fn what_was_taken_counts_once_it_is_written() {
+    fn observations_are_processed_after_they_are_written() {
         let mut writes = WriteTracker::default();
         writes.declare(Some(1), &[target("a")], 3);
         assert_eq!(after(&writes, "a"), 3);
@@ -339,36 +342,36 @@ mod tests {
         assert_eq!(
             (writes.is_uncertain(), writes.untold(), after(&writes, "a")),
             (false, None, 7),
-            "told by whoever was answered"
+            "the caller that got the answer announces it"
         );
 
         writes.sending(attempt(7, "v2", 9));
         assert!(writes.is_uncertain());
         writes.learn(ends("2", 7, "v2"));
         assert_eq!((writes.is_uncertain(), after(&writes, "a")), (false, 9));
-        assert_eq!((writes.untold(), writes.untold()), (Some(6), None), "told once");
+        assert_eq!((writes.untold(), writes.untold()), (Some(6), None), "announced once");
 
         writes.sending(attempt(8, "v3", 12));
         writes.refused();
         assert_eq!((writes.is_uncertain(), after(&writes, "a")), (false, 9));
-        // Another of the same serial was there first.
+        // Another write with the same serial was applied first.
         writes.sending(attempt(8, "v3", 12));
         assert!(writes.is_uncertain());
         writes.learn(ends("3", 8, "v9"));
         assert_eq!((writes.is_uncertain(), writes.untold(), after(&writes, "a")), (false, None, 9));
         writes.settle(up_to("a", 0));
-        assert_eq!(after(&writes, "a"), 9, "an object that is gone says nothing; it does not start anew");
+        assert_eq!(after(&writes, "a"), 9, "an object that is gone does not reset the sequence number");
     }
 
     #[test]
-    fn what_is_applied_after_it_was_looked_for_is_not_taken_again() {
+    fn observations_of_a_write_that_is_applied_late_are_not_processed_again() {
         for read in [false, true] {
             let mut writes = WriteTracker::default();
             writes.declare(Some(1), &[target("a")], 3);
             writes.sending(attempt(7, "v2", 9));
             writes.learn(ends("1", 6, "v1"));
             assert_eq!((writes.is_uncertain(), writes.untold(), after(&writes, "a")), (false, None, 3));
-            // Another goes on from where the read stood, and is refused or lost.
+            // Another write is based on the object of the read, and is refused or lost.
             writes.sending(attempt(7, "v2", 10));
             writes.learn(ends("1", 6, "v1"));
             if read {
@@ -381,9 +384,9 @@ mod tests {
             writes.sending(attempt(8, "v3", 12));
             writes.learn(ends("2", 7, "v2"));
             writes.newest(&Arc::new(ends("3", 8, "v8")));
-            assert_eq!((writes.untold(), after(&writes, "a")), (None, 10), "it is another's");
+            assert_eq!((writes.untold(), after(&writes, "a")), (None, 10), "it is a different write");
         }
-        // Sent again by the client after a 503, and refused then for what it had done itself.
+        // The client sends a write again after a 503. It is then refused because its first request was applied.
         let mut writes = WriteTracker::default();
         writes.declare(Some(1), &[target("a")], 3);
         writes.sending(attempt(7, "v2", 9));
@@ -395,7 +398,7 @@ mod tests {
             writes.sending(attempt(7, "v2", 9));
             writes.learn(object("1", Some(6)));
         }
-        assert_eq!(writes.lost.len(), 1, "the same again");
+        assert_eq!(writes.lost.len(), 1, "equal writes are remembered once");
         let mut writes = WriteTracker::default();
         for serial in 1..=20 {
             writes.sending(attempt(serial, "v", 1));
@@ -405,12 +408,12 @@ mod tests {
     }
 
     #[test]
-    fn what_was_said_before_somebody_asked_is_not_taken() {
+    fn observations_from_before_the_request_are_not_processed() {
         let mut writes = WriteTracker::default();
         writes.declare(Some(1), &[target("a")], 3);
         writes.settle(up_to("a", 5));
         writes.declare(Some(2), &[target("a")], 8);
-        assert_eq!(after(&writes, "a"), 5, "it was asked for all along");
+        assert_eq!(after(&writes, "a"), 5, "it was requested the whole time");
         writes.declare(Some(3), &[target("b")], 9);
         writes.settle(up_to("a", 20));
         assert_eq!(after(&writes, "b"), 9);
@@ -421,7 +424,7 @@ mod tests {
     }
 
     #[test]
-    fn large_writes_wait_and_failures_wait_longer() {
+    fn large_writes_delay_the_next_and_failures_back_off() {
         let mut writes = WriteTracker::default();
         let now = Instant::now();
         assert_eq!(writes.wait(now), None);

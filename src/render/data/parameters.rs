@@ -40,7 +40,7 @@ pub(in crate::render) enum Sight {
     Shared,
 }
 
-/// What a name after `parameters.` stands for.
+/// The value of a name after `parameters.`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::render) enum Parameter {
     /// A text.

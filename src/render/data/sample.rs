@@ -50,9 +50,8 @@ impl Scene {
         }
     }
 
-    /// A transition of this type. Where real transitions are awkward it is too: the message of a failure has quotes, a line
-    /// break and a letter beyond ASCII, and neither what was removed nor a cluster has a revision. A workload that runs says how
-    /// many replicas.
+    /// A transition of this type. It is as inconvenient as real ones. The message of a failure has quotes, a line break and a letter
+    /// beyond ASCII. A removed target and a cluster have no revision. A running workload has its number of replicas.
     #[must_use]
     pub fn transition(&self, type_: TransitionType) -> Data {
         let (from, mut to) = states(type_, &self.old, &self.new);

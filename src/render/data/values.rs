@@ -121,7 +121,7 @@ impl Values {
     }
 }
 
-/// Whether what stands there has something in it that is not recorded. Of parameters each says so itself.
+/// Whether the value contains something that is not recorded. Each parameter decides that itself.
 fn may_change(path: &[String]) -> bool {
     match path {
         [] => true,

@@ -1,8 +1,8 @@
 //! Where in the output a value stands, and how it is escaped there.
 //!
-//! The place is known from the literal text before it, so it is computed once, while a template is compiled: literal text
-//! moves an [`EscapeContext`] on, and each value asks it for an [`Escape`]. Branches must end in the same place, and a loop where it
-//! began; then the place of what follows does not depend on the data.
+//! The literal text before a place determines its context, so the context is computed once, at compile time. Literal text advances an
+//! [`EscapeContext`], and each value gets an [`Escape`] from it. Branches must end in the same context, and a loop in the context where
+//! it started. So the context of the following text does not depend on the data.
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
@@ -38,7 +38,7 @@ pub(in crate::render) enum Json {
     String,
     /// After a backslash in a string.
     Backslash,
-    /// So many hexadecimal digits of a `\u` are missing.
+    /// Number of missing hexadecimal digits of a `\u`.
     Unicode(u8),
 }
 
@@ -52,7 +52,7 @@ pub(in crate::render) struct Url {
 /// A part of a URL.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::render) enum Part {
-    /// Scheme, host and port, with so many slashes seen.
+    /// Scheme, host and port, with the number of slashes so far.
     Origin(u8),
     /// Path.
     Path,
@@ -124,17 +124,17 @@ impl EscapeContext {
             Self::Json(Json::String) => Ok(Escape::JsonString),
             Self::Json(Json::Outside) if is_json => Ok(Escape::None),
             Self::Json(Json::Outside) => {
-                Err("a value outside of a JSON string must go through `json`, as in {\"drifted\": {{json drifted}} }")
+                Err("a value outside of a JSON string requires the helper `json`, as in {\"drifted\": {{json drifted}} }")
             }
             Self::Json(Json::Backslash | Json::Unicode(_)) => Err(
-                "a value may not follow a backslash; Handlebars takes one of those before a tag, so write three for `\\\\` in JSON",
+                "a value must not follow a backslash; Handlebars removes one backslash before a tag, so write three for `\\\\` in JSON",
             ),
-            Self::Url(Url { percent: 1.., .. }) => Err("a value may not follow an unfinished %"),
+            Self::Url(Url { percent: 1.., .. }) => Err("a value must not follow an incomplete %"),
             Self::Url(Url { part: Part::Origin(_), .. }) => {
-                Err("scheme, host and port must be literal; templates may stand in path and query only")
+                Err("scheme, host and port must be literal; templates are allowed only in path and query")
             }
             Self::Url(Url { part: Part::Fragment, .. }) => {
-                Err("a fragment is never sent; templates may stand in path and query only")
+                Err("a fragment is never sent; templates are allowed only in path and query")
             }
             Self::Url(_) => Ok(Escape::Percent),
         }
@@ -191,9 +191,9 @@ impl Url {
             _ => return Err(BAD_PERCENT),
         };
         let part = match (self.part, c) {
-            (_, '\\') => return Err("a URL may not hold a backslash"),
+            (_, '\\') => return Err("a URL must not contain a backslash"),
             (_, c) if c.is_control() || c.is_whitespace() => {
-                return Err("a URL may not hold spaces or line breaks; write %20 for a space");
+                return Err("a URL must not contain spaces or line breaks; write %20 for a space");
             }
             (Part::Fragment, _) | (_, '#') => Part::Fragment,
             (Part::Query, _) | (_, '?') => Part::Query,
@@ -215,7 +215,7 @@ impl Escape {
             Self::Form => Ok(::url::form_urlencoded::byte_serialize(value.as_bytes()).collect()),
             Self::Percent => Ok(utf8_percent_encode(value, RESERVED).into()),
             Self::Header if value.chars().all(fits_header) => Ok(value.into()),
-            Self::Header => Err("has a line break or another character that a header cannot hold"),
+            Self::Header => Err("contains a line break or another character that is not allowed in a header"),
         }
     }
 }

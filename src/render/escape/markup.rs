@@ -14,9 +14,9 @@ pub(in crate::render) enum Markup {
     Html,
 }
 
-/// Takes no room and is no space: what it stands in is no word of the markup any more.
+/// It has no width and is not a space: the word that contains it is no longer markup.
 const BREAK: char = '\u{200b}';
-/// Stands for what was cut.
+/// Replaces the text that was cut.
 const CUT: char = '…';
 
 /// What the escaping of a character depends on.

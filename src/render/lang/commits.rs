@@ -7,8 +7,7 @@ use crate::render::data::parameters::Parameters;
 use crate::render::helpers::{Function, commit};
 
 /// Where a commit comes from.
-pub const COMMIT_REMEDY: &str = "follow an object whose revision names one, such as a Kustomization or an Application of a Git \
-                                 source, or set appRef.revisionPath to a field that does";
+pub const COMMIT_REMEDY: &str = "follow an object whose revision contains a commit, such as a Kustomization or an Application with a Git source, or set appRef.revisionPath to a field with a commit";
 
 /// The fields that are revisions.
 const REVISIONS: [&str; 3] = ["revision", "runningRevision", "previousRevision"];

@@ -1,9 +1,9 @@
 //! From what the parser gives to a [`Program`]: names become fields and helpers, and each value gets its escaping.
 //!
-//! Every branch is walked, so what is wrong in one that is never taken is found too, and the walk goes on behind a problem, so that
-//! all problems are reported at once. What is here and not in Handlebars: a
-//! label or annotation must stand in `default`, and an object in `json`. What is in Handlebars and not here is refused with
-//! a word on what to write instead: `with` and `each` go over fields only, and have no names for what they go over.
+//! Every branch is walked, so errors in unused branches are found too. The walk continues after a problem, so that all problems are
+//! reported at once. Two rules are stricter than Handlebars: a label or annotation requires `default`, and an object requires `json`.
+//! Unsupported features of Handlebars are rejected with an alternative: `with` and `each` work only on fields, and do not support block
+//! parameters.
 
 use std::collections::HashMap;
 
@@ -21,7 +21,7 @@ use crate::render::error::{Position, RenderError, shown};
 use crate::render::escape::context::EscapeContext;
 use crate::render::helpers::Function;
 
-/// So many problems of one template are reported.
+/// Maximum number of reported problems of one template.
 const MOST_PROBLEMS: usize = 50;
 
 /// Compiles a source whose output begins at `place`.
@@ -36,7 +36,7 @@ pub(in crate::render) fn compile(
         let at = e.pos().map_or(Position::START, |(line, column)| condensed.position(line, column));
         RenderError::Syntax {
             at,
-            problem: "this is not a tag of Handlebars; check names, quotes and parentheses".to_owned(),
+            problem: "this is not a valid Handlebars tag; check names, quotes and parentheses".to_owned(),
         }
     })?;
     let mut lowering = Lowering {
@@ -110,7 +110,7 @@ impl Lowering<'_> {
                 TemplateElement::HelperBlock(block) => self.block(block, at, &mut nodes),
                 TemplateElement::Comment(_) => {}
                 // The scan has refused these.
-                _ => drop(self.refuse(syntax(at, "this kind of tag is not supported"))),
+                _ => drop(self.refuse(syntax(at, "tags of this kind are not supported"))),
             }
         }
         nodes
@@ -138,7 +138,7 @@ impl Lowering<'_> {
             Some("with") => nodes.extend(self.with(block, at)),
             name => {
                 let name = shown(name.unwrap_or_default());
-                let known = "there are if, unless, each, with as blocks".to_owned();
+                let known = "the blocks are if, unless, each, with".to_owned();
                 self.refuse(RenderError::UnknownHelper { at, name, known });
                 self.scopes.enter_unknown();
                 self.inner(block.template.as_ref(), at);
@@ -208,9 +208,11 @@ impl Lowering<'_> {
     fn each(&mut self, block: &HelperTemplate, at: Position) -> Option<Node> {
         let map = self.subject("each", block, at).and_then(|(map, kind)| match kind {
             Kind::Map => Ok(map),
-            _ => {
-                Err(self.refuse(helper(at, "each", "goes over labels or annotations only, as in {{#each pipeline.labels}}")))
-            }
+            _ => Err(self.refuse(helper(
+                at,
+                "each",
+                "iterates only over labels or annotations, as in {{#each pipeline.labels}}",
+            ))),
         });
         let start = self.place;
         let mut end = None;
@@ -235,7 +237,7 @@ impl Lowering<'_> {
             Ok((Expr::Path(path), Kind::Object | Kind::Map)) => self.scopes.enter(path),
             refused => {
                 if refused.is_ok() {
-                    self.refuse(helper(at, "with", "goes into an object, as in {{#with target.app}}"));
+                    self.refuse(helper(at, "with", "requires an object, as in {{#with target.app}}"));
                 }
                 self.scopes.enter_unknown();
             }
@@ -243,7 +245,7 @@ impl Lowering<'_> {
         let nodes = self.inner(block.template.as_ref(), at);
         self.scopes.leave();
         if block.inverse.is_some() {
-            self.refuse(helper(at, "with", "has no else, for what it goes into is always there"));
+            self.refuse(helper(at, "with", "has no else, because its object always exists"));
             let end = self.place;
             self.inner(block.inverse.as_ref(), at);
             self.place = end;
@@ -255,11 +257,15 @@ impl Lowering<'_> {
     fn subject(&mut self, name: &'static str, block: &HelperTemplate, at: Position) -> Result<(Expr, Kind), Refused> {
         self.no_named(name, &block.hash, at)?;
         if block.block_param.is_some() {
-            return Err(self.refuse(helper(at, name, "gives no names with `as`; write this, @key, @index, or a path")));
+            return Err(self.refuse(helper(
+                at,
+                name,
+                "does not support names with `as`; use this, @key, @index, or a path",
+            )));
         }
         match block.params.as_slice() {
             [only] => self.parameter(only, at),
-            _ => Err(self.refuse(helper(at, name, "takes one argument; put parentheses around a helper with its own"))),
+            _ => Err(self.refuse(helper(at, name, "requires one argument; put parentheses around a helper with arguments"))),
         }
     }
 
@@ -306,7 +312,7 @@ impl Lowering<'_> {
         let takes_objects = matches!(of, Function::Json | Function::And | Function::Or | Function::Not);
         match (of, index, kind) {
             (Function::Lookup, 0, Kind::Map) | (Function::Default, 0, Kind::MayBeMissing) => Ok(expr),
-            (Function::Lookup, 0, _) => Err(self.refuse(helper(at, "lookup", "looks into labels or annotations only"))),
+            (Function::Lookup, 0, _) => Err(self.refuse(helper(at, "lookup", "works only on labels or annotations"))),
             (_, _, Kind::Map | Kind::Object) if takes_objects => Ok(expr),
             _ => self.textual(expr, kind, at),
         }
@@ -327,7 +333,7 @@ impl Lowering<'_> {
             }
             Parameter::Subexpression(sub) => match sub.as_element() {
                 TemplateElement::Expression(tag) => self.call(tag, at),
-                _ => Err(self.refuse(syntax(at, "this kind of tag is not supported"))),
+                _ => Err(self.refuse(syntax(at, "tags of this kind are not supported"))),
             },
             _ => Err(self.refuse(syntax(at, "only texts, numbers, true and false may be written in a tag"))),
         }
@@ -346,7 +352,7 @@ impl Lowering<'_> {
         if hash.is_empty() {
             return Ok(());
         }
-        Err(self.refuse(helper(at, name, "takes no arguments with names; write the values in order")))
+        Err(self.refuse(helper(at, name, "does not support named arguments; write the values in order")))
     }
 }
 
@@ -470,18 +476,18 @@ mod tests {
             ("{{log status}}", "line 1, column 1", "`log`"),
             ("{{len status}}", "line 1, column 1", "`len`"),
             ("{{#list status}}{{/list}}", "line 1, column 1", "`list`"),
-            ("{{#upper status}}{{/upper}}", "line 1, column 1", "as blocks"),
+            ("{{#upper status}}{{/upper}}", "line 1, column 1", "the blocks are if"),
             ("{{if status}}", "line 1, column 1", "{{#if …}}"),
             ("{{json (uper status)}}", "line 1, column 1", "`uper`"),
             ("{{upper}}", "line 1, column 1", "takes 1 argument(s), not 0"),
             ("{{truncate status}}", "line 1, column 1", "takes 2 to 3 argument(s), not 1"),
-            ("{{truncate status length=3}}", "line 1, column 1", "names"),
-            ("{{#if status includeZero=true}}{{/if}}", "line 1, column 1", "names"),
+            ("{{truncate status length=3}}", "line 1, column 1", "named"),
+            ("{{#if status includeZero=true}}{{/if}}", "line 1, column 1", "named"),
             ("{{#if eq status \"a\"}}{{/if}}", "line 1, column 1", "parentheses"),
             ("{{#each pipeline.labels as |v k|}}{{/each}}", "line 1, column 1", "@key"),
             ("{{#each target}}{{/each}}", "line 1, column 1", "labels or annotations"),
             ("{{#with status}}{{/with}}", "line 1, column 1", "object"),
-            ("{{#with target}}{{else}}{{/with}}", "line 1, column 1", "always there"),
+            ("{{#with target}}{{else}}{{/with}}", "line 1, column 1", "always exists"),
             ("{{#if status}}{{else with target}}{{/if}}", "line 1, column 15", "`unless`"),
             ("{{json null}}", "line 1, column 1", "numbers"),
             ("{{@index}}", "line 1, column 1", "`each`"),
@@ -536,7 +542,10 @@ mod tests {
                 &["taget", "@root.revison", "no else", "staus", "line 1, column"],
             ),
             ("\"{{#list x}}{{name}}{{../revison}}{{else}}{{staus}}{{/list}}\"", &["`list`", "../revison", "staus"]),
-            ("{\"a\": {{revision}}, \"b\": {{json revison}}, \"c\": {{staus}} }", &["through `json`", "revison", "staus"]),
+            (
+                "{\"a\": {{revision}}, \"b\": {{json revison}}, \"c\": {{staus}} }",
+                &["the helper `json`", "revison", "staus"],
+            ),
             // What comes of a branch that ends elsewhere is not reported.
             ("{\"a\": {{#if drifted}}\"{{else}}1{{/if}} , {{revison}}", &["one branch", "revison"]),
         ] {

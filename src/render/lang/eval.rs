@@ -103,7 +103,7 @@ pub(in crate::render) enum Expr {
     Literal(Value),
     /// A field, from the root of the data.
     Path(Vec<String>),
-    /// Something of the entry of the loop that is so many loops from the outermost.
+    /// A part of the entry of the loop at this depth.
     Entry(usize, EntryPart),
     /// A helper's result.
     Call(Function, Vec<Expr>),

@@ -1,8 +1,8 @@
 //! What is refused before any parser sees the source.
 //!
-//! The parser recurses for every block and parenthesis, and some of its rules look ahead to the end of the source; so depth,
-//! tags and runs of backslashes are bounded here, by one loop that never goes back. What Handlebars has and Pennant does not
-//! (partials, decorators, unescaped output) is refused here too, where the reason can be said.
+//! The parser recurses for every block and parenthesis, and some of its rules look ahead to the end of the source. So one loop without
+//! backtracking limits depth, tags and runs of backslashes here. It also rejects features of Handlebars that Pennant does not support
+//! (partials, decorators, unescaped output), with a clear error.
 
 use std::ops::Range;
 
@@ -128,12 +128,12 @@ impl<'a> Scanner<'a> {
         match self.rest().chars().next() {
             Some('{') => self.refuse(
                 tag,
-                "{{{ would write a value as it is; write {{ }}, with `json` for a value that is JSON itself (a brace of the \
+                "{{{ would insert a value without escaping; write {{ }}, with `json` for a value that is JSON itself (a brace of the \
                  text before a tag needs a space between)",
             ),
-            Some('&') => self.refuse(tag, "{{& would write a value as it is; write {{ }}"),
-            Some('>') => self.refuse(tag, "there are no partials; write the text here"),
-            Some('*') => self.refuse(tag, "there are no decorators; write the text here"),
+            Some('&') => self.refuse(tag, "{{& would insert a value without escaping; write {{ }}"),
+            Some('>') => self.refuse(tag, "partials are not supported; write the text here"),
+            Some('*') => self.refuse(tag, "decorators are not supported; write the text here"),
             _ => Ok(()),
         }
     }

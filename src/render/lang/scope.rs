@@ -100,8 +100,8 @@ impl<'a> Scopes<'a> {
         self.blocks.iter().filter(|scope| matches!(scope, Scope::Entry(_))).count()
     }
 
-    /// Resolves a path as written and accepted by the parser: `a.b`, `a/b`, `this`, `../a`, `@root.a`, `a.[b.c]`, `@key`. The
-    /// error lists what could be written instead.
+    /// Resolves a path as written and accepted by the parser: `a.b`, `a/b`, `this`, `../a`, `@root.a`, `a.[b.c]`, `@key`. The error lists
+    /// the alternatives.
     pub(in crate::render) fn resolve(&self, raw: &str) -> Result<(Expr, Kind), Unresolved> {
         let (up, rest) = match raw.strip_prefix("@root") {
             Some(rest) => (self.blocks.len() - 1, after_separator(rest)),
@@ -110,7 +110,7 @@ impl<'a> Scopes<'a> {
         };
         let names = names(rest);
         match self.blocks.iter().rev().nth(up) {
-            None => Err("there are fewer levels above this one".to_owned().into()),
+            None => Err("`../` leaves the outermost block".to_owned().into()),
             Some(Scope::Unknown) => Err(Unresolved::Within),
             Some(Scope::Entry(depth)) if names.is_empty() => Ok((Expr::Entry(*depth, EntryPart::Value), Kind::Text)),
             Some(Scope::Entry(_)) => Err("there are this, @key, and ../ before what is outside of `each`".to_owned().into()),
@@ -202,7 +202,7 @@ fn after_separator(path: &str) -> &str {
     path.strip_prefix(['.', '/']).unwrap_or(path)
 }
 
-/// What stands at a path from the root, of which so many names are from the blocks around it.
+/// The value at a path from the root, whose first names come from the enclosing blocks.
 fn kind(path: &[String], above: usize) -> Result<Kind, String> {
     let mut shape = Some(&ROOT);
     for (index, name) in path.iter().enumerate() {
@@ -223,7 +223,7 @@ fn kind(path: &[String], above: usize) -> Result<Kind, String> {
 
 /// What to write instead of the name at `index`, which the object does not have: the whole path, if what follows is there.
 fn unknown(object: &DataSchema, path: &[String], above: usize, index: usize) -> String {
-    let Some(names) = object.names() else { return "there are none, for this is a text".to_owned() };
+    let Some(names) = object.names() else { return "a text has no fields".to_owned() };
     let before = path[above.min(index)..index].iter().fold(String::new(), |before, name| before + name + ".");
     let names: Vec<_> = names.collect();
     let whole = nearest(&path[index], names.iter().copied()).and_then(|meant| {
@@ -276,7 +276,7 @@ mod tests {
             assert!(matches!(&expr, Expr::Path(p) if *p == path(expected)) && found == kind, "{raw}: {expr:?} {found:?}");
         }
         for (raw, known) in [
-            ("name.first", "none"),
+            ("name.first", "no fields"),
             ("nome", "did you mean `name`?"),
             ("x", "there are apiVersion, kind, name"),
             ("../nome", "did you mean `../name`?"),
@@ -287,7 +287,7 @@ mod tests {
             ("@root.pipeline.nam", "did you mean `@root.pipeline.name`?"),
             ("@root.target.cluster.kid", "did you mean `@root.target.cluster.kind`?"),
             ("../y", "cluster"),
-            ("../../../id", "levels"),
+            ("../../../id", "outermost block"),
             ("../../pipeline.labels.app.kubernetes", "brackets"),
             ("@key", "within `each`"),
             ("@../key", "within `each`"),

@@ -66,15 +66,12 @@ fn names_and_units_follow_the_conventions() {
 }
 
 #[test]
-fn what_notifications_have_is_said_anew_each_time_and_is_bounded() {
+fn notification_series_are_replaced_each_time_and_bounded() {
     let metrics = Metrics::new();
     let share = |n: usize| Share { namespace: "team-a".into(), notification: format!("n{n}"), pending: 2, parked: 1 };
     let series = || {
         let text = metrics.encode().unwrap();
-        assert!(
-            text.contains("# TYPE pennant_notification_deliveries gauge\n"),
-            "there is a family without any series, too"
-        );
+        assert!(text.contains("# TYPE pennant_notification_deliveries gauge\n"), "the family exists even without series");
         text.lines()
             .filter(|line| line.starts_with("pennant_notification_deliveries{"))
             .map(str::to_owned)

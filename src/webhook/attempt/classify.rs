@@ -1,62 +1,63 @@
-//! What an attempt means for its delivery. Pure.
+//! What an attempt means for its Delivery. Pure.
 
 use std::time::Duration;
 
 use super::{AttemptResult, FailureKind, NotSent};
 
-/// So many answers 404 in a row, and the delivery is parked: the receiver may be starting up behind a proxy.
+/// The Delivery is parked after this many consecutive 404 answers. One 404 is not enough, because the receiver can be starting behind
+/// a proxy.
 const TRIES_404: u32 = 3;
 
-/// What is to be done after an attempt.
+/// What to do after an attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// Done.
+    /// The receiver accepted the request.
     Delivered,
-    /// Given up: the receiver will not take it.
+    /// Give up: the receiver does not accept the request.
     Parked {
-        /// Why.
+        /// The reason.
         reason: Reason,
     },
-    /// To be tried again on schedule.
+    /// Retry on schedule.
     Retry {
-        /// Not before so long after the answer, whatever the schedule says.
+        /// The minimum time after the answer, even if the schedule is earlier.
         not_before: Option<Duration>,
-        /// Why.
+        /// The reason.
         reason: Reason,
     },
-    /// To be tried again at once: the credentials were refused, and have changed while the request was on its way. Each such
-    /// answer takes one more change of the Secret, so this cannot go round by itself.
+    /// Retry immediately: the receiver rejected the credentials, and they changed while the request was in flight. Each such answer
+    /// requires one more change of the Secret, so this cannot loop.
     Again {
-        /// Why.
+        /// The reason.
         reason: Reason,
     },
-    /// Nothing was sent; to be tried again when what is wrong may have been mended.
+    /// No request was sent. Retry when the cause may be fixed.
     Blocked {
-        /// Why.
+        /// The reason.
         reason: Reason,
     },
 }
 
-/// `status.reason` of a delivery, as far as an attempt decides it.
+/// `status.reason` of a Delivery, as far as an attempt determines it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Reason {
-    /// 408, 425, 429, 5xx: the receiver cannot take it now.
+    /// 408, 425, 429, 5xx: the receiver cannot accept the request now.
     ReceiverError,
-    /// Another 4xx: the receiver will not take it.
+    /// Another 4xx: the receiver rejects the request.
     ReceiverRejected,
-    /// 404: nobody is there.
+    /// 404: the receiver was not found.
     ReceiverNotFound,
-    /// 410: the receiver is gone for good.
+    /// 410: the receiver is permanently gone.
     ReceiverGone,
     /// 401, 403: the receiver does not accept the credentials.
     CredentialsRejected,
     /// 3xx: redirects are not followed.
     Redirected,
-    /// No connection, or it broke.
+    /// No connection was established, or it was interrupted.
     ConnectionFailed,
     /// No answer in time.
     Timeout,
-    /// No trusted connection.
+    /// No trusted connection was established.
     TlsFailed,
     /// The name could not be resolved.
     DnsFailed,
@@ -66,18 +67,18 @@ pub enum Reason {
     InsecureScheme,
     /// The Secret has not been read yet.
     SecretUnknown,
-    /// Pennant may not read the Secret.
+    /// Pennant has no permission to read the Secret.
     SecretUnreadable,
     /// The Secret, or its key, does not exist.
     SecretMissing,
-    /// What stands in the Secret cannot be used.
+    /// The value in the Secret cannot be used.
     SecretInvalid,
-    /// The request cannot be written down in HTTP.
+    /// The request is not valid in HTTP.
     InvalidRequest,
 }
 
 impl Reason {
-    /// The word on the wire.
+    /// The value in the status.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -102,7 +103,7 @@ impl Reason {
     }
 }
 
-/// What the result of an attempt means, after so many answers 404 in a row just before it.
+/// What the result of an attempt means. `earlier_404s`: number of consecutive 404 answers immediately before it.
 #[must_use]
 pub fn classify(result: &AttemptResult, earlier_404s: u32) -> Verdict {
     match result {
@@ -126,7 +127,7 @@ fn answered(status: u16, not_before: Option<Duration>, rotated: bool, earlier_40
         410 => Verdict::Parked { reason: Reason::ReceiverGone },
         408 | 425 | 429 => retry(Reason::ReceiverError),
         400..=499 => Verdict::Parked { reason: Reason::ReceiverRejected },
-        // 5xx, and what HTTP does not define: a receiver that is not well.
+        // 5xx, and statuses that HTTP does not define: the receiver has a problem.
         _ => retry(Reason::ReceiverError),
     }
 }
@@ -195,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn refused_credentials_that_have_changed_since_are_tried_again_at_once() {
+    fn rejected_credentials_that_have_changed_are_retried_immediately() {
         for status in [401, 403] {
             assert_eq!(answer(status, true, 0), Verdict::Again { reason: Reason::CredentialsRejected });
         }
@@ -219,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_sent_is_blocked() {
+    fn a_request_that_was_not_sent_is_blocked() {
         let key = SecretKey::new("a", "b", "k");
         for (why, reason) in [
             (NotSent::SecretUnknown(key.secret()), Reason::SecretUnknown),
@@ -241,7 +242,7 @@ mod tests {
             let verdict = answer(status, rotated, earlier);
             prop_assert_eq!(verdict == Verdict::Delivered, (200..300).contains(&status));
             if let Verdict::Retry { not_before, .. } = verdict {
-                prop_assert_eq!(not_before, LATER, "never earlier than asked");
+                prop_assert_eq!(not_before, LATER, "not earlier than the receiver requested");
             }
             if matches!(verdict, Verdict::Parked { .. }) {
                 prop_assert!((300..500).contains(&status));

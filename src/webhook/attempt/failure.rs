@@ -1,8 +1,8 @@
-//! A request that had no answer, in words of our own.
+//! The messages for a request without an answer, in our own words.
 //!
-//! The messages of libraries name hosts (`certificate not valid for name ...`) and URLs, and the URL may be a secret. So no
-//! text here is taken from an error: its type picks one out of fixed words. Host and port are named where the URL is written out
-//! in the configuration, in which they are always literal; of a URL in a Secret nothing is.
+//! The messages of libraries contain hosts (`certificate not valid for name ...`) and URLs, and the URL can be a secret. So no text
+//! here comes from an error: the type of the error selects one of several fixed texts. The text contains host and port if the
+//! configuration contains the URL, because they are literal there. It contains no part of a URL that comes from a Secret.
 
 use std::error::Error;
 use std::io;
@@ -27,14 +27,14 @@ pub fn explain(error: &legacy::Error, out: &Outgoing) -> AttemptResult {
     failed(kind, text)
 }
 
-/// Host and port of the receiver, if they may be named.
+/// Host and port of the receiver, if a message can contain them.
 fn place(out: &Outgoing) -> Option<String> {
     let Destination::Url(url) = &out.destination else { return None };
     let port = url.port_or_known_default().map_or_else(String::new, |port| format!(":{port}"));
     url.host_str().map(|host| format!("{host}{port}"))
 }
 
-/// In which part a request failed, and that in fixed words. `place`: host and port, where they may be named.
+/// The part of a request that failed, and a fixed text for it. `place`: host and port, if the text can contain them.
 pub fn words(error: &legacy::Error, place: Option<&str>, connect_timeout: Duration) -> (FailureKind, String) {
     let io = innermost(error);
     let after = |word: &str| place.map_or_else(String::new, |place| format!(" {word} {place}"));
@@ -47,11 +47,11 @@ pub fn words(error: &legacy::Error, place: Option<&str>, connect_timeout: Durati
     } else if is_dns(error) {
         (FailureKind::Dns, format!("the name{} could not be resolved", after("of")))
     } else if error.is_connect() {
-        // The words of `ErrorKind` are fixed: connection refused, host unreachable, ...
+        // The texts of `ErrorKind` are fixed: connection refused, host unreachable, ...
         let why = io.map_or_else(String::new, |kind| format!(": {kind}"));
         (FailureKind::Connect, format!("no connection{}{why}", after("to")))
     } else if let Some(kind) = io {
-        (FailureKind::Closed, format!("the connection{} broke: {kind}", after("to")))
+        (FailureKind::Closed, format!("the connection{} was interrupted: {kind}", after("to")))
     } else {
         (FailureKind::Closed, format!("the connection{} ended without an HTTP answer", after("to")))
     }
@@ -66,8 +66,8 @@ fn is_dns(error: &legacy::Error) -> bool {
     find::<Unresolved>(error).is_some()
 }
 
-/// What an error of the HTTP library means when all requests go through a proxy, and this one `plain`, that is, without a tunnel. What
-/// went wrong on the way to the proxy, or was the proxy's own doing, is told of it, by host and port.
+/// What an error of the HTTP library means if all requests go through a proxy. `plain`: this request uses no tunnel. If the
+/// connection to the proxy failed, or the proxy itself caused the error, the message names host and port of the proxy.
 pub fn explain_by_proxy(error: &legacy::Error, out: &Outgoing, proxy: &Proxy, plain: bool) -> AttemptResult {
     if !error.is_connect() {
         return explain(error, out);
@@ -75,19 +75,21 @@ pub fn explain_by_proxy(error: &legacy::Error, out: &Outgoing, proxy: &Proxy, pl
     if is_timeout(error) {
         return failed(
             FailureKind::ConnectTimeout,
-            format!("no connection by the proxy {proxy} within {}", duration_text(out.connect_timeout)),
+            format!("no connection through the proxy {proxy} within {}", duration_text(out.connect_timeout)),
         );
     }
     let refusal = tunnel_error(error);
     if refusal.is_none() && !plain {
-        // The tunnel stands, and what came after it was with the receiver.
+        // The tunnel is established, so the error concerns the receiver.
         return explain(error, out);
     }
     let words = match (refusal.as_deref(), find::<rustls::Error>(error)) {
         (Some("proxy authorization required"), _) => return proxy_wants_credentials(proxy),
-        (Some("unsuccessful"), _) => format!("the proxy {proxy} refuses to connect to the receiver, or cannot"),
+        (Some("unsuccessful"), _) => {
+            format!("the proxy {proxy} refuses to connect to the receiver, or cannot connect to it")
+        }
         (Some("unexpected end of file" | "proxy response headers too long"), _) => {
-            format!("the proxy {proxy} does not answer as a proxy does")
+            format!("the answer of the proxy {proxy} is not a valid proxy answer")
         }
         (_, Some(tls)) => format!("the proxy {proxy}: TLS: {}", tls_words(tls)),
         _ if is_dns(error) => format!("the name of the proxy {proxy} could not be resolved"),
@@ -99,13 +101,13 @@ pub fn explain_by_proxy(error: &legacy::Error, out: &Outgoing, proxy: &Proxy, pl
     failed(FailureKind::Connect, words)
 }
 
-/// The proxy has answered 407.
+/// The result if the proxy answered 407.
 pub fn proxy_wants_credentials(proxy: &Proxy) -> AttemptResult {
-    failed(FailureKind::Connect, format!("the proxy {proxy} asks for credentials, or does not accept those that it got"))
+    failed(FailureKind::Connect, format!("the proxy {proxy} requires credentials, or rejects the given ones"))
 }
 
-/// What hyper-util says of a tunnel that could not be made, if that is the trouble. Its type is not public, so it is told by its
-/// words; one that is worded in another way still counts as one without a connection.
+/// The text of hyper-util for a tunnel that could not be established, if that is the cause. Its type is not public, so it is
+/// recognised by its text. An error with another text still counts as a failed connection.
 fn tunnel_error(error: &legacy::Error) -> Option<String> {
     let mut next: Option<&dyn Error> = Some(error);
     while let Some(error) = next {
@@ -117,22 +119,22 @@ fn tunnel_error(error: &legacy::Error) -> Option<String> {
     None
 }
 
-/// Nothing came in the time that the whole attempt has.
+/// The result if no answer came within the time of the whole attempt.
 pub fn no_answer(out: &Outgoing) -> AttemptResult {
     let from = place(out).map_or_else(String::new, |place| format!(" from {place}"));
     failed(FailureKind::Timeout, format!("no answer{from} within {}", duration_text(out.timeout)))
 }
 
-/// No HTTP client could be made, which is the fault of this machine.
+/// The result if no HTTP client could be created. The cause is this machine, not the receiver.
 pub fn no_client() -> AttemptResult {
-    failed(FailureKind::Connect, "no HTTP client could be made".to_owned())
+    failed(FailureKind::Connect, "the HTTP client could not be created".to_owned())
 }
 
 fn failed(kind: FailureKind, text: String) -> AttemptResult {
     AttemptResult::Failed(Failure { kind, text })
 }
 
-/// What an I/O error is at its core: rustls puts one into another, whose kind says nothing.
+/// The kind of the innermost I/O error. rustls wraps it in another I/O error, whose kind is not informative.
 fn innermost(error: &(dyn Error + 'static)) -> Option<io::ErrorKind> {
     let mut found: &io::Error = find(error)?;
     while let Some(inner) = found.get_ref().and_then(|inner| find(inner as &(dyn Error + 'static))) {
@@ -148,7 +150,7 @@ fn find<'e, E: Error + 'static>(error: &'e (dyn Error + 'static)) -> Option<&'e 
         if let Some(found) = error.downcast_ref() {
             return Some(found);
         }
-        // `io::Error::source` skips the error that it was made from.
+        // `io::Error::source` skips the error from which it was created.
         let inner = error.downcast_ref::<io::Error>().and_then(io::Error::get_ref);
         next = inner.map(|e| e as &(dyn Error + 'static)).or_else(|| error.source());
     }
@@ -158,9 +160,9 @@ fn find<'e, E: Error + 'static>(error: &'e (dyn Error + 'static)) -> Option<&'e 
 fn tls_words(error: &rustls::Error) -> String {
     let words = match error {
         rustls::Error::InvalidCertificate(why) => certificate_words(why),
-        // The name of a constant of the protocol, or its number.
-        rustls::Error::AlertReceived(alert) => return format!("the receiver broke off with the alert {alert:?}"),
-        rustls::Error::PeerIncompatible(_) => "no version or cipher in common",
+        // The name of a protocol constant, or its number.
+        rustls::Error::AlertReceived(alert) => return format!("the receiver closed the connection with alert {alert:?}"),
+        rustls::Error::PeerIncompatible(_) => "there is no common TLS version or cipher",
         rustls::Error::InvalidMessage(_) => "the receiver does not speak TLS",
         _ => "the handshake failed",
     };
@@ -174,11 +176,11 @@ fn certificate_words(error: &CertificateError) -> &'static str {
         CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => {
             "the certificate is for another name"
         }
-        CertificateError::UnknownIssuer => "the certificate is self-signed or from an unknown authority",
-        CertificateError::BadSignature => "the certificate is not signed by the authority that it names",
+        CertificateError::UnknownIssuer => "the certificate is self-signed or signed by an unknown CA",
+        CertificateError::BadSignature => "the certificate is not signed by the CA that it names",
         CertificateError::Revoked => "the certificate is revoked",
         CertificateError::InvalidPurpose | CertificateError::InvalidPurposeContext { .. } => {
-            "the certificate is not for a server"
+            "the certificate is not valid for a server"
         }
         _ => "the certificate is not acceptable",
     }

@@ -8,18 +8,18 @@ use jiff::tz::TimeZone;
 
 use crate::api::Time;
 
-/// No receiver can put a lane off for longer than this.
+/// Maximum time for which a receiver can delay a lane.
 pub const MAX_RETRY_AFTER: Duration = Duration::from_hours(1);
 
-/// The two obsolete forms of a date that a recipient must still read (RFC 9110, section 5.6.7).
+/// The two obsolete forms of a date that a recipient must still accept (RFC 9110, section 5.6.7).
 const OBSOLETE: [&str; 2] = ["%A, %d-%b-%y %H:%M:%S GMT", "%a %b %e %H:%M:%S %Y"];
 
-/// How long the receiver asks to be left alone, counted from `now`, the time of its answer. Nothing for what is past and for
-/// what cannot be read: the schedule decides then.
+/// How long the receiver asks the sender to wait, counted from `now`, the time of its answer. `None` for a past time and for a value
+/// that cannot be parsed: then the schedule decides.
 pub fn parse(value: &str, now: Time) -> Option<Duration> {
     let value = value.trim_matches([' ', '\t']);
     let asked = if !value.is_empty() && value.bytes().all(|b| b.is_ascii_digit()) {
-        // Digits that do not fit are a number all the same, and a large one.
+        // Digits that do not fit in the type are still a number, and a large one.
         Duration::from_secs(value.parse().unwrap_or(u64::MAX))
     } else {
         Duration::try_from(date(value)?.duration_since(now)).ok()?
@@ -82,12 +82,12 @@ mod tests {
 
     proptest! {
         #[test]
-        fn nothing_panics_and_nothing_is_over_the_cap(value in "\\PC{0,40}") {
+        fn a_value_never_panics_and_never_exceeds_the_limit(value in "\\PC{0,40}") {
             prop_assert!(parsed(&value).is_none_or(|d| d <= MAX_RETRY_AFTER && !d.is_zero()));
         }
 
         #[test]
-        fn seconds_are_taken_as_they_are_up_to_the_cap(seconds in 1u64..10_000) {
+        fn seconds_are_used_unchanged_up_to_the_limit(seconds in 1u64..10_000) {
             prop_assert_eq!(parsed(&seconds.to_string()), Some(Duration::from_secs(seconds.min(3600))));
         }
 

@@ -1,4 +1,4 @@
-//! Connections: to a receiver or to the proxy, with TLS or without. The egress policy is in the resolver.
+//! Connections to a receiver or to the proxy, with or without TLS. The resolver applies the egress policy.
 
 use std::io;
 use std::net::SocketAddr;
@@ -28,13 +28,13 @@ use super::proxy::Proxy;
 use crate::webhook::client;
 use crate::webhook::egress::resolver::Guarded;
 
-/// A connection over which nothing comes is asked after so long, so often, whether the other side is there.
+/// TCP keepalive: idle time and interval of the probes of a silent connection, and number of probes.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
 const KEEP_ALIVE_PROBES: u32 = 3;
-/// What was sent and is not acknowledged within this ends the connection.
+/// The connection is closed if sent data is not acknowledged within this time.
 const UNACKNOWLEDGED: Duration = Duration::from_secs(30);
 
-/// Makes connections.
+/// Creates connections.
 #[derive(Clone)]
 pub(in crate::webhook) struct Connector {
     tcp: HttpConnector<Guarded>,
@@ -47,11 +47,11 @@ pub(in crate::webhook) struct Connector {
 struct Through {
     proxy: Proxy,
     at: Uri,
-    /// Without HTTP/2: what is said to it is HTTP/1.
+    /// Without HTTP/2: requests to the proxy use HTTP/1.
     tls: TlsConnector,
 }
 
-/// No connection was made in time.
+/// No connection was established in time.
 #[derive(Debug, thiserror::Error)]
 #[error("no connection in time")]
 pub struct TooLate;
@@ -66,7 +66,7 @@ pub(in crate::webhook) struct Wire {
     io: Box<dyn Io>,
     line: Line,
     http2: bool,
-    /// The other side is a proxy that is asked for whole URLs.
+    /// The other side is a proxy that gets requests with full URLs.
     proxied: bool,
 }
 
@@ -82,7 +82,7 @@ impl Connector {
         timeout: Duration,
     ) -> Result<Self, uri::InvalidUri> {
         let mut tcp = HttpConnector::new_with_resolver(resolver);
-        // TLS is put upon it, so the URLs are not only `http`.
+        // TLS is added on top of this connector, so not all URLs are `http`.
         tcp.enforce_http(false);
         tcp.set_nodelay(true);
         tcp.set_keepalive(Some(KEEP_ALIVE));
@@ -175,7 +175,7 @@ impl Wire {
     }
 }
 
-/// What the certificate must be for.
+/// The name for which the certificate must be valid.
 fn server_name(of: &Uri) -> Result<ServerName<'static>, BoxError> {
     let host = of.host().unwrap_or_default();
     Ok(ServerName::try_from(host.trim_start_matches('[').trim_end_matches(']').to_owned())?)

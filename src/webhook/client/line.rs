@@ -1,9 +1,9 @@
-//! What one connection brings, and when it is closed for it.
+//! Limits the incoming data of one connection, and closes the connection that exceeds them.
 //!
-//! HTTP/2 lets a receiver send frames that mean nothing for as long as the connection is open, and to read them costs processor time.
-//! So a connection knows which requests are under way on it ([`Call`]). Without one it may bring a little, for instance the settings of
-//! the protocol, and is closed when it brings more. One whose request has timed out gets no others, and is closed when those that it
-//! has are over.
+//! With HTTP/2 a receiver can send meaningless frames as long as the connection is open, and reading them costs CPU time. So a
+//! connection tracks its requests in flight ([`Call`]). Without such a request it accepts only a little data, for instance the
+//! settings of the protocol, and is closed when more arrives. A connection with a timed-out request gets no new requests. It is
+//! closed when its other requests end.
 
 use std::io;
 use std::pin::Pin;
@@ -15,28 +15,28 @@ use hyper_util::client::legacy::connect::{CaptureConnection, Connected};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 
-/// So many bytes may come while no request is under way, and for each that is left after one has timed out.
+/// Maximum number of bytes that can arrive while no request is in flight. After a timeout, this limit applies per remaining request.
 const UNASKED: usize = 64 * 1024;
 
-/// What is known of one connection.
+/// The state of one connection.
 #[derive(Clone, Debug, Default)]
 pub(in crate::webhook) struct Line(Arc<Mutex<State>>);
 
 #[derive(Debug, Default)]
 struct State {
-    /// It has been made, TLS and all. Until then the time for making connections bounds what comes.
+    /// The connection is established, including TLS. Before that, the connect timeout limits the incoming data.
     ready: bool,
-    /// Requests.
+    /// Number of requests in flight.
     under_way: usize,
-    /// A request has timed out; the connection is for those under way and no others.
+    /// A request has timed out. The connection gets no new requests.
     last_ones: bool,
-    /// Bytes that may still come.
+    /// Number of bytes that can still arrive.
     left: usize,
     closed: bool,
     reader: Option<Waker>,
 }
 
-/// A request, from when it has a connection. Until [`Call::finish`] says otherwise it counts as one that has timed out.
+/// A request, from the time at which it has a connection. Without a call of [`Call::finish`] it counts as timed out.
 #[derive(Debug)]
 pub(in crate::webhook) struct Call {
     captured: CaptureConnection,
@@ -44,7 +44,7 @@ pub(in crate::webhook) struct Call {
     over: bool,
 }
 
-/// A TCP connection that counts what comes.
+/// A TCP connection that counts the incoming bytes.
 #[derive(Debug)]
 pub(in crate::webhook) struct Metered {
     tcp: TcpStream,
@@ -52,7 +52,7 @@ pub(in crate::webhook) struct Metered {
 }
 
 impl Line {
-    /// The connection can be used.
+    /// Marks the connection as established.
     pub(in crate::webhook) fn is_ready(&self) {
         let mut state = self.state();
         state.ready = true;
@@ -87,7 +87,7 @@ impl Line {
 }
 
 impl State {
-    /// So many bytes have come.
+    /// Counts bytes that have arrived.
     fn brought(&mut self, bytes: usize) {
         if self.ready && (self.under_way == 0 || self.last_ones) {
             match self.left.checked_sub(bytes) {
@@ -110,12 +110,12 @@ impl State {
 }
 
 impl Call {
-    /// A request that has no connection yet.
+    /// Creates a request that has no connection yet.
     pub(in crate::webhook) fn new(captured: CaptureConnection) -> Self {
         Self { captured, line: None, over: false }
     }
 
-    /// Looks at which connection the request has got. To be called whenever anything has happened to it.
+    /// Checks which connection the request has. The caller must call this after each poll of the request.
     pub(in crate::webhook) fn look(&mut self) {
         let mut extensions = Extensions::new();
         if let Some(connected) = &*self.captured.connection_metadata() {
@@ -126,13 +126,13 @@ impl Call {
             return;
         }
         line.begin();
-        // A request that was not begun on one connection, because that had ended, goes to another.
+        // If the first connection had already ended, the request was not started on it and moves to another one.
         if let Some(before) = self.line.replace(line) {
             before.end(false);
         }
     }
 
-    /// All that was wanted of it is here, or the connection has ended.
+    /// Marks the request as completed: its answer has arrived, or its connection has ended.
     pub(in crate::webhook) fn finish(mut self) {
         self.over = true;
     }
@@ -142,7 +142,7 @@ impl Drop for Call {
     fn drop(&mut self) {
         let Some(line) = &self.line else { return };
         if !self.over {
-            // No other request gets this connection.
+            // The pool must not use this connection for other requests.
             let captured = self.captured.connection_metadata();
             captured.iter().for_each(Connected::poison);
         }
@@ -212,9 +212,9 @@ mod tests {
     }
 
     #[test]
-    fn a_connection_without_a_request_may_bring_a_little() {
+    fn a_connection_without_a_request_accepts_a_little_data() {
         let line = Line::default();
-        assert!(!brought(&line, 10 * UNASKED), "while it is being made");
+        assert!(!brought(&line, 10 * UNASKED), "while it is being established");
         line.is_ready();
         assert!(!brought(&line, UNASKED));
         line.begin();
@@ -225,14 +225,14 @@ mod tests {
     }
 
     #[test]
-    fn a_connection_whose_request_has_timed_out_is_closed_after_the_others() {
+    fn a_connection_with_a_timed_out_request_is_closed_after_its_other_requests() {
         let line = Line::default();
         line.is_ready();
         for _ in 0..3 {
             line.begin();
         }
         line.end(true);
-        assert!(!brought(&line, 2 * UNASKED), "the answers of two");
+        assert!(!brought(&line, 2 * UNASKED), "the answers to two requests");
         line.end(false);
         assert!(!line.state().closed);
         line.end(true);
@@ -243,6 +243,6 @@ mod tests {
         line.begin();
         line.begin();
         line.end(true);
-        assert!(brought(&line, UNASKED + 1), "more than one answer can be");
+        assert!(brought(&line, UNASKED + 1), "more than the limit for one answer");
     }
 }

@@ -1,6 +1,6 @@
-//! The proxy of `--proxy`: the only way to one, for the environment is not asked.
+//! The proxy of `--proxy`. This flag is the only way to set one: environment variables are not read.
 //!
-//! In: the URL as the operator wrote it, which may hold a password. Out: [`Proxy`], which shows host and port and nothing else.
+//! In: the URL of the operator, which can contain a password. Out: [`Proxy`], which shows only host and port.
 
 use std::fmt;
 use std::str::FromStr;
@@ -18,28 +18,28 @@ use crate::webhook::secrets::redact::Hidden;
 /// An HTTP proxy through which all requests go. Debug and Display show `HOST:PORT`.
 #[derive(Clone)]
 pub struct Proxy {
-    /// With user name and password.
+    /// The URL with user name and password.
     url: SecretString,
     host: String,
     shown: String,
     tls: bool,
 }
 
-/// Why the URL of a proxy cannot be used. Never says what stands in it.
+/// Why the URL of a proxy cannot be used. The message never contains parts of the URL.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ProxyError {
-    /// No URL at all.
+    /// The text is not a URL.
     #[error(
         "is not a URL; write http://HOST:PORT, or http://USER:PASSWORD@HOST:PORT with special characters percent-encoded"
     )]
     NotAUrl,
-    /// SOCKS, for one.
+    /// The protocol is not supported, for example SOCKS.
     #[error("must begin with http:// or https://")]
     Scheme,
-    /// More than a place.
+    /// The URL has more than scheme, host, port and credentials.
     #[error("must have no path, query or fragment")]
     Path,
-    /// What basic authentication cannot carry.
+    /// Basic authentication does not support these credentials.
     #[error("user name and password must be UTF-8 without control characters, the user name without a colon")]
     Credentials,
 }
@@ -71,29 +71,29 @@ impl FromStr for Proxy {
 }
 
 impl Proxy {
-    /// The name by which it is looked up.
+    /// The host name to resolve.
     pub(in crate::webhook) fn host(&self) -> &str {
         &self.host
     }
 
-    /// The name that its certificate must be for, if it is spoken to over TLS.
+    /// The name for which its certificate must be valid, if the proxy uses TLS.
     pub(in crate::webhook) fn tls_name(&self) -> Option<ServerName<'static>> {
         let host = self.host.trim_start_matches('[').trim_end_matches(']');
         ServerName::try_from(host.to_owned()).ok().filter(|_| self.tls)
     }
 
-    /// Where it is, without user name and password.
+    /// Its URL without user name and password.
     pub(in crate::webhook) fn at(&self) -> Result<Uri, InvalidUri> {
         format!("{}://{}/", if self.tls { "https" } else { "http" }, self.shown).parse()
     }
 
-    /// What it is sent as `proxy-authorization`.
+    /// The value of `proxy-authorization`.
     pub(in crate::webhook) fn authorization(&self) -> Option<HeaderValue> {
         let (user, password) = credentials(&Url::parse(self.url.expose_secret()).ok()?)?;
         if user.is_empty() && password.is_empty() { None } else { basic(&user, &password) }
     }
 
-    /// Hides its credentials in what a receiver, or the proxy itself, says.
+    /// Hides its credentials in answers of a receiver or of the proxy itself.
     pub(in crate::webhook) fn hide(&self, hidden: &mut Hidden) {
         let url = Url::parse(self.url.expose_secret()).ok();
         let Some((user, password)) = url.as_ref().and_then(credentials) else { return };
@@ -104,7 +104,7 @@ impl Proxy {
     }
 }
 
-/// User name and password as they are meant; empty if there are none, nothing if they are not UTF-8.
+/// The decoded user name and password. They are empty if there are none. `None` if they are not UTF-8.
 fn credentials(url: &Url) -> Option<(String, String)> {
     let decoded = |text: &str| percent_decode_str(text).decode_utf8().ok().map(std::borrow::Cow::into_owned);
     Some((decoded(url.username())?, decoded(url.password().unwrap_or_default())?))

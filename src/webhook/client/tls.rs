@@ -1,7 +1,7 @@
-//! Whom a connection trusts, and who it says it is.
+//! The trusted CA certificates and the client certificate of a connection.
 //!
-//! In: what the endpoint says ([`TlsRef`](crate::api::notification::credentials::TlsRef)), and what Secrets hold. Out: [`Tls`], which tells
-//! one client from another by a hash, so that what is the same everywhere is parsed once, and makes the settings of a client.
+//! In: the settings of the endpoint ([`TlsRef`](crate::api::notification::credentials::TlsRef)), and the values of Secrets. Out: [`Tls`],
+//! which creates the TLS configuration of a client. Its hash identifies the client, so equal settings are parsed only once.
 
 use std::sync::Arc;
 
@@ -21,12 +21,12 @@ use crate::api::notification::credentials::{CERTIFICATE, PRIVATE_KEY, SecretKey,
 use crate::webhook::attempt::NotSent;
 use crate::webhook::secrets::contents::Contents;
 
-const NO_CERTIFICATE: &str = "holds no certificate in PEM";
-const NO_IDENTITY: &str = "is no private key in PEM, or tls.crt is no certificate in PEM";
+const NO_CERTIFICATE: &str = "contains no certificate in PEM format";
+const NO_IDENTITY: &str = "is not a private key in PEM format, or tls.crt is not a certificate in PEM format";
 
-const OTHER_KEY: &str = "is not the private key of the certificate in tls.crt, or of a kind that cannot be used";
+const OTHER_KEY: &str = "is not the private key of the certificate in tls.crt, or has an unsupported type";
 
-/// The settings of a connection's TLS.
+/// The TLS settings of a connection.
 #[derive(Clone, Debug, Default)]
 pub(in crate::webhook) struct Tls {
     authorities: Option<Arc<str>>,
@@ -34,43 +34,43 @@ pub(in crate::webhook) struct Tls {
     skip_verify: bool,
 }
 
-/// What tells the settings of one client from those of another.
+/// A hash that identifies the settings of a client.
 pub(in crate::webhook) type Fingerprint = [u8; 32];
 
 impl Tls {
-    /// Trusts these authorities, PEM, and no others.
+    /// Trusts only these CA certificates in PEM.
     pub(in crate::webhook) fn trust(&mut self, pem: Arc<str>) {
         self.authorities = Some(pem);
     }
 
-    /// Trusts the authorities that are the value of a key, and no others.
+    /// Trusts only the CA certificates in the value of a key.
     pub(in crate::webhook) fn trust_secret(&mut self, contents: &Contents, key: &SecretKey) -> Result<(), NotSent> {
         self.trust(authorities(contents, key)?);
         Ok(())
     }
 
-    /// Shows the certificate that a Secret of type `kubernetes.io/tls` holds.
+    /// Uses the client certificate of a Secret of type `kubernetes.io/tls`.
     pub(in crate::webhook) fn identify(&mut self, contents: &Contents, name: &SecretName) -> Result<(), NotSent> {
         self.identity = Some(identity(contents, name)?);
         Ok(())
     }
 
-    /// Takes any certificate.
+    /// Accepts any certificate.
     pub(in crate::webhook) fn skip_verify(&mut self) {
         self.skip_verify = true;
     }
 
-    /// Bytes of certificates and keys, in PEM.
+    /// Number of bytes in certificates and keys, in PEM.
     pub(in crate::webhook) fn length(&self) -> usize {
         let identity = self.identity.as_ref().map_or(0, |pem| pem.expose_secret().len());
         self.authorities.as_deref().map_or(0, str::len) + identity
     }
 
-    /// Tells these settings from all others.
+    /// The hash of these settings.
     pub(in crate::webhook) fn fingerprint(&self) -> Fingerprint {
         let mut hash = Sha256::new();
         for part in [self.authorities.as_deref(), self.identity.as_ref().map(ExposeSecret::expose_secret)] {
-            // The length keeps apart what stands in one part from what stands in the next.
+            // The length separates one part from the next.
             hash.update(part.map_or(u64::MAX, |part| part.len() as u64).to_be_bytes());
             hash.update(part.unwrap_or_default().as_bytes());
         }
@@ -78,8 +78,8 @@ impl Tls {
         hash.finalize().into()
     }
 
-    /// The settings of a client; receivers and the proxy are verified by `system` unless the endpoint says otherwise of its
-    /// receiver. The error is of what nobody has checked before, such as the text of a `ConfigMap`.
+    /// The TLS configuration of a client. `system` verifies receivers and the proxy, unless the endpoint has other settings for its
+    /// receiver. An error concerns values that were not checked before, such as the text of a `ConfigMap`.
     pub(in crate::webhook) fn config(
         &self,
         system: &Verifies,
@@ -112,17 +112,17 @@ impl Tls {
     }
 }
 
-/// Trusts the authorities of the system, as they are now, and these. The error says that there are none.
+/// Trusts the current CA certificates of the system and these roots. Returns an error if there are none.
 pub(in crate::webhook) fn system(roots: Vec<CertificateDer<'static>>) -> Result<Verifies, rustls::Error> {
     Ok(Arc::new(Verifier::new_with_extra_roots(roots, provider()?)?))
 }
 
-/// The provider of cryptography that `main` has installed.
+/// The crypto provider that `main` installs.
 fn provider() -> Result<Arc<CryptoProvider>, rustls::Error> {
     CryptoProvider::get_default().cloned().ok_or_else(|| rustls::Error::General("no TLS provider is installed".to_owned()))
 }
 
-/// The authorities that are the value of a key.
+/// The CA certificates in the value of a key.
 pub(in crate::webhook) fn authorities(contents: &Contents, key: &SecretKey) -> Result<Arc<str>, NotSent> {
     let pem = contents.text(key)?;
     match store(pem) {
@@ -131,14 +131,14 @@ pub(in crate::webhook) fn authorities(contents: &Contents, key: &SecretKey) -> R
     }
 }
 
-/// All certificates of a text that can be used as authorities, if there is one.
+/// All certificates of a text that are usable as CA certificates; `None` if there are none.
 fn store(pem: &str) -> Option<RootCertStore> {
     let mut store = RootCertStore::empty();
     store.add_parsable_certificates(CertificateDer::pem_slice_iter(pem.as_bytes()).filter_map(Result::ok));
     (!store.is_empty()).then_some(store)
 }
 
-/// Certificate and private key of a Secret.
+/// The certificate and the private key of a Secret.
 pub(in crate::webhook) fn identity(contents: &Contents, name: &SecretName) -> Result<SecretString, NotSent> {
     let key = |key| SecretKey::new(&name.namespace, &name.name, key);
     let pem = SecretString::from(format!("{}\n{}\n", contents.text(&key(CERTIFICATE))?, contents.text(&key(PRIVATE_KEY))?));
@@ -148,7 +148,7 @@ pub(in crate::webhook) fn identity(contents: &Contents, name: &SecretName) -> Re
     }
 }
 
-/// The same, checked: whether the key is that of the certificate. Takes longer than there is time for at each attempt.
+/// Checks in addition whether the key belongs to the certificate. This check is too slow for each attempt.
 pub(in crate::webhook) fn checked_identity(contents: &Contents, name: &SecretName) -> Result<(), NotSent> {
     let pem = identity(contents, name)?;
     let fits = parsed(&pem)
@@ -170,7 +170,7 @@ mod tests {
     use crate::webhook::secrets::tests::secret;
 
     #[test]
-    fn settings_that_differ_have_other_fingerprints() {
+    fn different_settings_have_different_fingerprints() {
         let with = |authorities: Option<&str>, identity: Option<&str>, skip_verify| Tls {
             authorities: authorities.map(Arc::from),
             identity: identity.map(SecretString::from),
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_certificate_is_told() {
+    fn an_invalid_certificate_is_reported() {
         let name = SecretName { namespace: "a".to_owned(), name: "tls".to_owned() };
         let contents = Contents::from(secret(&[("ca.crt", "junk"), ("tls.crt", "junk"), ("tls.key", "s3cr3t")]));
         let key = |key| SecretKey::new("a", "tls", key);
@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_of_another_certificate_is_told() {
+    fn a_key_of_another_certificate_is_reported() {
         crate::webhook::tests::provider();
         let name = SecretName { namespace: "a".to_owned(), name: "tls".to_owned() };
         let made = || rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();

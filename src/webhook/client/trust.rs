@@ -1,8 +1,8 @@
-//! Whose certificate is good for what.
+//! Which rules verify which certificate.
 //!
-//! A proxy over TLS and a receiver behind it are verified by one client, but not by the same rules: what an endpoint says of its
-//! receiver (authorities of its own, no verification at all) must not decide who gets the password of the proxy. So the name that
-//! a certificate is to be for says which rules hold.
+//! One client verifies a proxy over TLS and a receiver behind it, but with different rules. An endpoint can set its own CA
+//! certificates for its receiver, or disable verification. This must not decide who gets the password of the proxy. So the expected
+//! name of a certificate selects the rules.
 
 use std::sync::Arc;
 
@@ -11,20 +11,20 @@ use rustls::crypto::CryptoProvider;
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::{DigitallySignedStruct, Error, SignatureScheme};
 
-/// Who verifies the certificate of a server.
+/// The verifier for the certificate of a server.
 pub(in crate::webhook) type Verifies = Arc<dyn ServerCertVerifier>;
 
-/// Verifies the proxy by one set of rules and everybody else by another.
+/// Verifies the proxy with one set of rules, and all other servers with another.
 #[derive(Debug)]
 pub(in crate::webhook) struct Trust {
-    /// `None`: whoever it is.
+    /// `None`: accepts every certificate.
     receiver: Option<Verifies>,
     proxy: Option<(ServerName<'static>, Verifies)>,
     schemes: Vec<SignatureScheme>,
 }
 
 impl Trust {
-    /// With rules for receivers, or none to take anybody; and with rules for the proxy of this name, if it is spoken to over TLS.
+    /// `receiver`: rules for receivers; `None` accepts every certificate. `proxy`: name of the proxy and rules for it, if it uses TLS.
     pub(in crate::webhook) fn new(
         receiver: Option<Verifies>,
         proxy: Option<(ServerName<'static>, Verifies)>,
@@ -33,8 +33,8 @@ impl Trust {
         Self { receiver, proxy, schemes: provider.signature_verification_algorithms.supported_schemes() }
     }
 
-    /// Who verifies that the other side has the key of its certificate, which is the same for all rules. Nobody, if nobody is to
-    /// be verified.
+    /// The verifier that checks whether the other side has the key of its certificate. This check is the same for all rules. `None`
+    /// if there are no rules at all.
     fn of_signatures(&self) -> Option<&dyn ServerCertVerifier> {
         self.receiver.as_deref().or_else(|| self.proxy.as_ref().map(|(_, verifier)| &**verifier))
     }

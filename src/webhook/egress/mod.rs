@@ -1,6 +1,6 @@
-//! Which addresses may be dialled, and how a receiver is named without giving anything away.
+//! The egress policy for addresses, and keys for receivers that reveal nothing about them.
 //!
-//! In: the policy of the command line, and names to resolve. Out: addresses that were checked, and nothing else is dialled.
+//! In: the policy of the command line, and names to resolve. Out: checked addresses. Connections are made only to these.
 
 pub(super) mod origin;
 pub(super) mod policy;

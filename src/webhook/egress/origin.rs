@@ -1,7 +1,8 @@
-//! What real receiver a request goes to, said so that it gives nothing away.
+//! A key for the receiver of a request, which reveals nothing about the receiver.
 //!
-//! In: a URL, which may be a secret. Out: a key that is the same for all URLs of one scheme, host and port. It is a hash with a key
-//! of this process, drawn at its start: whoever sees it, in a log by accident, can neither read the host nor try hosts.
+//! In: a URL, which can be a secret. Out: a key that is the same for all URLs with the same scheme, host and port. It is a hash with
+//! a random secret that the process creates at its start. If the key is logged by accident, a reader can neither see the host nor
+//! find it by trying hosts.
 
 use std::fmt;
 
@@ -11,14 +12,14 @@ use url::Url;
 
 use crate::webhook::SendError;
 
-/// So many bytes of the hash are kept: two origins among millions never share a key by chance.
+/// Number of bytes of the hash in the key. With this length two of millions of origins practically never share a key.
 const KEPT: usize = 16;
 
-/// Makes keys of origins.
+/// Computes keys of origins.
 pub(in crate::webhook) struct Origins([u8; 32]);
 
 impl Origins {
-    /// With a new secret.
+    /// Creates a new random secret.
     pub(in crate::webhook) fn new(provider: &CryptoProvider) -> Result<Self, SendError> {
         let mut secret = [0; 32];
         provider.secure_random.fill(&mut secret).map_err(|_| SendError::NoRandomness)?;
@@ -35,7 +36,7 @@ impl Origins {
     }
 }
 
-/// Without the secret.
+/// Does not show the secret.
 impl fmt::Debug for Origins {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Origins").finish_non_exhaustive()
@@ -76,10 +77,10 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_given_away() {
+    fn a_key_reveals_nothing_about_the_receiver() {
         let url = Url::parse("https://hooks.example.com/").unwrap();
         let (one, two) = (origins(), origins());
-        assert_ne!(one.key(&url), two.key(&url), "another process says another key");
+        assert_ne!(one.key(&url), two.key(&url), "another process has another key");
         let (key, debug) = (one.key(&url), format!("{one:?}"));
         assert!(!key.contains("example") && key.len() == "origin:".len() + 2 * KEPT, "{key}");
         assert_eq!(debug, "Origins { .. }");

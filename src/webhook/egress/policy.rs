@@ -1,8 +1,8 @@
-//! The egress policy: which addresses may be dialled. Pure.
+//! The egress policy: to which addresses connections are allowed. Pure.
 //!
-//! Refused unless allowed: loopback, link-local, site-local, unspecified, multicast and broadcast addresses, the metadata services
-//! of clouds that live elsewhere, and IPv6 spellings of any of them. Private ranges are allowed, for receivers inside the cluster
-//! are normal use. `deny` beats `allow`, and `allow` beats what is refused by default.
+//! By default the policy refuses loopback, link-local, site-local, unspecified, multicast and broadcast addresses. It also refuses
+//! cloud metadata services at other addresses, and the IPv6 forms of all these. Private ranges are allowed, because receivers inside
+//! the cluster are normal. `deny` overrides `allow`, and `allow` overrides the defaults.
 
 use std::net::IpAddr;
 
@@ -14,19 +14,19 @@ use crate::api::values::address::{METADATA, embedded};
 use crate::api::values::refs::is_service;
 use crate::webhook::attempt::NotSent;
 
-/// Where requests may go.
+/// The allowed destinations of requests.
 #[derive(Clone, Debug, Default)]
 pub struct Policy {
-    /// Allowed although refused by default (`--allow-destination`). An IPv4 range covers its IPv6 spellings.
+    /// Allowed although refused by default (`--allow-destination`). An IPv4 range includes its IPv6 forms.
     pub allow: Vec<IpNet>,
-    /// Refused although allowed by default or by `allow` (`--deny-destination`). An IPv4 range covers its IPv6 spellings.
+    /// Refused although allowed by default or by `allow` (`--deny-destination`). An IPv4 range includes its IPv6 forms.
     pub deny: Vec<IpNet>,
-    /// Whether `http` may be used to anywhere (`--allow-http`).
+    /// Whether `http` is allowed to every destination (`--allow-http`).
     pub allow_http: bool,
 }
 
 impl Policy {
-    /// Checks what can be checked before a name is resolved: the scheme, the user info, an address instead of a name.
+    /// Checks a URL before its name is resolved: the scheme, the user info, and an address if it has one instead of a name.
     pub fn url(&self, url: &Url) -> Result<(), NotSent> {
         match url.scheme() {
             "https" => {}
@@ -35,7 +35,7 @@ impl Policy {
             _ => return Err(NotSent::InvalidRequest("the URL must begin with https:// or http://")),
         }
         if !url.username().is_empty() || url.password().is_some() {
-            return Err(NotSent::InvalidRequest("the URL must not carry user info"));
+            return Err(NotSent::InvalidRequest("the URL must not contain user info"));
         }
         match url.host() {
             Some(Host::Ipv4(ip)) => self.address(ip.into()).map_err(NotSent::DestinationForbidden),
@@ -45,7 +45,7 @@ impl Policy {
         }
     }
 
-    /// Whether this address may be dialled.
+    /// Whether a connection to this address is allowed.
     pub fn address(&self, address: IpAddr) -> Result<(), Rule> {
         let spelled = embedded(address);
         let all = || std::iter::once(address).chain(spelled.into_iter().flatten().map(IpAddr::V4));
@@ -63,7 +63,7 @@ impl Policy {
     }
 }
 
-/// Why an address is refused by default, if it is. Looks at the address itself only.
+/// Why an address is refused by default, if it is. Checks only the address itself, not the addresses embedded in it.
 fn refused(address: IpAddr) -> Option<Rule> {
     let rule = match address {
         _ if METADATA.contains(&address) => Rule::Metadata,
@@ -163,7 +163,7 @@ mod tests {
         {
             assert_eq!(check(&p, address), Err(Rule::Denied(net.parse().unwrap())), "{address}");
         }
-        assert_eq!(check(&p, "::1"), Err(Rule::Loopback), "an IPv6 address of its own");
+        assert_eq!(check(&p, "::1"), Err(Rule::Loopback), "an IPv6 address, not an IPv6 form of an IPv4 address");
         assert_eq!(check(&p, "169.254.169.254"), Err(Rule::LinkLocal));
         assert_eq!(check(&policy(&["0.0.0.0/0"], &[]), "::ffff:169.254.169.254"), Ok(()));
         assert_eq!(
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn every_spelling_of_an_address_in_a_url_is_read() {
+    fn every_form_of_an_address_in_a_url_is_recognised() {
         for url in [
             "https://127.0.0.1/",
             "https://127.1/",
@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn http_only_to_services_of_the_cluster() {
+    fn http_is_allowed_only_to_services_of_the_cluster() {
         let strict = policy(&[], &[]);
         for url in [
             "http://receiver.team-a.svc/x",
@@ -238,7 +238,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn an_ipv4_address_fares_the_same_in_every_spelling(bits: u32) {
+        fn every_form_of_an_ipv4_address_has_the_same_result(bits: u32) {
             let v4 = Ipv4Addr::from_bits(bits);
             let [a, b, c, d] = v4.octets().map(u16::from);
             let (high, low) = (a << 8 | b, c << 8 | d);

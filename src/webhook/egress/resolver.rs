@@ -1,6 +1,6 @@
-//! Names to addresses, with the egress policy between: what was checked is what is dialled.
+//! Resolves names to addresses and applies the egress policy. Connections are made only to the checked addresses.
 //!
-//! Addresses in a URL never come here; [`Policy::url`] sees to those.
+//! This module does not see addresses in a URL. [`Policy::url`] checks those.
 
 use std::io;
 use std::net::SocketAddr;
@@ -12,27 +12,27 @@ use super::policy::Policy;
 use super::rule::Rule;
 use crate::webhook::client::proxy::Proxy;
 
-/// The system's resolver behind the egress policy.
+/// The resolver of the system, with the egress policy.
 #[derive(Clone, Debug)]
 pub struct Guarded {
-    /// None for a place that the operator has chosen.
+    /// `None` for a destination that the operator has chosen.
     policy: Option<Arc<Policy>>,
-    /// The name of the proxy, which the operator has chosen: it may be anywhere.
+    /// The name of the proxy. The operator has chosen it, so the policy does not apply to it.
     exempt: Option<Arc<str>>,
 }
 
 impl Guarded {
-    /// With a policy that holds for all names but that of the proxy. A client with a proxy asks for no other name.
+    /// A resolver with a policy for all names except the proxy's. A client with a proxy resolves no other name.
     pub fn new(policy: &Arc<Policy>, proxy: Option<&Proxy>) -> Self {
         Self { policy: Some(Arc::clone(policy)), exempt: proxy.map(|proxy| Arc::from(proxy.host())) }
     }
 
-    /// Without a policy.
+    /// A resolver without a policy.
     pub fn open() -> Self {
         Self { policy: None, exempt: None }
     }
 
-    /// The addresses of a name that may be dialled, with port 0: the port is the URL's.
+    /// The allowed addresses of a name, with port 0. The port comes from the URL.
     pub async fn resolve(&self, name: &str) -> Result<Vec<SocketAddr>, BoxError> {
         let found: Vec<_> = tokio::net::lookup_host((name, 0)).await?.collect();
         match &self.policy {
@@ -42,12 +42,12 @@ impl Guarded {
     }
 }
 
-/// All addresses of a name are forbidden. Travels through the HTTP library as the source of its error.
+/// All addresses of a name are forbidden. The HTTP library returns this as the source of its error.
 #[derive(Debug, thiserror::Error)]
 #[error("all addresses of the name are forbidden")]
 pub struct AllForbidden(pub Rule);
 
-/// The addresses that may be dialled; an error if there are none.
+/// The allowed addresses; an error if there are none.
 fn permitted(policy: &Policy, found: Vec<SocketAddr>) -> Result<Vec<SocketAddr>, BoxError> {
     let mut rule = None;
     let permitted: Vec<_> =
@@ -68,7 +68,7 @@ mod tests {
     }
 
     #[test]
-    fn only_permitted_addresses_are_left() {
+    fn only_allowed_addresses_are_returned() {
         let policy = Policy::default();
         let found = addresses(&["127.0.0.1", "10.0.0.1", "::1", "169.254.169.254", "2606:4700::1"]);
         assert_eq!(permitted(&policy, found).unwrap(), addresses(&["10.0.0.1", "2606:4700::1"]));

@@ -1,4 +1,4 @@
-//! Why an address is refused, in words for people.
+//! Why an address is refused, as human-readable text.
 
 use std::fmt;
 
@@ -9,11 +9,11 @@ use ipnet::IpNet;
 pub enum Rule {
     /// This machine.
     Loopback,
-    /// This network segment, where clouds keep their metadata services.
+    /// This network segment, which contains the metadata services of clouds.
     LinkLocal,
     /// `fec0::/10`: the deprecated scope between link-local and private (RFC 3879).
     SiteLocal,
-    /// `0.0.0.0/8` or `::`, which many systems take for this machine.
+    /// `0.0.0.0/8` or `::`, which many systems treat as this machine.
     Unspecified,
     /// Many receivers.
     Multicast,
@@ -21,7 +21,7 @@ pub enum Rule {
     Broadcast,
     /// A cloud's metadata service.
     Metadata,
-    /// Local-use NAT64, `64:ff9b:1::/48`: which IPv4 address is meant depends on the translator.
+    /// Local-use NAT64, `64:ff9b:1::/48`: the translator determines the IPv4 address.
     LocalNat64,
     /// A range of `--deny-destination`.
     Denied(IpNet),

@@ -1,7 +1,6 @@
-//! Where spans are sent: a collector that speaks OTLP over HTTP, and what it asks of those who send.
+//! The destination of spans: a collector with OTLP over HTTP, and the headers that it requires.
 //!
-//! In: its URL, and headers as the operator wrote them, which may be credentials. Out: [`Collector`], which shows host and port and
-//! nothing else.
+//! In: the URL, and the headers of the operator, which can be credentials. Out: [`Collector`], which shows only host and port.
 
 use std::fmt;
 use std::str::FromStr;
@@ -11,7 +10,7 @@ use percent_encoding::percent_decode_str;
 use secrecy::{ExposeSecret as _, SecretString};
 use url::Url;
 
-/// Where OTLP over HTTP takes spans (<https://opentelemetry.io/docs/specs/otlp/#otlphttp-request>).
+/// The path for spans in OTLP over HTTP (<https://opentelemetry.io/docs/specs/otlp/#otlphttp-request>).
 const PATH: &str = "/v1/traces";
 
 /// A collector of spans. Debug and Display show `HOST:PORT`.
@@ -22,20 +21,20 @@ pub struct Collector {
     headers: Vec<(HeaderName, SecretString)>,
 }
 
-/// Why spans cannot be sent so. Never says what stands there.
+/// Why the settings of the collector are invalid. The message never contains their values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CollectorError {
-    /// No URL at all.
+    /// The text is not a URL.
     #[error("is not a URL; write http://HOST:PORT or https://HOST:PORT")]
     NotAUrl,
-    /// Another protocol.
+    /// The protocol is not supported.
     #[error("must begin with http:// or https://; spans are sent by OTLP over HTTP")]
     Scheme,
-    /// Credentials, or what is lost.
-    #[error("must have no user name, password, query or fragment; headers are for credentials")]
+    /// The URL has credentials, or parts that would be lost.
+    #[error("must have no user name, password, query or fragment; put credentials into headers")]
     Excess,
-    /// The headers.
-    #[error("must be NAME=VALUE,NAME=VALUE, with special characters of values percent-encoded; number {0} is not")]
+    /// A header is invalid.
+    #[error("must be NAME=VALUE,NAME=VALUE, with special characters of values percent-encoded; entry {0} is invalid")]
     Header(usize),
 }
 
@@ -66,7 +65,7 @@ impl FromStr for Collector {
 }
 
 impl Collector {
-    /// With these headers, written as `OTEL_EXPORTER_OTLP_HEADERS` is
+    /// Adds these headers, in the format of `OTEL_EXPORTER_OTLP_HEADERS`
     /// (<https://opentelemetry.io/docs/specs/otel/protocol/exporter/#specifying-headers-via-environment-variables>).
     pub fn with_headers(mut self, text: impl Into<SecretString>) -> Result<Self, CollectorError> {
         let text = text.into();
@@ -78,12 +77,12 @@ impl Collector {
         Ok(self)
     }
 
-    /// Where spans are sent.
+    /// The URL for spans.
     pub(in crate::webhook) fn url(&self) -> &Url {
         &self.url
     }
 
-    /// What is sent with them.
+    /// The headers of each request.
     pub(in crate::webhook) fn headers(&self) -> HeaderMap {
         let value = |text: &SecretString| {
             let mut value = HeaderValue::from_str(text.expose_secret()).ok()?;
@@ -146,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn headers_are_read_as_the_specification_writes_them_and_not_shown() {
+    fn headers_are_parsed_by_the_specification_and_never_shown() {
         let with = |text: &str| "http://c:4318".parse::<Collector>().unwrap().with_headers(text);
         let collector = with(" authorization = Bearer%20open%20sesame , x-scope=a=b,").unwrap();
         let headers = collector.headers();

@@ -1,4 +1,4 @@
-//! Spans as OTLP writes them (<https://github.com/open-telemetry/opentelemetry-proto>). Pure.
+//! Spans in the format of OTLP (<https://github.com/open-telemetry/opentelemetry-proto>). Pure.
 
 use jiff::Timestamp;
 use opentelemetry_proto::tonic::collector::trace::v1::{ExportTraceServiceRequest, ExportTraceServiceResponse};
@@ -10,15 +10,15 @@ use prost::Message as _;
 use crate::telemetry::Span;
 use crate::telemetry::spans::Value;
 
-/// The flag that a span is sampled, as in `traceparent`.
+/// The flag for a sampled span, as in `traceparent`.
 const SAMPLED: u32 = 1;
 
-/// Of whom all spans of this process tell.
+/// The resource of all spans of this process.
 #[derive(Clone, Debug)]
 pub(in crate::webhook) struct Origin(Resource);
 
 impl Origin {
-    /// This program, as these attributes tell it from others of its kind.
+    /// This program, with attributes that distinguish this process from others.
     pub(in crate::webhook) fn new(about: &[(&'static str, String)]) -> Self {
         let own = [("service.name", "pennant"), ("service.version", env!("CARGO_PKG_VERSION"))];
         let own = own.map(|(key, value)| pair(key, Value::from(value)));
@@ -26,7 +26,7 @@ impl Origin {
         Self(Resource { attributes: own.into_iter().chain(about).collect(), ..Resource::default() })
     }
 
-    /// A request that hands these spans over.
+    /// A request with these spans.
     pub(in crate::webhook) fn request(&self, spans: Vec<Span>) -> Vec<u8> {
         let scope = InstrumentationScope {
             name: "pennant".to_owned(),
@@ -40,9 +40,9 @@ impl Origin {
     }
 }
 
-/// How many spans a collector that has answered 2xx has refused all the same.
+/// How many spans a collector rejected although it answered 2xx.
 pub(in crate::webhook) fn refused(answer: &[u8]) -> usize {
-    // One that says it in another way has taken them.
+    // An answer in another format counts as full success.
     let answer = ExportTraceServiceResponse::decode(answer).ok();
     let refused = answer.and_then(|answer| answer.partial_success).map_or(0, |partial| partial.rejected_spans);
     refused.try_into().unwrap_or(0)
@@ -60,7 +60,7 @@ fn written(span: Span) -> proto::Span {
         name: span.name.to_owned(),
         kind: kind.into(),
         start_time_unix_nano: start,
-        // The clock may have been set back meanwhile.
+        // The clock may have been set back in between.
         end_time_unix_nano: nanos(span.end).max(start),
         attributes: span.attributes.into_iter().map(|(key, value)| pair(key, value)).collect(),
         status: span.error.map(failed),
@@ -88,7 +88,7 @@ mod tests {
     use crate::telemetry::{SpanId, Trace};
 
     #[test]
-    fn spans_are_written_whole() {
+    fn spans_are_written_completely() {
         let trace = Trace::of_change("p", 1, "1".parse().unwrap());
         let span = Span {
             trace,
@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_collector_refuses_of_a_request_is_counted() {
+    fn rejected_spans_of_a_request_are_counted() {
         let partial = ExportTracePartialSuccess { rejected_spans: 3, error_message: "too old".to_owned() };
         let answer = ExportTraceServiceResponse { partial_success: Some(partial) }.encode_to_vec();
         for (answer, count) in [(&answer[..], 3), (&b""[..], 0), (&b"{\"partialSuccess\":{}}"[..], 0)] {

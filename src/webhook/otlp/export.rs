@@ -1,7 +1,8 @@
-//! Hands spans to the collector, in the background: whatever it does, nothing else waits for it.
+//! Sends spans to the collector in the background. No other work waits for the collector.
 //!
-//! In: the queue of a [`Tracer`](crate::telemetry::Tracer). Out: requests, a batch each, one after the other. A batch that is not
-//! taken is tried again a few times, then lost and counted; meanwhile the queue fills up, and what comes then is lost and counted.
+//! In: the queue of a [`Tracer`](crate::telemetry::Tracer). Out: requests with one batch each, one after another. A batch that the
+//! collector does not accept is retried a few times, then dropped and counted. If the queue is full in the meantime, new spans are
+//! dropped and counted.
 
 use std::time::Duration;
 
@@ -27,16 +28,16 @@ use crate::webhook::egress::resolver::Guarded;
 use crate::webhook::request::sender::beginning;
 use crate::webhook::request::timely::Timely;
 
-/// Spans in a request.
+/// Maximum number of spans in a request.
 const BATCH: usize = 512;
-/// A batch that is not full is sent so long after its first span came.
+/// Maximum time from the first span of a batch to its request. A full batch is sent earlier.
 const DELAY: Duration = Duration::from_secs(1);
-/// For a whole request, the answer included.
+/// Timeout of a whole request, including the answer.
 const TIMEOUT: Duration = Duration::from_secs(10);
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-/// How often a batch is tried again.
+/// How often a batch is retried.
 const AGAIN: usize = 2;
-/// That the collector does not take what it is sent is said no more often.
+/// Minimum interval between log lines about the collector.
 const SILENCE: Duration = Duration::from_mins(1);
 
 /// Sends spans to a collector.
@@ -50,23 +51,23 @@ pub struct Exporter {
     words: Words,
 }
 
-/// Why a batch was not taken. In words of our own: those of libraries name hosts and URLs.
+/// Why a batch was not accepted. The texts are our own, because the messages of libraries contain hosts and URLs.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 enum NotTaken {
-    /// The collector said so.
-    #[error("it answers {0}")]
+    /// The collector rejected the batch.
+    #[error("the collector answers {0}")]
     Answer(u16),
-    /// It does not answer in time.
+    /// The collector did not answer in time.
     #[error("no answer within {}", duration_text(TIMEOUT))]
     Late,
-    /// There is no way to it.
+    /// The connection to the collector failed.
     #[error("{0}")]
     NoWay(String),
 }
 
 impl NotTaken {
-    /// Whether it may be taken a little later (<https://opentelemetry.io/docs/specs/otlp/#otlphttp-response>). One that is late has
-    /// had its time.
+    /// Whether a retry may succeed (<https://opentelemetry.io/docs/specs/otlp/#otlphttp-response>). A batch that timed out is not
+    /// retried, because it has used its time.
     fn passes(&self) -> bool {
         match self {
             Self::Answer(status) => matches!(status, 429 | 502 | 503 | 504),
@@ -77,10 +78,10 @@ impl NotTaken {
 }
 
 impl Exporter {
-    /// One that has sent nothing yet. `about`: attributes that tell this process from others.
+    /// Creates an exporter that has sent nothing yet. `about`: attributes that distinguish this process from others.
     ///
-    /// The collector is the operator's, like the API server: the policy for receivers does not hold for it, no proxy stands before
-    /// it, and nothing but its arguments says where it is.
+    /// The collector belongs to the operator, like the API server. So the policy for receivers does not apply to it, and requests to
+    /// it use no proxy. Only its arguments define its address.
     pub fn new(
         collector: Collector,
         about: &[(&'static str, String)],
@@ -95,7 +96,7 @@ impl Exporter {
         Ok(Self { client, collector, at, origin: Origin::new(about), spans, metrics, words: Words::default() })
     }
 
-    /// Runs until nobody makes spans any more, or until `closing` and all that came before that has been sent.
+    /// Runs until all tracers are dropped, or until `closing` is canceled and all earlier spans are sent.
     pub async fn run(mut self, closing: CancellationToken) {
         loop {
             let mut batch = Vec::new();
@@ -112,7 +113,7 @@ impl Exporter {
         }
     }
 
-    /// Waits a little for others.
+    /// Waits for more spans, for a short time.
     async fn fill(&mut self, batch: &mut Vec<Span>, closing: &CancellationToken) {
         let until = Instant::now() + DELAY;
         while batch.len() < BATCH {
@@ -143,12 +144,12 @@ impl Exporter {
                 self.metrics.spans(SpanResult::Failed, count);
                 return self.complain(&error);
             };
-            // Nothing is left to wait for when the process ends.
+            // The wait ends early when the process exits.
             let _ = timeout(pause, closing.cancelled()).await;
         }
     }
 
-    /// How many were refused of those that were sent.
+    /// Sends a request. Returns how many of its spans the collector rejected.
     async fn post(&self, body: Bytes) -> Result<usize, NotTaken> {
         let deadline = Instant::now() + TIMEOUT;
         let mut request = Request::new(Timely::new(body, Duration::MAX));
@@ -175,18 +176,18 @@ impl Exporter {
 
     fn complain(&mut self, error: &NotTaken) {
         if self.words.failed(Instant::now()) {
-            tracing::warn!(collector = %self.collector, %error, "the collector does not take spans; they are lost, and nothing else is");
+            tracing::warn!(collector = %self.collector, %error, "trace export failed; spans dropped (deliveries unaffected)");
         }
     }
 
     fn relieved(&mut self) {
         if self.words.went_well(Instant::now()) {
-            tracing::info!(collector = %self.collector, "the collector takes spans again");
+            tracing::info!(collector = %self.collector, "trace export succeeded again");
         }
     }
 }
 
-/// What is said about the collector, and when: one that takes every other batch is not told of each time. The metric has it.
+/// When to log the state of the collector. If it accepts only every second batch, not every change is logged. The metric counts all.
 #[derive(Default)]
 struct Words {
     last: Option<Instant>,
@@ -194,13 +195,13 @@ struct Words {
 }
 
 impl Words {
-    /// Whether to say that it does not take spans.
+    /// Whether to log that the export failed.
     fn failed(&mut self, now: Instant) -> bool {
         self.failing = true;
         self.may(now)
     }
 
-    /// Whether to say that it takes spans again.
+    /// Whether to log that the export succeeded again.
     fn went_well(&mut self, now: Instant) -> bool {
         let says = self.failing && self.may(now);
         self.failing &= !says;
@@ -221,7 +222,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_collector_that_takes_every_other_batch_is_spoken_of_once_a_minute() {
+    fn a_collector_that_accepts_every_second_batch_is_logged_once_a_minute() {
         let (begun, mut words) = (Instant::now(), Words::default());
         let mut said = Vec::new();
         for second in 0..180u64 {
@@ -233,7 +234,7 @@ mod tests {
             said.extend(says.then_some((second, what)));
         }
         assert_eq!(said, [(0, "fails"), (60, "fails"), (120, "fails")]);
-        // Nothing is said of what goes well, but for once after it did not.
+        // A success is logged only once after a failure.
         let later = |minutes| begun + Duration::from_mins(minutes);
         assert_eq!([10, 20, 30].map(|minutes| words.went_well(later(minutes))), [true, false, false]);
     }

@@ -1,7 +1,7 @@
-//! Spans on their way to a collector that speaks OTLP over HTTP.
+//! The export of spans to a collector with OTLP over HTTP.
 //!
-//! In: spans of deliveries, from [`telemetry`](crate::telemetry). Out: batches of them in requests, in the background. No delivery waits for
-//! it: what the collector does not take is dropped and counted.
+//! In: spans of Deliveries, from [`telemetry`](crate::telemetry). Out: requests with batches of spans, in the background. No Delivery
+//! waits for an export: spans that the collector does not accept are dropped and counted.
 
 pub(super) mod collector;
 pub(super) mod encode;

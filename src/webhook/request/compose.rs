@@ -1,4 +1,4 @@
-//! What a request is made of: what was rendered, what Secrets hold, and what is said here of the message.
+//! Composes a request from the rendered parts, the values of Secrets, and our own headers about the message.
 
 use std::sync::Arc;
 
@@ -25,25 +25,25 @@ const WEBHOOK_TIMESTAMP: HeaderName = HeaderName::from_static("webhook-timestamp
 /// <https://www.w3.org/TR/trace-context/#traceparent-header>
 const TRACE_PARENT: HeaderName = HeaderName::from_static("traceparent");
 
-/// What goes onto a request out of Secrets.
+/// The credentials from Secrets that are added to a request.
 pub(in crate::webhook) enum Credentials {
     None,
     Basic { username: SecretString, password: SecretString },
     Header(HeaderName, HeaderValue),
 }
 
-/// What a request needs beside what was rendered. Not `Debug`, for the URL may be a secret.
+/// What a request needs in addition to the rendered parts. It is not `Debug`, because the URL can be a secret.
 pub(in crate::webhook) struct Prepared {
     pub(in crate::webhook) url: Url,
     pub(in crate::webhook) credentials: Credentials,
     pub(in crate::webhook) signing: Signing,
     pub(in crate::webhook) tls: Tls,
     pub(in crate::webhook) hidden: Hidden,
-    /// The Secrets that were read for it.
+    /// The Secrets that were read for the request.
     pub(in crate::webhook) used: Vec<(SecretName, Arc<Contents>)>,
 }
 
-/// User name and password of a Secret.
+/// The user name and the password of a Secret.
 pub(in crate::webhook) fn basic(
     contents: &Contents,
     namespace: &str,
@@ -80,16 +80,16 @@ pub(in crate::webhook) fn token(
     let line = if scheme.is_empty() { token.to_owned() } else { format!("{scheme} {token}") };
     let mut value = HeaderValue::from_str(&line).map_err(|_| NotSent::SecretInvalid {
         key: key.clone(),
-        problem: "is not fit for a header: only printable ASCII is",
+        problem: "is not allowed in a header: use printable ASCII",
     })?;
     value.set_sensitive(true);
     hidden.add(token);
     Ok(Credentials::Header(header.clone(), value))
 }
 
-/// What is said here of the message, and by the client of who it is, of the connection, and of where a message ends. It is not
-/// taken from a template, whatever that makes of it: two opinions on where a message ends are how requests are smuggled, what is
-/// for the proxy is the operator's, and the host is that of the URL, which is what was checked.
+/// Headers that only Pennant or its HTTP client sets: about the message, the client, the connection and the end of a message. Values
+/// of a template are removed. Two different ends of a message would allow request smuggling. The headers for the proxy belong to the
+/// operator. The host must be that of the URL, because the policy checked the URL.
 const OURS: [HeaderName; 14] = [
     WEBHOOK_ID,
     WEBHOOK_TIMESTAMP,
@@ -107,7 +107,7 @@ const OURS: [HeaderName; 14] = [
     HeaderName::from_static("keep-alive"),
 ];
 
-/// Puts the request together. `proxy`: the one that passes it on itself.
+/// Builds the request. `proxy`: the proxy, if it forwards the request itself instead of opening a tunnel.
 pub(in crate::webhook) fn request(
     out: &Outgoing,
     prepared: &Prepared,
@@ -124,7 +124,7 @@ pub(in crate::webhook) fn request(
     }
     headers.entry(header::ACCEPT).or_insert(HeaderValue::from_static("*/*"));
     headers.insert(header::USER_AGENT, HeaderValue::from_static(client::USER_AGENT));
-    let id = HeaderValue::from_str(&out.id).map_err(|_| NotSent::InvalidRequest("the id is not fit for a header"))?;
+    let id = HeaderValue::from_str(&out.id).map_err(|_| NotSent::InvalidRequest("the id is not valid in a header"))?;
     headers.insert(WEBHOOK_ID, id);
     if let Some(parent) = out.trace_parent.as_ref().filter(|_| !headers.contains_key(TRACE_PARENT)) {
         headers.insert(TRACE_PARENT, parent.clone());
@@ -137,7 +137,7 @@ pub(in crate::webhook) fn request(
         Credentials::None => {}
         Credentials::Basic { username, password } => {
             let credentials = client::basic(username.expose_secret(), password.expose_secret());
-            let unfit = NotSent::InvalidRequest("user name and password are not fit for a header");
+            let unfit = NotSent::InvalidRequest("user name and password are not valid in a header");
             headers.insert(AUTHORIZATION, credentials.ok_or(unfit)?);
         }
         Credentials::Header(name, value) => {
@@ -152,7 +152,7 @@ pub(in crate::webhook) fn request(
         Method::Put => http::Method::PUT,
         Method::Patch => http::Method::PATCH,
     };
-    let unwritable = |_| NotSent::InvalidRequest("the URL cannot be written down in HTTP");
+    let unwritable = |_| NotSent::InvalidRequest("the URL cannot be sent in HTTP");
     let mut request = Request::new(body);
     *request.method_mut() = method;
     *request.uri_mut() = Uri::try_from(prepared.url.as_str()).map_err(unwritable)?;

@@ -1,7 +1,7 @@
-//! One request, from what was rendered to what came of it.
+//! One request, from the rendered parts to its result.
 //!
-//! In: an [`Outgoing`](outgoing::Outgoing), with credentials by reference. Out: an [`Attempt`](super::Attempt). The values of Secrets are read
-//! here, put into headers or a signature, and masked in what is shown of the answer.
+//! In: an [`Outgoing`](outgoing::Outgoing), with credentials by reference. Out: an [`Attempt`](super::Attempt). This module reads the
+//! values of Secrets, puts them into headers or a signature, and masks them in the shown part of the answer.
 
 pub(super) mod compose;
 pub(super) mod outgoing;

@@ -1,4 +1,4 @@
-//! What is to be sent, with credentials by reference.
+//! The request to send, with credentials by reference.
 
 use std::fmt;
 use std::time::Duration;
@@ -11,41 +11,42 @@ use crate::api::notification::Method;
 use crate::api::notification::credentials::{AuthRef, SecretKey, SecretName, TlsRef};
 use crate::webhook::secrets::redact::Hidden;
 
-/// One request as rendered; credentials by reference.
+/// One rendered request, with credentials by reference.
 #[derive(Clone)]
 pub struct Outgoing {
-    /// Where to.
+    /// The destination.
     pub destination: Destination,
-    /// With which method.
+    /// The method.
     pub method: Method,
-    /// Rendered headers, `content-type` among them; what is marked as sensitive is not told when a receiver repeats it. What the sender sets itself takes the place of one of the same name:
-    /// `webhook-id`, `webhook-timestamp`, `webhook-signature`, `user-agent` and the header that carries the credentials.
+    /// The rendered headers, including `content-type`. A value that is marked as sensitive is masked in the answer of the receiver. The
+    /// sender replaces headers that it sets itself: `webhook-id`, `webhook-timestamp`, `webhook-signature`, `user-agent` and the header
+    /// with the credentials.
     pub headers: Vec<(HeaderName, HeaderValue)>,
     /// The body.
     pub body: Bytes,
-    /// `webhook-id`: the same for every attempt of a delivery.
+    /// `webhook-id`: the same for every attempt of a Delivery.
     pub id: String,
-    /// `traceparent`, where what is sent is traced. One that was rendered goes before it: whoever wrote that has a trace of their own.
+    /// `traceparent`, if the change is traced. A rendered `traceparent` takes precedence, because its author has their own trace.
     pub trace_parent: Option<HeaderValue>,
     /// Credentials to add.
     pub auth: Option<AuthRef>,
-    /// The Secret whose keys sign.
+    /// The Secret with the signing keys.
     pub signing: Option<SecretName>,
-    /// Whom to trust, and who we are.
+    /// The trusted CA certificates and the client certificate.
     pub tls: TlsRef,
-    /// For everything: waiting for a Secret, name, connection, request and answer.
+    /// Timeout of the whole attempt: the wait for a Secret, name resolution, connection, request and answer.
     pub timeout: Duration,
-    /// The end of that time, by [`crate::api::since_boot`]. Nothing is sent after it, also if the process is suspended meanwhile.
+    /// The end of that time, by [`crate::api::since_boot`]. Nothing is sent after it, even if the process was suspended in between.
     pub until: Duration,
-    /// For name, connection and TLS.
+    /// Timeout of name resolution, connection and TLS.
     pub connect_timeout: Duration,
-    /// What is secret in body, URL and headers, beside what Secrets hold: a receiver that repeats it does not make it public.
+    /// Secret parts of body, URL and headers that do not come from Secrets. They are masked in the answer of the receiver.
     pub hidden: Hidden,
-    /// Of the answer only the status and the length are kept, for the credentials are not of those who may read it.
+    /// Keep only the status and the length of the answer, because people who can read it must not learn the credentials.
     pub withhold_answer: bool,
 }
 
-/// Names only: URL and headers may hold what is secret.
+/// Shows only header names, because the URL and header values can be secret.
 impl fmt::Debug for Outgoing {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let names: Vec<_> = self.headers.iter().map(|(name, _)| name).collect();
@@ -53,17 +54,17 @@ impl fmt::Debug for Outgoing {
     }
 }
 
-/// Where a request goes.
+/// The destination of a request.
 #[derive(Clone, PartialEq, Eq)]
 pub enum Destination {
     /// This URL.
     Url(Url),
-    /// The URL that is the value of this key, taken literally; all of it is secret.
+    /// The value of this key is the URL. It is used literally, and all of it is secret.
     Secret(SecretKey),
 }
 
 impl Destination {
-    /// The key that holds the URL, if one does.
+    /// The key with the URL, if the URL comes from a Secret.
     #[must_use]
     pub fn secret(&self) -> Option<&SecretKey> {
         match self {

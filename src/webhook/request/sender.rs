@@ -1,4 +1,4 @@
-//! The request itself: Secrets read, policy asked, headers put on, answer read as far as it matters.
+//! Sends a request: reads Secrets, checks the policy, sets headers, and reads the relevant part of the answer.
 
 use std::future::poll_fn;
 use std::pin::Pin;
@@ -33,19 +33,19 @@ use crate::webhook::secrets::Secrets;
 use crate::webhook::secrets::contents::Contents;
 use crate::webhook::secrets::redact::{Beginning, withheld};
 
-/// How long a request waits for the first word of a Secret's watch.
+/// How long a request waits for the first event of the watch of a Secret.
 const SECRET_WAIT: Duration = Duration::from_secs(2);
-/// A deadline that is noticed so much too late has passed while this process stood still.
+/// If a deadline is detected this much too late, it passed while the process was suspended.
 const STOOD_STILL: Duration = Duration::from_millis(50);
-/// What has arrived while this process stood still is read within this.
+/// Time to read an answer that arrived while the process was suspended.
 const CATCH_UP: Duration = Duration::from_millis(250);
-/// So much of an answer is read. A shorter one is read to its end, and its connection used again.
+/// Maximum number of bytes that are read of an answer. A shorter answer is read completely, and its connection is reused.
 const READ: usize = 4 * 1024;
 
 /// The connect timeout of most requests.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
-const UNUSABLE_TLS: &str = "the certificates of endpoint.tls cannot be used; is tls.key the key of tls.crt?";
+const UNUSABLE_TLS: &str = "the certificates of endpoint.tls cannot be used; check that tls.key is the key of tls.crt";
 
 /// Sends requests.
 #[derive(Debug)]
@@ -58,19 +58,19 @@ pub struct Sender {
 }
 
 impl Sender {
-    /// Without a proxy, whatever the environment says. Trusts the certificate authorities of the system. Fails without a
-    /// process-wide TLS provider, or without authorities.
+    /// Creates a sender without a proxy, independent of the environment. It trusts the CA certificates of the system. Fails without a
+    /// process-wide TLS provider, or without CA certificates.
     pub fn new(policy: Policy, secrets: Secrets, metrics: Metrics) -> Result<Self, SendError> {
         Self::through(None, policy, secrets, metrics)
     }
 
-    /// Sends everything through this proxy, if one is given. It gets the names of receivers unresolved, so the policy can see
-    /// the addresses that are written out, and no others.
+    /// Creates a sender that uses this proxy for all requests, if one is given. The proxy resolves the names of receivers. So the policy
+    /// can check only addresses that the URL itself contains.
     pub fn through(proxy: Option<Proxy>, policy: Policy, secrets: Secrets, metrics: Metrics) -> Result<Self, SendError> {
         Self::trusting(Vec::new(), proxy, policy, secrets, metrics)
     }
 
-    /// Trusts these authorities too.
+    /// Trusts these CA certificates in addition.
     pub(in crate::webhook) fn trusting(
         roots: Vec<CertificateDer<'static>>,
         proxy: Option<Proxy>,
@@ -85,9 +85,9 @@ impl Sender {
         Ok(Self { policy, secrets, clients, origins: Origins::new(provider)?, metrics })
     }
 
-    /// What all destinations at one receiver share: a key of scheme, host and port, whether the URL is written out or is the
-    /// value of a Secret. It tells nobody which receiver that is, and is another one in each process. Costs a parse and a
-    /// hash, and never waits: `None` while the Secret is not known or holds no URL.
+    /// The key that all destinations at one receiver share. It depends on scheme, host and port, and is the same for a literal URL and
+    /// for the value of a Secret. It does not reveal the receiver, and each process has another key. The call costs one parse and one
+    /// hash, and never waits. It returns `None` while the Secret is unknown or contains no URL.
     #[must_use]
     pub fn origin(&self, destination: &Destination) -> Option<String> {
         match destination {
@@ -99,11 +99,11 @@ impl Sender {
         }
     }
 
-    /// Makes one request. Takes no longer than its timeout, whatever the receiver does and even if the process is suspended
-    /// meanwhile, and counts what came of it.
+    /// Sends one request, and counts its result. The call never exceeds its timeout, independent of the receiver, and even if the
+    /// process is suspended in between.
     ///
-    /// A Secret is read when the request is made. Since its value is kept by a watch, reading it again after a 401 or 403
-    /// would tell the same; instead the answer says whether the value has changed since (`rotated`).
+    /// The Secret is read when the request is sent. A watch keeps its value current, so a second read after a 401 or 403 would return the
+    /// same value. Instead, the result contains whether the value has changed since (`rotated`).
     pub async fn send(&self, out: Outgoing) -> Attempt {
         let deadline = Instant::now() + out.until.saturating_sub(since_boot()).min(out.timeout);
         let prepared = self.prepare(&out, deadline).await;
@@ -120,7 +120,7 @@ impl Sender {
         Attempt { started, duration, result }
     }
 
-    /// Reads the Secrets and asks the policy.
+    /// Reads the Secrets and checks the policy.
     async fn prepare(&self, out: &Outgoing, deadline: Instant) -> Result<Prepared, NotSent> {
         let wait = deadline.min(Instant::now() + SECRET_WAIT);
         let mut hidden = out.hidden.clone();
@@ -163,7 +163,7 @@ impl Sender {
         Ok(Prepared { url, credentials, signing, tls, hidden, used })
     }
 
-    /// Reads whom to trust, and who we are.
+    /// Reads the trusted CA certificates and the client certificate.
     async fn tls(
         &self,
         wanted: &TlsRef,
@@ -185,7 +185,7 @@ impl Sender {
         Ok(tls)
     }
 
-    /// Reads a Secret and notes that it was read.
+    /// Reads a Secret and adds it to `used`.
     async fn open(
         &self,
         name: SecretName,
@@ -204,11 +204,11 @@ impl Sender {
             Ok(Ok(client)) => client,
             Ok(Err(ClientError::Tls(_))) => return AttemptResult::NotSent(NotSent::InvalidRequest(UNUSABLE_TLS)),
             Ok(Err(error)) => {
-                tracing::error!(error = &error as &dyn std::error::Error, "no HTTP client can be made");
+                tracing::error!(error = &error as &dyn std::error::Error, "the HTTP client cannot be created");
                 return failure::no_client();
             }
         };
-        // Then a proxy passes on the request itself, and answers in the place of the receiver.
+        // For `http`, a proxy forwards the request itself, and answers instead of the receiver.
         let proxy = self.clients.proxy().filter(|_| prepared.url.scheme() == "http");
         let body = Timely::new(out.body.clone(), out.until);
         let request = match request(out, &prepared, started, proxy, body) {
@@ -220,7 +220,7 @@ impl Sender {
         }
         let mut exchange = Exchange::new(&client, request);
         let mut answer = timeout_at(deadline, exchange.head()).await;
-        // A frozen node, a suspended machine: the answer may be there, and to ask again for it would be a duplicate.
+        // The node was frozen or the machine was suspended. The answer may have arrived, and a retry would be a duplicate.
         if answer.is_err() && deadline.elapsed() > STOOD_STILL {
             answer = timeout(CATCH_UP, exchange.head()).await;
         }
@@ -243,7 +243,7 @@ impl Sender {
         result
     }
 
-    /// What was answered, and whether the end of it is late.
+    /// The result for this answer, and whether its body was late.
     async fn answered(
         &self,
         response: Response<Incoming>,
@@ -261,14 +261,14 @@ impl Sender {
     }
 }
 
-/// As much of a body as matters.
+/// The relevant part of a body.
 pub(in crate::webhook) struct Read {
     pub(in crate::webhook) body: Beginning,
-    /// It was given up, for the time was over.
+    /// The read was aborted at the deadline.
     pub(in crate::webhook) late: bool,
 }
 
-/// The beginning of a body. The head of the answer has decided already, so that whatever goes wrong here only ends it.
+/// Reads the beginning of a body. The head of the answer decides the result, so an error here only ends the read.
 pub(in crate::webhook) async fn beginning(mut body: Incoming, deadline: Instant) -> Read {
     let mut bytes = Vec::new();
     while bytes.len() <= READ {
@@ -287,7 +287,7 @@ pub(in crate::webhook) async fn beginning(mut body: Incoming, deadline: Instant)
     Read { body: Beginning { bytes, cut: true }, late: false }
 }
 
-/// The URL that is the value of a key.
+/// The URL in the value of a key.
 fn secret_url(contents: &Contents, key: &SecretKey) -> Result<Url, NotSent> {
     let text = contents.text(key)?;
     Url::parse(text).map_err(|_| NotSent::SecretInvalid { key: key.clone(), problem: "is not a URL" })

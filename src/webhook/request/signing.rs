@@ -10,26 +10,26 @@ use crate::webhook::secrets::redact::Hidden;
 
 pub(in crate::webhook) const WEBHOOK_SIGNATURE: HeaderName = HeaderName::from_static("webhook-signature");
 
-/// So many keys sign at most; a rotation needs two.
+/// Maximum number of signing keys. A rotation needs two.
 const MOST: usize = 16;
-/// A key has so many bytes, by the specification.
+/// Number of bytes of a key, by the specification.
 const BYTES: std::ops::RangeInclusive<usize> = 24..=64;
 const PREFIX: &str = "whsec_";
 
-/// The keys of a Secret, all of which sign, so that a receiver may know any one of them while they are rotated.
+/// The keys of a Secret. All of them sign, so that during a rotation the receiver can verify with any of them.
 #[derive(Default)]
 pub(in crate::webhook) struct Signing(Vec<Webhook>);
 
 impl Signing {
-    /// Reads all keys of a Secret; in the order of their names, so that every attempt says the same.
+    /// Reads all keys of a Secret, in the order of their names, so that every attempt has the same order.
     pub(in crate::webhook) fn read(contents: &Contents, name: &SecretName, hidden: &mut Hidden) -> Result<Self, NotSent> {
         let keys: Vec<_> = contents.keys().map(|key| SecretKey::new(&name.namespace, &name.name, key)).collect();
         let invalid = |key: &SecretKey, problem| NotSent::SecretInvalid { key: key.clone(), problem };
         match keys.get(MOST) {
             _ if keys.is_empty() => {
-                return Err(NotSent::KeyMissing(SecretKey::new(&name.namespace, &name.name, "of any name")));
+                return Err(NotSent::KeyMissing(SecretKey::new(&name.namespace, &name.name, "for signing")));
             }
-            Some(key) => return Err(invalid(key, "is one key too many; at most 16 sign")),
+            Some(key) => return Err(invalid(key, "is one key too many; at most 16 keys are used")),
             None => {}
         }
         let sign = |key: SecretKey| {
@@ -37,22 +37,23 @@ impl Signing {
             let length = text.strip_prefix(PREFIX).unwrap_or(text).trim_end_matches('=').len() * 3 / 4;
             let webhook = Webhook::new(text).ok().filter(|_| BYTES.contains(&length));
             hidden.add(text);
-            webhook
-                .ok_or_else(|| invalid(&key, "is no signing key: 24 to 64 bytes in base64, with whsec_ before them or not"))
+            webhook.ok_or_else(|| {
+                invalid(&key, "is not a signing key: use 24 to 64 bytes in base64, with or without the prefix whsec_")
+            })
         };
         keys.into_iter().map(sign).collect::<Result<_, _>>().map(Self)
     }
 
-    /// The header's value for a request; none without keys.
+    /// The value of the header for a request; `None` without keys.
     pub(in crate::webhook) fn header(&self, id: &str, timestamp: i64, body: &[u8]) -> Result<Option<HeaderValue>, NotSent> {
         let signatures: Result<Vec<_>, _> = self.0.iter().map(|key| key.sign(id, timestamp, body)).collect();
         let signatures =
-            signatures.map_err(|_| NotSent::InvalidRequest("the body cannot be signed, for it is not UTF-8"))?;
+            signatures.map_err(|_| NotSent::InvalidRequest("the body cannot be signed, because it is not UTF-8"))?;
         if signatures.is_empty() {
             return Ok(None);
         }
         let value = HeaderValue::from_str(&signatures.join(" "));
-        value.map(Some).map_err(|_| NotSent::InvalidRequest("the signature is not fit for a header"))
+        value.map(Some).map_err(|_| NotSent::InvalidRequest("the signature is not valid in a header"))
     }
 }
 
@@ -76,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn every_key_signs_in_the_order_of_their_names() {
+    fn every_key_signs_in_the_order_of_names() {
         let (old, new) = ("whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw", "whsec_C2FVsBQIhrscChlQIMV+b5sSYspob7oD");
         let of = |data: &[(&str, &str)]| {
             let header = signing(data).unwrap().header("m", 1, b"{}").unwrap().unwrap();
@@ -86,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_key_is_told() {
+    fn invalid_signing_keys_are_reported() {
         for (data, word) in [
             (&[][..], "no key"),
             (&[("a", "not base64!")][..], "base64"),

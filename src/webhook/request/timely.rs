@@ -1,9 +1,9 @@
-//! A body that is only given out while its attempt lasts.
+//! A body that is available only until the deadline of its attempt.
 //!
-//! Time-outs are looked at *after* what they bound: a process that was suspended in the middle of a request, and wakes up hours
-//! later, would first write the request to a connection that is still open, and then find that it is out of time. By then
-//! another replica may long have sent it. So the clock is asked once more when the body is asked for, which is after all waiting
-//! is over and before the last byte that a receiver needs is written.
+//! A timeout is checked *after* the work that it limits. A process can be suspended during a request and continue hours later. It
+//! would first write the request to a connection that is still open, and only then detect the timeout. By then another replica may
+//! have sent the request. So this module checks the clock again when the body is read. At that time all waiting is over, and the last
+//! byte that a receiver needs is not yet written.
 
 use std::io;
 use std::pin::Pin;
@@ -15,7 +15,7 @@ use http_body::{Body, Frame, SizeHint};
 
 use crate::api::since_boot;
 
-/// A body that ends in an error when it is asked for too late.
+/// A body that returns an error if it is read too late.
 #[derive(Debug)]
 pub struct Timely {
     bytes: Option<Bytes>,
@@ -23,7 +23,7 @@ pub struct Timely {
 }
 
 impl Timely {
-    /// May be given out until then, by [`since_boot`].
+    /// Creates a body that is available until this time, by [`since_boot`].
     pub fn new(bytes: Bytes, until: Duration) -> Self {
         Self { bytes: Some(bytes), until }
     }

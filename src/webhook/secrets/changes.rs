@@ -1,7 +1,7 @@
 //! Names of Secrets that have changed, for components that act on them.
 //!
-//! A listener that is slow gets each name once, however often the Secret changed meanwhile. So no change is lost, and what waits is
-//! bounded by the number of Secrets that are watched.
+//! A slow listener gets each name once, even if the Secret changed several times in between. So no change is lost, and the number of
+//! watched Secrets limits the queue.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -10,11 +10,11 @@ use tokio::sync::Notify;
 
 use crate::api::notification::credentials::SecretName;
 
-/// Where changes are announced.
+/// The list of listeners, to which changes are announced.
 #[derive(Clone, Debug, Default)]
 pub(in crate::webhook) struct Announcements(Arc<Mutex<Vec<Weak<Pending>>>>);
 
-/// The Secrets that have changed since this was made. Each name comes again only if the Secret changes again.
+/// The Secrets that have changed since this listener was created. Each name is returned again only if the Secret changes again.
 #[derive(Debug)]
 pub struct Changes(Arc<Pending>);
 
@@ -25,7 +25,7 @@ struct Pending {
 }
 
 impl Announcements {
-    /// A listener for all changes from now on.
+    /// Creates a listener for all changes from now on.
     pub(in crate::webhook) fn listen(&self) -> Changes {
         let pending = Arc::new(Pending::default());
         let mut listeners = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -34,7 +34,7 @@ impl Announcements {
         Changes(pending)
     }
 
-    /// A Secret has changed.
+    /// Announces that a Secret has changed.
     pub(in crate::webhook) fn announce(&self, name: &SecretName) {
         for listener in self.0.lock().unwrap_or_else(PoisonError::into_inner).iter().filter_map(Weak::upgrade) {
             listener.names.lock().unwrap_or_else(PoisonError::into_inner).insert(name.clone());
@@ -44,7 +44,7 @@ impl Announcements {
 }
 
 impl Changes {
-    /// The next Secret that has changed. Waits for one, without end. Nothing is lost if the wait is given up.
+    /// The next Secret that has changed. Waits without a timeout. No name is lost if the wait is canceled.
     pub async fn next(&mut self) -> SecretName {
         loop {
             if let Some(name) = self.now() {
@@ -87,6 +87,6 @@ mod tests {
         assert_eq!(next, name(7));
         drop((one, two));
         assert_eq!(announcements.listen().now(), None);
-        assert_eq!(announcements.0.lock().unwrap().len(), 1, "those that are gone are forgotten");
+        assert_eq!(announcements.0.lock().unwrap().len(), 1, "dropped listeners are removed");
     }
 }

@@ -1,6 +1,6 @@
 //! The data of one Secret.
 //!
-//! In: the Secret, as the watch brings it. Out: values as text, for whoever makes a request, and never for anything that is shown.
+//! In: the Secret, from a watch. Out: values as text, for requests only. They never go into output that is shown.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -11,11 +11,11 @@ use secrecy::{ExposeSecret as _, SecretSlice};
 use crate::api::notification::credentials::SecretKey;
 use crate::webhook::attempt::NotSent;
 
-/// The data of one Secret at one time. Debug shows the keys only.
+/// The data of one Secret at one time. Debug shows only the keys.
 pub(in crate::webhook) struct Contents(pub(super) BTreeMap<String, SecretSlice<u8>>);
 
 impl Contents {
-    /// The value of a key as text. A line break at its end is not part of it: files and `echo` leave one.
+    /// The value of a key as text, without a line break at its end, because files and `echo` add one.
     pub(in crate::webhook) fn text(&self, key: &SecretKey) -> Result<&str, NotSent> {
         let invalid = |problem| NotSent::SecretInvalid { key: key.clone(), problem };
         let bytes = self.0.get(&key.key).ok_or_else(|| NotSent::KeyMissing(key.clone()))?.expose_secret();
@@ -23,7 +23,7 @@ impl Contents {
         if text.is_empty() { Err(invalid("is empty")) } else { Ok(text) }
     }
 
-    /// The names of its keys, in order.
+    /// The names of the keys, sorted.
     pub(in crate::webhook) fn keys(&self) -> impl Iterator<Item = &str> {
         self.0.keys().map(String::as_str)
     }
@@ -52,7 +52,7 @@ mod tests {
     use crate::webhook::secrets::tests::{key, secret};
 
     #[test]
-    fn values_are_text_without_the_last_line_break() {
+    fn values_are_text_without_the_trailing_line_break() {
         let bad = Contents(BTreeMap::from([("k".to_owned(), vec![0xff].into())]));
         assert!(matches!(bad.text(&key("k")), Err(NotSent::SecretInvalid { .. })));
         for (value, text) in [("a b", "a b"), ("a\n", "a"), ("a\r\n", "a"), (" a ", " a ")] {

@@ -1,4 +1,4 @@
-//! What a receiver said, made fit to be shown: no Secrets, no control characters, not long. Pure.
+//! Prepares the answer of a receiver for display: without Secrets, without control characters, and short. Pure.
 
 use std::ops::Range;
 
@@ -7,23 +7,23 @@ use url::Url;
 
 use super::spellings::{Spellings, TELLING, View, base64};
 
-/// So much of an answer is kept, in bytes.
+/// Maximum number of bytes that are kept of an answer.
 const SHOWN: usize = 256;
-/// With more secrets than this an answer is not kept, for to look for all of them would take long.
+/// Maximum number of secrets. With more secrets an answer is not kept, because the search for all of them would take too long.
 const MANY: usize = 128;
-/// What stands in the place of a Secret.
+/// The replacement for a secret.
 const MASK: &str = "***";
 
-/// Secrets that a request carries, so that a receiver that repeats them cannot make them public.
+/// The secrets in a request. They are masked in the answer, so that a receiver that repeats them cannot publish them.
 #[derive(Clone, Debug, Default)]
 pub struct Hidden(Vec<SecretString>);
 
 /// The beginning of a body.
 #[derive(Debug)]
 pub struct Beginning {
-    /// As it came.
+    /// The received bytes.
     pub bytes: Vec<u8>,
-    /// Whether more of it was to come.
+    /// Whether the body was longer.
     pub cut: bool,
 }
 
@@ -35,18 +35,18 @@ impl Hidden {
         }
     }
 
-    /// Hides what stands in a header: the whole, and what comes after a scheme such as `Bearer`.
+    /// Hides the value of a header: the whole value, and each word after a scheme such as `Bearer`.
     pub fn add_header(&mut self, value: &str) {
         self.add(value);
         value.split_whitespace().skip(1).for_each(|word| self.add(word));
     }
 
-    /// Hides a user name and a password as they are written in a header.
+    /// Hides a user name and a password in the form of a header value.
     pub fn add_basic(&mut self, username: &str, password: &str) {
         self.add(&base64(format!("{username}:{password}").as_bytes()));
     }
 
-    /// Hides a URL: its host, each segment of its path, each value of its query, as they are written and as they are read.
+    /// Hides a URL: its host, each segment of its path, and each part of its query, as written and percent-decoded.
     pub fn add_url(&mut self, url: &Url) {
         let written = url.path().split('/').chain(url.query().into_iter().flat_map(|q| q.split(['&', '='])));
         for piece in written.chain(url.host_str()) {
@@ -58,7 +58,7 @@ impl Hidden {
         }
     }
 
-    /// The beginning of a body, at most 256 bytes, printable and without what is hidden, in the spellings that are known.
+    /// The beginning of a body: at most 256 bytes, printable, and with hidden values masked in all known encodings.
     pub fn shown(&self, body: &Beginning) -> String {
         let text = String::from_utf8_lossy(&body.bytes);
         if self.0.len() > MANY {
@@ -70,7 +70,7 @@ impl Hidden {
         shown.trim().to_owned()
     }
 
-    /// A text without what is hidden, in capitals or not. Of a text that was cut off, the end may be the beginning of a secret.
+    /// A text with hidden values masked, in upper or lower case. If the text was cut off, its end can be the beginning of a secret.
     fn masked(&self, text: &str, cut: bool) -> String {
         let views = View::all(text);
         let secrets = self.0.iter().map(|secret| Spellings::of(secret.expose_secret()));
@@ -89,7 +89,7 @@ impl Hidden {
     }
 }
 
-/// In the place of an answer that may not be shown to those who may read the Delivery.
+/// The replacement for an answer that readers of the Delivery must not see.
 pub fn withheld(body: &Beginning) -> String {
     length(body, "the credentials belong to another namespace")
 }
@@ -99,8 +99,8 @@ fn length(body: &Beginning, why: &str) -> String {
     if bytes == 0 { String::new() } else { format!("({more}{bytes} bytes, not kept: {why})") }
 }
 
-/// Whether a character shows itself and leaves its neighbours alone. Format characters, which turn the direction of text or
-/// take no room, could make a line say something else than it holds.
+/// Whether a character is visible and does not affect other characters. Format characters change the direction of text or are
+/// invisible. They could make a line look different from its content.
 fn printable(c: char) -> bool {
     !c.is_control()
         && !matches!(c, '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}')
@@ -121,12 +121,12 @@ mod tests {
         hidden
     }
 
-    /// What is shown of a body that came as a whole.
+    /// The shown part of a complete body.
     fn shown(hidden: &Hidden, body: &[u8]) -> String {
         hidden.shown(&Beginning { bytes: body.to_vec(), cut: false })
     }
 
-    /// What is shown of a body of which more was to come.
+    /// The shown part of a body that was cut off.
     fn of_cut(secrets: &[&str], body: &[u8]) -> String {
         hidden(secrets).shown(&Beginning { bytes: body.to_vec(), cut: true })
     }
@@ -176,13 +176,13 @@ mod tests {
     }
 
     #[test]
-    fn a_secret_across_the_cut_is_hidden_whole() {
+    fn a_secret_across_the_cut_is_hidden_completely() {
         let body = format!("{}TOPSECRETVALUE", "x".repeat(250));
         let shown = shown(&hidden(&["TOPSECRETVALUE"]), body.as_bytes());
         assert!(!shown.contains("TOPS"), "{shown}");
     }
 
-    /// Every spelling of a secret that is masked.
+    /// Every masked form of a secret.
     fn spelt(secret: &str) -> Vec<(&'static str, String)> {
         let each = |write: fn(u8) -> String, between| secret.bytes().map(write).collect::<Vec<_>>().join(between);
         let once: String = each(|b| format!("%{b:02X}"), "");
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn other_spellings_are_hidden() {
+    fn encoded_forms_are_hidden() {
         let secret = "tok9-Q7f_2Zb+8w/Lx==K";
         for (what, text) in spelt(secret) {
             assert_eq!(shown(&hidden(&[secret]), format!("<{text}>").as_bytes()), "<***>", "{what}: {text}");
@@ -227,14 +227,14 @@ mod tests {
             for text in [standard.clone(), url_safe, standard[..20].to_owned() + "\n" + &standard[20..]] {
                 let left = shown(&hidden(&[secret]), text.as_bytes());
                 let clean: String = left.split("***").collect();
-                // What is left belongs to what stands beside the secret, but for less than a byte at either end.
+                // The rest belongs to the adjacent text, except for less than a byte at each end.
                 assert!(left.contains("***") && clean.len() <= (before.len() + after.len()).div_ceil(3) * 4 + 4, "{left}");
             }
         }
     }
 
     #[test]
-    fn what_is_no_secret_is_left_as_it_is() {
+    fn text_without_a_secret_is_unchanged() {
         let secret = "tok9-Q7f_2Zb+8w/Lx==K";
         for text in ["tok9", "100% of 5 &amp; 6 \\u00e9 \\x41", "invalid token", "{\"error\":\"\\u003cnone\\u003e\"}", "Q7f"]
         {
@@ -246,13 +246,13 @@ mod tests {
     fn the_beginning_of_a_secret_at_a_cut_is_hidden() {
         let secret = "tok9-Q7f_2Zb+8w/Lx==K and more of it";
         for (what, text) in spelt(secret) {
-            // Of each byte there are at most seven characters, so all cuts are after at least five bytes.
+            // Each byte has at most seven characters, so all cuts are after at least five bytes.
             for end in (40..text.len()).filter(|end| text.is_char_boundary(*end)) {
                 let left = of_cut(&[secret], format!("x {}", &text[..end]).as_bytes());
                 assert!(left.starts_with("x ***") && left.len() <= 8, "{what}, {end}: {left}");
             }
         }
-        // Of what came as a whole nothing is missing.
+        // A complete text is not masked at its end.
         assert_eq!(shown(&hidden(&[secret]), b"a tok9"), "a tok9");
         assert_eq!(of_cut(&[secret], b"a tok9"), "a ***");
         assert_eq!(of_cut(&["sch\u{fc}ssel"], "a sch\u{fc}".as_bytes()), "a ***");
@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn many_masked_secrets_do_not_bring_a_cut_one_into_sight() {
+    fn a_cut_secret_after_many_masked_ones_is_hidden() {
         let token = "0123456789abcdef".repeat(7);
         let mut body = token.repeat(1 + 4096 / token.len());
         body.truncate(4097);
@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn the_length_of_what_is_withheld_is_said() {
+    fn the_text_for_a_withheld_answer_has_its_length() {
         let said = |length, cut| withheld(&Beginning { bytes: vec![b'x'; length], cut });
         assert_eq!(said(0, false), "");
         assert_eq!(said(12, false), "(12 bytes, not kept: the credentials belong to another namespace)");
@@ -283,7 +283,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn short_printable_and_without_secrets(body: Vec<u8>, secret in "[a-z0-9]{4,12}", at in 0usize..300) {
+        fn the_shown_text_is_short_printable_and_without_secrets(body: Vec<u8>, secret in "[a-z0-9]{4,12}", at in 0usize..300) {
             let mut body = body;
             let at = at.min(body.len());
             body.splice(at..at, secret.bytes());

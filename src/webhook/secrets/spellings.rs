@@ -1,40 +1,40 @@
-//! Where a secret is in a text, also in other spellings. Pure.
+//! Finds a secret in a text, including its encoded forms. Pure.
 //!
-//! In: a text, and the secret. Out: ranges of the text. What is recognised is listed in `docs/delivery.md`: escapes (of URLs, JSON,
-//! HTML, several languages; also twice), base64 and base32 wherever they begin, numbers of bytes, the reverse, and all of these with
-//! separators between.
+//! In: a text, and the secret. Out: ranges of the text. `docs/delivery.md` lists the recognised forms. They are escapes (of URLs,
+//! JSON, HTML and several languages; also applied twice), base64 and base32 at any offset, numbers of bytes, and the reversed text.
+//! Each of them is also found with separators in between.
 
 use std::ops::Range;
 
 use k8s_openapi::ByteString;
 use secrecy::{ExposeSecret, SecretSlice};
 
-/// Shorter pieces of a secret are left in: they say nothing, and without them every answer would be garbled.
+/// Minimum length of a masked piece of a secret. Shorter pieces reveal nothing, and masking them would make every answer unreadable.
 pub(in crate::webhook) const TELLING: usize = 4;
-/// The same where separators do not count, for there more would be found by chance.
+/// The minimum length if separators are ignored. It is longer, because more text would match by chance.
 const TELLING_APART: usize = 6;
-/// So often escapes are undone: `%2520` is a space that was escaped twice.
+/// How many layers of escapes are decoded: `%2520` is a space that was escaped twice.
 const ROUNDS: usize = 3;
 
-/// The text to search in, in lower case and perhaps without escapes or separators.
+/// The text to search, in lower case and possibly without escapes or separators.
 pub(in crate::webhook) struct View {
     bytes: Vec<u8>,
-    /// For each of the bytes, where it is in the text.
+    /// The range in the text for each of the bytes.
     places: Vec<Range<usize>>,
-    /// So many of the bytes are before what was cut off in the middle: an escape, or a character.
+    /// Number of bytes before an escape or a character that is cut off at the end.
     complete: usize,
-    /// How long a piece of a secret must be to count.
+    /// Minimum length of a piece of a secret.
     telling: usize,
 }
 
-/// The spellings of one secret.
+/// The encoded forms of one secret.
 pub(in crate::webhook) struct Spellings {
     with_separators: Vec<SecretSlice<u8>>,
     without_separators: Vec<SecretSlice<u8>>,
 }
 
 impl View {
-    /// All that are to be searched for one text.
+    /// All views of one text that must be searched.
     pub(in crate::webhook) fn all(text: &str) -> Vec<Self> {
         let bytes = text.to_ascii_lowercase().into_bytes();
         let places = (0..bytes.len()).map(|at| at..at + 1).collect();
@@ -49,7 +49,7 @@ impl View {
         views
     }
 
-    /// With one layer of escapes undone; nothing if there are none.
+    /// The view with one layer of escapes decoded; `None` if there are no escapes.
     fn unescaped(&self) -> Option<Self> {
         let mut view = Self { bytes: Vec::new(), places: Vec::new(), complete: usize::MAX, telling: self.telling };
         let (mut at, mut found) = (0, false);
@@ -74,7 +74,7 @@ impl View {
         (found || view.complete < self.complete).then_some(view)
     }
 
-    /// Letters and digits only.
+    /// The view with only letters and digits.
     fn without_separators(&self) -> Self {
         let kept = || (0..self.bytes.len()).filter(|at| is_kept(self.bytes[*at]));
         Self {
@@ -85,7 +85,7 @@ impl View {
         }
     }
 
-    /// Where a secret is, and, of a text that was `cut` off, where the beginning of one is at its end.
+    /// The ranges of a secret. If the text was `cut` off, this includes the beginning of a secret at its end.
     pub(in crate::webhook) fn find(&self, secret: &Spellings, cut: bool) -> Vec<Range<usize>> {
         let spellings = if self.telling == TELLING { &secret.with_separators } else { &secret.without_separators };
         let mut found = Vec::new();
@@ -101,7 +101,7 @@ impl View {
         found
     }
 
-    /// From where to the end of the text the beginning of a spelling is.
+    /// The range at the end of the text that is the beginning of an encoded form.
     fn beginning(&self, spelling: &[u8]) -> Option<Range<usize>> {
         let text = &self.bytes[..self.complete];
         let longest = text.len().min(spelling.len() - 1);
@@ -111,7 +111,7 @@ impl View {
 }
 
 impl Spellings {
-    /// Those of this secret.
+    /// The encoded forms of this secret.
     pub(in crate::webhook) fn of(secret: &str) -> Self {
         let bytes = secret.as_bytes();
         let numbers = |write: fn(&u8) -> String| bytes.iter().map(write).collect::<String>();
@@ -125,8 +125,8 @@ impl Spellings {
         ];
         let padded = base64(bytes);
         let unpadded = padded.trim_end_matches('=').to_owned();
-        // A secret that is part of something longer is spelt in three ways (in base32: five), and its first and last digits depend
-        // on what is beside it.
+        // A secret inside a longer text has three encodings in base64, and five in base32. Its first and last digits depend on the
+        // adjacent bytes.
         let within = (0..3).map(|before| core(bytes, before, 3, 4, base64));
         let base64: Vec<_> = [padded, unpadded].into_iter().chain(within).collect();
         all.extend(base64.iter().map(|text| text.replace('+', "-").replace('/', "_")));
@@ -158,7 +158,7 @@ fn position(text: &[u8], part: &[u8]) -> Option<usize> {
     }
 }
 
-/// What the escape at the beginning of a text means, and how long it is. The text is in lower case.
+/// The decoded bytes and the length of the escape at the beginning of a text. The text is in lower case.
 fn unescape(text: &[u8]) -> Option<(Vec<u8>, usize)> {
     match *text {
         [b'%', ..] => Some((vec![u8::try_from(number(text.get(1..3)?, 16)?).ok()?], 3)),
@@ -199,7 +199,7 @@ fn unescape(text: &[u8]) -> Option<(Vec<u8>, usize)> {
     }
 }
 
-/// Whether a text may be the beginning of an escape.
+/// Whether a text can be the beginning of an escape.
 fn is_cut(text: &[u8]) -> bool {
     let (longest, sign) = match text.first() {
         Some(b'%') => (2, false),
@@ -220,8 +220,8 @@ fn character(number: u32) -> Option<Vec<u8>> {
     char::from_u32(number).map(|c| c.to_string().into_bytes())
 }
 
-/// A spelling of bytes that stand somewhere within others, without the digits that depend on those. `group` bytes are written in
-/// `digits` digits.
+/// The encoded form of bytes inside others, without the digits that depend on the other bytes. `group` bytes are encoded as `digits`
+/// digits.
 fn core(bytes: &[u8], before: usize, group: usize, digits: usize, write: fn(&[u8]) -> String) -> String {
     let bits = 8 * group / digits;
     let text = write(&[&vec![0; before], bytes].concat());
@@ -230,13 +230,13 @@ fn core(bytes: &[u8], before: usize, group: usize, digits: usize, write: fn(&[u8
     text.get(first..last).unwrap_or_default().to_owned()
 }
 
-/// In base64, as Kubernetes writes bytes.
+/// Base64, as Kubernetes encodes bytes.
 pub(in crate::webhook) fn base64(bytes: &[u8]) -> String {
     let value = serde_json::to_value(ByteString(bytes.to_vec()));
     value.ok().and_then(|value| value.as_str().map(str::to_owned)).unwrap_or_default()
 }
 
-/// In base32 (RFC 4648), without padding.
+/// Base32 (RFC 4648), without padding.
 fn base32(bytes: &[u8]) -> String {
     const DIGITS: &[u8; 32] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZ234567";
     let bit = |at: usize| bytes.get(at / 8).is_some_and(|byte| byte >> (7 - at % 8) & 1 == 1);
@@ -249,7 +249,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn digits_that_depend_on_the_bytes_beside_are_left_out() {
+    fn digits_that_depend_on_adjacent_bytes_are_omitted() {
         assert_eq!(base32(b"foobar"), "MZXW6YTBOI");
         assert_eq!(base64(b"foobar"), "Zm9vYmFy");
         for (before, after) in [("", ""), ("x", "y"), ("xy", "z"), ("xyz", "z"), ("wxyz", "zz")] {

@@ -1,4 +1,4 @@
-//! The Secrets that something refers to, watched one by one.
+//! Watches of the referenced Secrets, one watch for each.
 
 use std::collections::BTreeSet;
 
@@ -12,38 +12,38 @@ use crate::k8s::watch::{NamedWatches, Seen};
 use crate::telemetry::Metrics;
 use crate::telemetry::metrics::Watch;
 
-/// Keeps [`Secrets`] as the API server has them.
+/// Keeps [`Secrets`] in sync with the API server.
 pub struct SecretWatches {
     secrets: Secrets,
     watches: NamedWatches,
 }
 
 impl SecretWatches {
-    /// No watch yet. The client needs `list` and `watch` on the Secrets that will be wanted.
+    /// Creates the value without watches. The client needs `list` and `watch` on the Secrets that will be watched.
     #[must_use]
     pub fn new(client: Client, turns: Receiver<Option<u64>>, metrics: Metrics) -> Self {
         Self { secrets: Secrets::unknown(), watches: NamedWatches::new(client, turns, Watch::Secrets, metrics) }
     }
 
-    /// What the watches see.
+    /// The values that the watches have read.
     #[must_use]
     pub fn secrets(&self) -> Secrets {
         self.secrets.clone()
     }
 
-    /// Watches these and no others; see [`NamedWatches::set_wanted`].
+    /// Watches only these Secrets; see [`NamedWatches::set_wanted`].
     pub fn set_wanted(&self, wanted: impl FnOnce() -> BTreeSet<SecretName>) {
         let begin = |name: &SecretName| tell(name.clone(), self.secrets.add(name.clone()), self.secrets.clone());
         self.watches.set_wanted(wanted, begin, |name| self.secrets.remove(name));
     }
 
-    /// Ends all watches and joins their tasks. What was read stays readable.
+    /// Ends all watches and joins their tasks. The values stay readable.
     pub async fn shutdown(&self) {
         self.watches.shutdown().await;
     }
 }
 
-/// Puts what a watch sees into its slot. After an error the last value stands.
+/// Writes the events of a watch to its slot. After an error the last value is kept.
 fn tell(name: SecretName, slot: Slot, secrets: Secrets) -> impl FnMut(Seen<Secret>) {
     move |seen| match seen {
         Seen::Begins => Secrets::forget_value(&slot),
@@ -64,7 +64,7 @@ mod tests {
     use crate::webhook::secrets::tests::secret;
 
     #[tokio::test]
-    async fn the_last_value_stands_when_the_watch_breaks() {
+    async fn the_last_value_is_kept_when_the_watch_fails() {
         let secrets = Secrets::unknown();
         let key = SecretKey::new("a", "b", "k");
         let name = key.secret();
@@ -85,8 +85,8 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_secret_that_is_no_longer_wanted_is_forgotten() {
-        // Nothing listens on port 1, so no watch ever tells anything.
+    async fn a_secret_that_is_no_longer_required_is_removed() {
+        // No process listens on port 1, so no watch ever reports anything.
         let config = kube::Config::new("http://127.0.0.1:1".parse().unwrap());
         let watches =
             SecretWatches::new(Client::try_from(config).unwrap(), tokio::sync::watch::channel(Some(1)).1, Metrics::new());
@@ -102,7 +102,7 @@ mod tests {
         assert_eq!(
             secrets.check([&Needed::Key(one.clone())]),
             Err(NotSent::SecretUnknown(one.secret())),
-            "a late word is not heard"
+            "a late event has no effect"
         );
 
         watches.shutdown().await;

@@ -1,4 +1,4 @@
-//! The policy beside a list that somebody else has made.
+//! Compares the policy with a list of addresses by another author.
 
 use std::collections::BTreeSet;
 
@@ -9,39 +9,39 @@ use super::*;
 
 const LIST: &str = include_str!("../../../tests/data/addresses.txt");
 
-/// What the list warns of and the policy lets through, and why.
+/// Ranges that the list marks as dangerous and the policy allows, and why.
 const LET_THROUGH: [(&str, &str); 19] = [
     ("10.0.0.0/8", "private: receivers inside the cluster are normal"),
     ("172.16.0.0/12", "private"),
     ("192.168.0.0/16", "private"),
-    ("100.64.0.0/10", "shared between a provider and its customers; some clusters number their pods so"),
+    ("100.64.0.0/10", "shared between a provider and its customers; some clusters use it for their pods"),
     ("fc00::/7", "private"),
-    ("192.0.0.0/24", "assigned to protocols; nobody listens there for us, but for a metadata service, which is refused"),
-    ("192.0.2.0/24", "for documentation; leads nowhere"),
+    ("192.0.0.0/24", "assigned to protocols; no service listens there except a metadata service, which is refused"),
+    ("192.0.2.0/24", "for documentation; not routed"),
     ("198.51.100.0/24", "for documentation"),
     ("203.0.113.0/24", "for documentation"),
     ("2001:db8::/32", "for documentation"),
     ("192.31.196.0/24", "public servers for reverse names of private addresses"),
     ("192.175.48.0/24", "the same"),
-    ("192.52.193.0/24", "public relays of multicast, spoken to as one"),
+    ("192.52.193.0/24", "public relays of multicast, with unicast addresses"),
     ("192.88.99.0/24", "public relays of 6to4"),
-    ("198.18.0.0/15", "for benchmarks, inside a laboratory: private"),
-    ("240.0.0.0/4", "reserved; where somebody uses it, it is private"),
-    ("100::/64", "whatever is sent there is thrown away"),
-    ("2001::/23", "assigned to protocols; of Teredo, the address within is looked at"),
-    ("64:ff9b::/96", "NAT64: the address within is looked at"),
+    ("198.18.0.0/15", "for benchmarks in a laboratory: private"),
+    ("240.0.0.0/4", "reserved; private if it is used at all"),
+    ("100::/64", "packets to it are discarded"),
+    ("2001::/23", "assigned to protocols; for Teredo, the embedded address is checked"),
+    ("64:ff9b::/96", "NAT64: the embedded address is checked"),
 ];
 
-/// What the list takes for public and the policy refuses, and why.
+/// Ranges that the list treats as public and the policy refuses, and why.
 const REFUSED: [(&str, &str); 2] = [("224.0.0.0/4", "multicast"), ("fec0::/10", "site-local, which is deprecated")];
 
-/// Which of these ranges holds an address.
+/// The range that contains an address.
 fn within(address: std::net::IpAddr, ranges: &[(&'static str, &str)]) -> Option<&'static str> {
     ranges.iter().map(|(range, _)| *range).find(|range| range.parse::<IpNet>().unwrap().contains(&address))
 }
 
 #[test]
-fn a_published_list_of_spellings_is_judged_alike_but_for_what_is_named_here() {
+fn the_policy_agrees_with_a_published_list_except_for_the_named_ranges() {
     let policy = Policy { allow_http: true, ..Policy::default() };
     let mut differs = BTreeSet::new();
     let lines: Vec<_> = LIST.lines().filter(|line| !line.starts_with('#')).collect();
@@ -49,7 +49,7 @@ fn a_published_list_of_spellings_is_judged_alike_but_for_what_is_named_here() {
     for line in lines {
         let (kind, spelling) = line.split_once(' ').unwrap();
         let host = if spelling.contains(':') { format!("[{spelling}]") } else { spelling.to_owned() };
-        // What is no URL cannot be sent to.
+        // A text that is not a valid URL cannot be a destination.
         let Ok(url) = url::Url::parse(&format!("https://{host}/")) else {
             assert_eq!(kind, "other", "{spelling}");
             continue;
@@ -67,5 +67,5 @@ fn a_published_list_of_spellings_is_judged_alike_but_for_what_is_named_here() {
         differs.insert(range.unwrap_or_else(|| panic!("{spelling} is {kind}: {:?}", policy.url(&url))));
     }
     let named: BTreeSet<_> = LET_THROUGH.iter().chain(&REFUSED).map(|(range, _)| *range).collect();
-    assert_eq!(differs, named, "what is named here differs, and nothing else");
+    assert_eq!(differs, named, "only the named ranges differ");
 }

@@ -1,9 +1,9 @@
-//! Credentials and other Secrets: where they go and lead, and that they come out nowhere.
+//! Credentials and other Secrets: where they are used, and that they are never shown.
 
 use super::*;
 
 #[tokio::test]
-async fn credentials_go_into_their_header() {
+async fn credentials_are_sent_in_their_header() {
     let receiver = Receiver::answering(OK).await;
     let secrets = with_secret(&[("username", "me"), ("password", "open: sesame\n"), ("token", "t0ken\n")]);
     let sender = sender_with(lax(), secrets);
@@ -26,7 +26,7 @@ async fn credentials_go_into_their_header() {
 }
 
 #[tokio::test]
-async fn nothing_is_sent_without_its_secret() {
+async fn a_request_is_not_sent_without_its_secret() {
     let receiver = Receiver::answering(OK).await;
     let mut out = to(receiver.url("/"));
     out.auth = Some(token(AUTHORIZATION, "Bearer"));
@@ -36,7 +36,7 @@ async fn nothing_is_sent_without_its_secret() {
         (&[][..], None, NotSent::SecretMissing(key("").secret())),
         (&[("other", "x")], None, NotSent::KeyMissing(key("token"))),
         (&[("token", "")], None, invalid("token", "is empty")),
-        (&[("token", "a\nb")], None, invalid("token", "is not fit for a header: only printable ASCII is")),
+        (&[("token", "a\nb")], None, invalid("token", "is not allowed in a header: use printable ASCII")),
         (&[("username", "me")], Some(&basic), NotSent::KeyMissing(key("password"))),
         (
             &[("username", "m:e"), ("password", "x")],
@@ -60,7 +60,7 @@ async fn nothing_is_sent_without_its_secret() {
 }
 
 #[tokio::test]
-async fn a_receiver_that_repeats_the_request_makes_nothing_public() {
+async fn a_receiver_that_repeats_the_request_reveals_nothing() {
     let echo = Receiver::new(async |mut peer| {
         while let Some(request) = peer.request().await {
             let answer = format!("HTTP/1.1 400 X\r\ncontent-length: {}\r\n\r\n{request}", request.len());
@@ -87,9 +87,9 @@ async fn a_receiver_that_repeats_the_request_makes_nothing_public() {
 }
 
 #[tokio::test]
-async fn no_failure_names_the_url_of_a_secret() {
+async fn no_failure_shows_the_url_of_a_secret() {
     let gone = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
-    // A label of 64 characters is refused by the resolver without asking anybody.
+    // The resolver rejects a label of 64 characters without a DNS query.
     let no_name = format!("http://{}.svc/xyzzy", "a".repeat(64));
     for (url, reason) in [
         (format!("https://{gone}/xyzzy"), Reason::ConnectionFailed),
@@ -114,7 +114,7 @@ async fn no_failure_names_the_url_of_a_secret() {
 }
 
 #[tokio::test]
-async fn a_secret_that_changes_under_a_request_is_noticed() {
+async fn a_secret_that_changes_during_a_request_is_detected() {
     let secrets = Secrets::unknown();
     let name = key("").secret();
     let slot = secrets.add(name.clone());
@@ -151,7 +151,7 @@ fn destinations_at_one_receiver_have_one_origin() {
     let open = |url: &str| sender.origin(&Destination::Url(url.parse().unwrap()));
     assert_eq!(hidden("one"), None, "not read yet");
     secrets.put(&name, &slot, None);
-    assert_eq!(hidden("one"), None, "not there");
+    assert_eq!(hidden("one"), None, "does not exist");
 
     let data = [
         ("one", "https://hooks.example/T1\n"),
@@ -172,7 +172,7 @@ fn destinations_at_one_receiver_have_one_origin() {
     assert_eq!(hidden("one"), None, "no longer watched");
 }
 
-/// A receiver that repeats what it got.
+/// A receiver that repeats the request.
 async fn echoing(status: u16, times: usize) -> Receiver {
     Receiver::new(move |mut peer| async move {
         while let Some(request) = peer.request().await {
@@ -184,7 +184,7 @@ async fn echoing(status: u16, times: usize) -> Receiver {
 }
 
 #[tokio::test]
-async fn of_an_answer_to_the_credentials_of_another_namespace_only_the_length_is_kept() {
+async fn only_the_length_is_kept_of_an_answer_to_credentials_of_another_namespace() {
     let receiver = echoing(403, 1).await;
     let sender = sender_with(lax(), with_secret(&[("token", "s3cr3t-token")]));
     let auth = Some(token(AUTHORIZATION, "Bearer"));
@@ -196,7 +196,7 @@ async fn of_an_answer_to_the_credentials_of_another_namespace_only_the_length_is
 }
 
 #[tokio::test]
-async fn a_token_that_the_cut_goes_through_is_not_shown() {
+async fn a_token_that_is_cut_off_is_not_shown() {
     let secret = "0123456789abcdef-".repeat(8);
     let sender = sender_with(lax(), with_secret(&[("token", &secret)]));
     for filling in 0..secret.len() {

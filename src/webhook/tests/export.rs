@@ -1,4 +1,4 @@
-//! Spans on their way to a collector, and what receivers are told of them.
+//! The export of spans to a collector, and the trace that receivers get.
 
 use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
 use prost::Message as _;
@@ -10,7 +10,7 @@ use super::*;
 use crate::api;
 use crate::telemetry::{Span, Tracer};
 
-/// A collector that gives these answers, and 200 after them.
+/// A collector that answers with these statuses, and then with 200.
 struct Taker {
     address: SocketAddr,
     bodies: Arc<Mutex<Vec<Vec<u8>>>>,
@@ -88,7 +88,7 @@ fn counted(metrics: &Metrics, result: &str) -> usize {
 }
 
 #[tokio::test]
-async fn a_batch_that_may_be_taken_later_is_sent_once_more() {
+async fn a_batch_after_a_retryable_status_is_sent_again() {
     let taker = Taker::answering(&[503]).await;
     let (tracer, exporter, metrics) = exporter(taker.address);
     make(&tracer, 3);
@@ -101,18 +101,18 @@ async fn a_batch_that_may_be_taken_later_is_sent_once_more() {
 }
 
 #[tokio::test]
-async fn what_is_refused_is_lost_and_counted_and_the_next_goes_on() {
+async fn a_rejected_batch_is_dropped_and_counted_and_the_next_one_is_sent() {
     let taker = Taker::answering(&[400, 307]).await;
     let (tracer, exporter, metrics) = exporter(taker.address);
     make(&tracer, 1200);
     drop(tracer);
     exporter.run(CancellationToken::new()).await;
-    assert_eq!(taker.spans(), [512, 512, 176], "a redirect is a refusal");
+    assert_eq!(taker.spans(), [512, 512, 176], "a redirect is a rejection");
     assert_eq!((counted(&metrics, "exported"), counted(&metrics, "failed")), (176, 1024));
 }
 
 #[tokio::test]
-async fn at_the_end_what_waits_is_sent_at_once_and_nothing_is_waited_for() {
+async fn waiting_spans_are_sent_immediately_at_the_end() {
     let taker = Taker::answering(&[]).await;
     let (tracer, exporter, metrics) = exporter(taker.address);
     let closing = CancellationToken::new();
@@ -122,7 +122,7 @@ async fn at_the_end_what_waits_is_sent_at_once_and_nothing_is_waited_for() {
     assert_eq!(taker.spans(), [512, 88]);
     assert_eq!(counted(&metrics, "exported"), 600);
     make(&tracer, 1);
-    assert_eq!(counted(&metrics, "dropped"), 1, "nobody takes it any more");
+    assert_eq!(counted(&metrics, "dropped"), 1, "the exporter has ended");
 
     let nobody = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
     let (tracer, exporter, metrics) = self::exporter(nobody);
@@ -132,7 +132,7 @@ async fn at_the_end_what_waits_is_sent_at_once_and_nothing_is_waited_for() {
 }
 
 #[tokio::test]
-async fn receivers_are_told_the_trace_unless_somebody_has_told_them_another() {
+async fn receivers_get_our_trace_unless_the_headers_have_another() {
     let receiver = Receiver::answering(OK).await;
     let ours = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
     let parent = HeaderName::from_static("traceparent");

@@ -1,9 +1,9 @@
-//! A process that stands still in the middle of a request, as after SIGSTOP or in a suspended machine.
+//! A process that is suspended during a request, as after SIGSTOP or on a suspended machine.
 
 use super::*;
 
 #[tokio::test]
-async fn a_body_that_is_asked_for_too_late_is_not_sent() {
+async fn a_body_that_is_read_too_late_is_not_sent() {
     provider();
     let receiver = Receiver::answering(OK).await;
     let client = reqwest::Client::new();
@@ -18,7 +18,7 @@ async fn a_body_that_is_asked_for_too_late_is_not_sent() {
     assert!(requests[0].contains("content-length: 5\r\n") && requests[0].ends_with("hello"), "{requests:?}");
 }
 
-/// A receiver in threads of its own, which answers when everything that is awaited has come.
+/// A receiver with its own threads, which answers when all requests have arrived.
 fn answering_while_the_sender_stands_still(requests: usize) -> (SocketAddr, Arc<std::sync::Barrier>) {
     use std::io::{Read as _, Write as _};
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
@@ -40,9 +40,9 @@ fn answering_while_the_sender_stands_still(requests: usize) -> (SocketAddr, Arc<
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_answer_that_came_while_the_process_stood_still_counts() {
+async fn an_answer_that_arrived_while_the_process_was_suspended_counts() {
     const REQUESTS: usize = 40;
-    // Time enough for all of them to be on their way before the process stands still, also on a busy machine.
+    // Enough time to send all requests before the process is suspended, even on a busy machine.
     let timeout = 5 * SHORT;
     let (address, all_there) = answering_while_the_sender_stands_still(REQUESTS);
     let sender = Arc::new(sender());
@@ -53,7 +53,7 @@ async fn an_answer_that_came_while_the_process_stood_still_counts() {
         })
         .collect();
     tokio::task::spawn_blocking(move || all_there.wait()).await.unwrap();
-    // Both threads of the runtime: nothing is read and no clock is looked at, as after SIGSTOP.
+    // Blocks both threads of the runtime: no data is read and no timer is checked, as after SIGSTOP.
     let still = [0; 2].map(|_| tokio::spawn(async move { std::thread::sleep(2 * timeout) }));
     for one in still {
         one.await.unwrap();

@@ -1,9 +1,8 @@
-//! Receivers that mean harm over HTTP/1.1, or know no better: each attempt ends in time, keeps little, and leaves nothing behind
-//! for the next.
+//! Malicious or faulty receivers over HTTP/1.1. Each attempt ends in time, keeps little data, and does not affect the next attempt.
 
 use super::*;
 
-/// A receiver that writes this once to each request and then waits.
+/// A receiver that writes this once for each request and then waits.
 async fn saying(answer: impl Into<Vec<u8>>) -> Receiver {
     let answer = answer.into();
     Receiver::new(move |mut peer| {
@@ -13,7 +12,7 @@ async fn saying(answer: impl Into<Vec<u8>>) -> Receiver {
     .await
 }
 
-/// A receiver that writes this before and then that again and again, as long as anybody listens; says when nobody does.
+/// A receiver that writes `before`, and then `again` repeatedly until the connection ends. It reports the end on the channel.
 async fn flooding(before: &'static str, again: &'static str) -> (Receiver, tokio::sync::mpsc::Receiver<usize>) {
     let (done, left) = tokio::sync::mpsc::channel(16);
     let receiver = Receiver::new(move |mut peer| {
@@ -34,11 +33,11 @@ async fn flooding(before: &'static str, again: &'static str) -> (Receiver, tokio
 }
 
 #[tokio::test]
-async fn what_never_ends_is_cut_off_at_once_or_at_the_timeout() {
+async fn an_endless_answer_is_cut_off_at_once_or_at_the_timeout() {
     let chunks = "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n";
     let huge = "HTTP/1.1 200 OK\r\ncontent-length: 1073741824\r\n\r\n";
     let until_close = "HTTP/1.1 200 OK\r\n\r\n";
-    // The beginning, what comes again and again, and what is left of it after the head: a status, a failure.
+    // The beginning, the repeated part, and the result: a status or a failure.
     for (before, again, status, kind) in [
         (chunks, "4\r\nabcd\r\n", Some(200), None),
         (huge, "abcd", Some(200), None),
@@ -48,7 +47,7 @@ async fn what_never_ends_is_cut_off_at_once_or_at_the_timeout() {
         ("HTTP/1.1 200 OK\r\n", "x: y\r\n", None, Some(FailureKind::Closed)),
         ("HTTP/1.1 200 OK\r\nx: ", "yyyy", None, Some(FailureKind::Closed)),
         ("", "yyyy", None, Some(FailureKind::Closed)),
-        // The size of a chunk, and what may stand beside it.
+        // The size of a chunk, and an extension of it.
         (chunks, "0", Some(200), None),
         ("HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n4;", "extension", Some(200), None),
         // Trailers.
@@ -62,25 +61,25 @@ async fn what_never_ends_is_cut_off_at_once_or_at_the_timeout() {
             None => assert_eq!(attempt.result.status(), status, "{before}{again}: {attempt:?}"),
             Some(kind) => assert_eq!(failure(&attempt).kind, kind, "{before}{again}: {attempt:?}"),
         }
-        left.recv().await.expect("the receiver is left");
+        left.recv().await.expect("the connection is closed");
         assert_eq!(receiver.connections(), 1);
     }
 }
 
 #[tokio::test]
-async fn bytes_that_are_no_text_do_no_harm() {
+async fn bytes_that_are_not_text_are_handled() {
     let answer = b"HTTP/1.1 500 \xff\xfe\r\nx-\xc3\xbc: a\r\ncontent-length: 4\r\n\r\nnope".to_vec();
     let odd_name = sender().send(to(saying(answer).await.url("/"))).await;
     assert_eq!(failure(&odd_name).kind, FailureKind::Closed, "{odd_name:?}");
     let answer = b"HTTP/1.1 500 \xff\xfe\r\nretry-after: \xff\r\nx: \xff\r\ncontent-length: 6\r\n\r\n\xff\xfenope".to_vec();
     let attempt = sender().send(to(saying(answer).await.url("/"))).await;
     assert_eq!((attempt.result.status(), body(&attempt)), (Some(500), "nope"));
-    assert_eq!(attempt.result.error().as_deref(), Some("500 Internal Server Error"), "the words are ours");
+    assert_eq!(attempt.result.error().as_deref(), Some("500 Internal Server Error"), "the reason phrase is our own");
 }
 
 #[tokio::test]
-async fn nothing_is_decompressed() {
-    // What `gzip` makes of 100 bytes, and says to be a gigabyte.
+async fn answers_are_not_decompressed() {
+    // A `gzip` of 100 bytes, which claims to be a gigabyte.
     let mut packed = b"\x1f\x8b\x08\0\0\0\0\0\0\x03".to_vec();
     packed.extend(b"PLAINLY VISIBLE\0\0\0\x40");
     let mut answer =
@@ -94,10 +93,10 @@ async fn nothing_is_decompressed() {
 }
 
 #[tokio::test]
-async fn what_lies_about_its_length_is_not_believed_twice() {
+async fn an_answer_with_a_wrong_length_does_not_affect_the_next_answer() {
     let ok = "HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok";
     let second = "HTTP/1.1 500 X\r\ncontent-length: 6\r\n\r\nforged";
-    // More than was announced, be it an answer to a question that was not asked yet: the connection is given up.
+    // The answer is longer than announced, for example with an answer to a request that was not sent yet. The connection is closed.
     for answer in [format!("{ok}{second}"), format!("{ok}more"), format!("HTTP/1.1 204 No Content\r\n\r\n{second}")] {
         let receiver = saying(answer.clone()).await;
         let sender = sender();
@@ -108,15 +107,15 @@ async fn what_lies_about_its_length_is_not_believed_twice() {
             assert_eq!(receiver.connections(), count, "{answer}");
         }
     }
-    // Less than was announced.
+    // The answer is shorter than announced.
     let short = Receiver::new(async |mut peer| {
         peer.request().await;
         peer.write("HTTP/1.1 503 X\r\ncontent-length: 100\r\n\r\nshort").await;
     })
     .await;
     let attempt = sender().send(to(short.url("/"))).await;
-    assert_eq!((attempt.result.status(), body(&attempt)), (Some(503), "short"), "the head has decided");
-    // Two opinions.
+    assert_eq!((attempt.result.status(), body(&attempt)), (Some(503), "short"), "the head of the answer decides");
+    // The length is contradictory or invalid.
     for head in ["content-length: 2\r\ncontent-length: 3\r\n", "content-length: 2x\r\n", "content-length: -1\r\n"] {
         let receiver = saying(format!("HTTP/1.1 200 OK\r\n{head}\r\nok")).await;
         let attempt = sender().send(to(receiver.url("/"))).await;
@@ -125,7 +124,7 @@ async fn what_lies_about_its_length_is_not_believed_twice() {
 }
 
 #[tokio::test]
-async fn a_connection_with_an_unread_body_is_not_used_again() {
+async fn a_connection_with_an_unread_body_is_not_reused() {
     let answer = format!("HTTP/1.1 200 OK\r\ncontent-length: 1000000\r\n\r\n{}", "z".repeat(1_000_000));
     let receiver = saying(answer).await;
     let sender = sender();
@@ -136,8 +135,8 @@ async fn a_connection_with_an_unread_body_is_not_used_again() {
 }
 
 #[tokio::test]
-async fn an_answer_may_come_before_the_request_is_read() {
-    // Never reads more than the head, so that a large body is never through.
+async fn an_answer_can_arrive_before_the_request_is_read() {
+    // The receiver reads at most 256 bytes, so a large body is never sent completely.
     let receiver = Receiver::new(async |mut peer| {
         _ = peer.stream.read(&mut [0; 256]).await;
         peer.write("HTTP/1.1 413 X\r\ncontent-length: 9\r\n\r\ntoo large").await;
@@ -161,10 +160,10 @@ async fn a_connection_that_ends_at_once_is_a_failure() {
 }
 
 #[tokio::test]
-async fn a_connection_that_does_not_come_about_is_left_at_the_connect_timeout() {
-    // It takes the connection and says nothing of TLS.
+async fn a_connection_that_is_not_established_fails_at_the_connect_timeout() {
+    // It accepts the connection and does not answer the TLS handshake.
     let silent = Receiver::new(async |mut peer| while peer.stream.read(&mut [0; 4096]).await.is_ok_and(|n| n > 0) {}).await;
-    // Its queue is full, so that nobody answers those who knock.
+    // Its queue is full, so new connections get no answer.
     let full = tokio::net::TcpSocket::new_v4().unwrap();
     full.bind("127.0.0.1:0".parse().unwrap()).unwrap();
     let full = full.listen(1).unwrap();
@@ -183,7 +182,7 @@ async fn a_connection_that_does_not_come_about_is_left_at_the_connect_timeout() 
 }
 
 #[tokio::test]
-async fn a_client_that_is_thrown_out_finishes_what_it_does() {
+async fn a_removed_client_finishes_its_request() {
     let (open, gate) = tokio::sync::oneshot::channel::<()>();
     let gate = Arc::new(tokio::sync::Mutex::new(Some(gate)));
     let receiver = Receiver::new(move |mut peer| {
@@ -215,7 +214,7 @@ async fn a_client_that_is_thrown_out_finishes_what_it_does() {
 }
 
 #[tokio::test]
-async fn connections_are_used_again_whatever_the_number_of_settings() {
+async fn connections_are_reused_with_any_number_of_settings() {
     const SETTINGS: u64 = 100;
     let receiver = Receiver::answering(OK).await;
     let sender = sender();
@@ -226,7 +225,7 @@ async fn connections_are_used_again_whatever_the_number_of_settings() {
     assert_eq!(receiver.connections() as u64, SETTINGS);
 }
 
-/// What a template may write must not decide where a message ends, where it goes, or what the proxy hears.
+/// A template must not decide where a message ends, where it goes, or what the proxy receives.
 #[tokio::test]
 async fn headers_about_the_connection_are_not_taken_from_a_template() {
     let receiver = Receiver::answering(OK).await;
@@ -266,7 +265,7 @@ async fn headers_about_the_connection_are_not_taken_from_a_template() {
 }
 
 #[tokio::test]
-async fn a_token_cannot_stand_in_a_header_of_ours() {
+async fn a_token_cannot_be_in_a_header_that_pennant_sets() {
     let receiver = Receiver::answering(OK).await;
     let sender = sender_with(lax(), with_secret(&[("token", "chunked")]));
     for name in

@@ -1,4 +1,4 @@
-//! Receivers that speak HTTP/2, well and badly. Frames are written by hand (RFC 9113), for no library sends what these do.
+//! Correct and faulty receivers over HTTP/2. The tests write frames manually (RFC 9113), because no library sends such frames.
 
 use std::io::{Read as _, Write as _};
 
@@ -25,21 +25,21 @@ const STATUS_200: u8 = 0x88;
 /// The receiver's side of one connection.
 struct Peer(StreamOwned<ServerConnection, std::net::TcpStream>);
 
-/// One request: its number, and how many came on its connection before.
+/// One request: its stream, and the number of earlier requests on its connection.
 struct Asked {
     stream: u32,
     earlier: usize,
 }
 
 impl Peer {
-    /// Whether it went out.
+    /// Writes a frame. Returns whether it was sent.
     fn frame(&mut self, kind: u8, flags: u8, stream: u32, payload: &[u8]) -> bool {
         let length = u32::try_from(payload.len()).unwrap().to_be_bytes();
         let head = [&length[1..], &[kind, flags], &stream.to_be_bytes()].concat();
         self.0.write_all(&[&head, payload].concat()).and_then(|()| self.0.flush()).is_ok()
     }
 
-    /// Frames that mean nothing, so many at once. Whether they went out.
+    /// Writes this number of meaningless frames at once. Returns whether they were sent.
     fn nothing(&mut self, frames: usize) -> bool {
         const UNKNOWN: u8 = 0x42;
         self.0.write_all(&[0, 0, 0, UNKNOWN, 0, 0, 0, 0, 0].repeat(frames)).and_then(|()| self.0.flush()).is_ok()
@@ -49,7 +49,7 @@ impl Peer {
         self.frame(HEADERS, END_HEADERS, stream, &[STATUS_200]) && self.frame(DATA, END_STREAM, stream, body)
     }
 
-    /// The next request that is complete; nothing when the connection has ended.
+    /// The next complete request; `None` if the connection has ended.
     fn next(&mut self, earlier: usize) -> Option<Asked> {
         loop {
             let mut head = [0; 9];
@@ -68,7 +68,7 @@ impl Peer {
     }
 }
 
-/// A receiver that offers HTTP/2 only, and does this with each request until it says that the connection is to end.
+/// A receiver with only HTTP/2. It calls `serve` for each request, and closes the connection when `serve` returns false.
 struct Http2 {
     sender: Sender,
     address: SocketAddr,
@@ -132,7 +132,7 @@ fn offering_http2(certificate: &rcgen::Certificate, key: &KeyPair) -> Arc<Server
 }
 
 #[tokio::test]
-async fn where_http2_is_offered_all_requests_share_one_connection() {
+async fn all_requests_share_one_connection_with_http2() {
     let receiver = Http2::new(|peer, asked| peer.ok(asked.stream, b"ok"));
     let first = receiver.send().await;
     assert_eq!((first.result.status(), body(&first)), (Some(200), "ok"));
@@ -142,10 +142,10 @@ async fn where_http2_is_offered_all_requests_share_one_connection() {
 }
 
 #[tokio::test]
-async fn what_the_protocol_takes_back_is_tried_again_later() {
+async fn a_request_that_the_connection_aborts_is_retried_on_schedule() {
     let refused = |peer: &mut Peer, asked: &Asked| peer.frame(RST_STREAM, 0, asked.stream, &REFUSED_STREAM.to_be_bytes());
     let reset = |peer: &mut Peer, asked: &Asked| peer.frame(RST_STREAM, 0, asked.stream, &2_u32.to_be_bytes());
-    // It takes no request of this connection, and says that it is leaving.
+    // It processes no request of this connection, and announces that it closes it.
     let leaving = |peer: &mut Peer, _: &Asked| {
         peer.frame(GOAWAY, 0, 0, &[0; 8]);
         false
@@ -157,15 +157,15 @@ async fn what_the_protocol_takes_back_is_tried_again_later() {
         assert_eq!(failure(&attempt).kind, FailureKind::Closed, "{number}: {attempt:?}");
         let verdict = Verdict::Retry { not_before: None, reason: Reason::ConnectionFailed };
         assert_eq!(classify(&attempt.result, 0), verdict);
-        assert_eq!(receiver.connections(), 1, "{number}: nobody but the schedule tries again");
+        assert_eq!(receiver.connections(), 1, "{number}: only the schedule retries");
     }
 }
 
 #[tokio::test]
-async fn after_a_farewell_the_next_request_has_a_connection_of_its_own() {
+async fn the_next_request_after_goaway_has_a_new_connection() {
     let receiver = Http2::new(|peer, asked| {
         peer.ok(asked.stream, b"ok");
-        // All up to this one have been taken; those to come will not be.
+        // The receiver has accepted all requests up to this one, and accepts no later ones.
         let last = [asked.stream.to_be_bytes(), [0; 4]].concat();
         peer.frame(GOAWAY, 0, 0, &last) && asked.earlier > 0
     });
@@ -175,7 +175,7 @@ async fn after_a_farewell_the_next_request_has_a_connection_of_its_own() {
     }
 }
 
-/// A header without a place in the table: `x-x: …`.
+/// A header that is not in the table: `x-x: …`.
 fn header(length: usize) -> Vec<u8> {
     let mut block = vec![0, 3];
     block.extend(b"x-x");
@@ -192,7 +192,7 @@ fn header(length: usize) -> Vec<u8> {
 }
 
 #[tokio::test]
-async fn a_bomb_of_headers_is_not_kept() {
+async fn an_answer_with_too_many_headers_is_a_failure() {
     let long = |peer: &mut Peer, asked: &Asked| {
         let block = [vec![STATUS_200], header(15_000)].concat();
         peer.frame(HEADERS, END_STREAM, asked.stream, &block)
@@ -203,7 +203,7 @@ async fn a_bomb_of_headers_is_not_kept() {
         while peer.frame(CONTINUATION, 0, asked.stream, &header(15_000)) {}
         false
     };
-    // Four kilobytes put into the table once, and named ten thousand times by a byte each.
+    // A header of four kilobytes is added to the table once, and referenced ten thousand times with one byte each.
     let table = |peer: &mut Peer, asked: &Asked| {
         let mut entry = header(3_900);
         entry[0] = 0x40;
@@ -217,15 +217,15 @@ async fn a_bomb_of_headers_is_not_kept() {
 }
 
 #[tokio::test]
-async fn an_answer_that_never_begins_or_never_ends_is_left_at_the_timeout() {
-    // `:status: 103`, written out.
+async fn an_answer_that_never_starts_or_never_ends_ends_at_the_timeout() {
+    // `:status: 103` as a literal.
     let hints = |peer: &mut Peer, asked: &Asked| {
         while peer.frame(HEADERS, END_HEADERS, asked.stream, &[0x08, 3, b'1', b'0', b'3']) {}
         false
     };
     let endless = |peer: &mut Peer, asked: &Asked| {
         peer.frame(HEADERS, END_HEADERS, asked.stream, &[STATUS_200]);
-        // As much as may be sent, byte by byte, without an end.
+        // The maximum allowed amount, byte by byte, without an end.
         while peer.frame(DATA, 0, asked.stream, b"x") {
             std::thread::sleep(Duration::from_millis(20));
         }
@@ -235,13 +235,13 @@ async fn an_answer_that_never_begins_or_never_ends_is_left_at_the_timeout() {
     assert_eq!(failure(&attempt).kind, FailureKind::Timeout, "{attempt:?}");
     assert!(attempt.duration < LONG / 3, "{:?}", attempt.duration);
     let attempt = Http2::new(endless).send().await;
-    assert_eq!(attempt.result.status(), Some(200), "the head has decided");
+    assert_eq!(attempt.result.status(), Some(200), "the head of the answer decides");
     assert!(attempt.duration < LONG / 3, "{:?}", attempt.duration);
 }
 
 #[tokio::test]
-async fn a_receiver_can_send_ahead_no_more_than_a_little() {
-    // It obeys no window, and is thrown out.
+async fn a_receiver_can_send_ahead_only_a_little() {
+    // It ignores the window, so its connection is closed.
     let floods = |peer: &mut Peer, asked: &Asked| {
         peer.frame(HEADERS, END_HEADERS, asked.stream, &[STATUS_200]);
         while peer.frame(DATA, 0, asked.stream, &[b'y'; 16_000]) {}
@@ -252,11 +252,11 @@ async fn a_receiver_can_send_ahead_no_more_than_a_little() {
     assert!(attempt.duration < LONG / 3, "{:?}", attempt.duration);
 }
 
-/// Far less than the time for which an idle connection is kept.
+/// A time much shorter than that for which an idle connection is kept.
 const SOON: Duration = Duration::from_secs(10);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_flood_of_nothing_ends_with_the_request() {
+async fn a_flood_of_meaningless_frames_ends_with_the_request() {
     let (left, ended) = std::sync::mpsc::channel();
     let receiver = Http2::new(move |peer, _| {
         while peer.nothing(1000) {}
@@ -264,18 +264,18 @@ async fn a_flood_of_nothing_ends_with_the_request() {
         false
     });
     let attempt = receiver.send_within(SHORT).await;
-    // On a busy machine the flood may come before the request is known to be on its way; then the connection is closed at once.
+    // On a busy machine the flood can arrive before the request counts as in flight. Then the connection is closed at once.
     assert!(matches!(failure(&attempt).kind, FailureKind::Timeout | FailureKind::Closed), "{attempt:?}");
     let ended = tokio::task::spawn_blocking(move || ended.recv_timeout(SOON)).await.unwrap();
     ended.expect("the connection of a request that has timed out is closed");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_connection_without_a_request_may_bring_a_little_and_no_more() {
+async fn a_connection_without_a_request_accepts_only_a_little_data() {
     let (left, ended) = std::sync::mpsc::channel();
     let receiver = Http2::new(move |peer, asked| {
         let answered = peer.ok(asked.stream, b"ok");
-        // 27,000 bytes, and over TLS a little more.
+        // 27,000 bytes, and a little more with TLS.
         if asked.earlier == 0 {
             return answered && peer.nothing(3000);
         }
@@ -287,19 +287,19 @@ async fn a_connection_without_a_request_may_bring_a_little_and_no_more() {
     assert_eq!(receiver.send().await.result.status(), Some(200));
     assert_eq!(receiver.connections(), 1, "a little is no reason to close a connection");
     let ended = tokio::task::spawn_blocking(move || ended.recv_timeout(SOON)).await.unwrap();
-    ended.expect("a connection that brings much without being asked is closed");
+    ended.expect("a connection with much data and no request is closed");
     assert_eq!(receiver.send().await.result.status(), Some(200));
     assert_eq!(receiver.connections(), 2);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_request_that_times_out_does_not_take_others_with_it() {
+async fn a_request_that_times_out_does_not_end_other_requests() {
     let asked = Arc::new(AtomicUsize::new(0));
     let count = Arc::clone(&asked);
     let receiver = Arc::new(Http2::new(move |peer, asked| match count.fetch_add(1, Ordering::SeqCst) {
         0 => true,
         1 => {
-            // The first one is given up meanwhile.
+            // The first request times out in the meantime.
             std::thread::sleep(4 * SHORT);
             peer.ok(asked.stream, b"ok")
         }
@@ -317,5 +317,5 @@ async fn a_request_that_times_out_does_not_take_others_with_it() {
     assert_eq!(second.result.status(), Some(200), "{second:?}");
     assert_eq!(receiver.connections(), 1);
     assert_eq!(receiver.send().await.result.status(), Some(200));
-    assert_eq!(receiver.connections(), 2, "the next one has a connection of its own");
+    assert_eq!(receiver.connections(), 2, "the next request has a new connection");
 }

@@ -1,4 +1,4 @@
-//! All requests through a proxy: who learns what, and who is blamed.
+//! All requests through a proxy: which side gets which data, and which side an error names.
 
 use tokio::io::copy_bidirectional;
 
@@ -6,12 +6,12 @@ use super::tls::{authority, issued_for, receiver, trusting_ca};
 use super::*;
 use crate::api::notification::credentials::Authorities;
 
-/// Nobody can resolve it but the proxies of these tests.
+/// Only the proxies of these tests can resolve this name.
 const HOST: &str = "hooks.example";
 /// `someone:open sesame`
 const CREDENTIALS: &str = "proxy-authorization: Basic c29tZW9uZTpvcGVuIHNlc2FtZQ==";
 
-/// A proxy that connects everybody to this place.
+/// A proxy that connects every client to this address.
 async fn leading_to(place: SocketAddr) -> Receiver {
     Receiver::new(move |mut peer| async move {
         peer.request().await;
@@ -39,7 +39,7 @@ fn url(text: &str) -> Outgoing {
 #[tokio::test]
 async fn http_goes_to_the_proxy_with_the_name_of_the_receiver() {
     let proxy = Receiver::answering(OK).await;
-    // The proxy's own place is the operator's choice: the policy, which refuses loopback, is not asked.
+    // The operator chooses the address of the proxy. So the policy, which refuses loopback, does not apply to it.
     for host in [proxy.address.to_string(), format!("localhost:{}", proxy.address.port())] {
         let mut out = url("http://hooks.example:8080/services/T0?x=1");
         out.headers.push((HeaderName::from_static("proxy-authorization"), "of a template".parse().unwrap()));
@@ -55,7 +55,7 @@ async fn http_goes_to_the_proxy_with_the_name_of_the_receiver() {
 }
 
 #[tokio::test]
-async fn https_goes_through_a_tunnel_and_its_receiver_sees_nothing_of_the_proxy() {
+async fn https_uses_a_tunnel_and_the_receiver_sees_no_data_of_the_proxy() {
     provider();
     let ca = authority();
     let (certificate, key) = issued_for(HOST, &ca);
@@ -67,7 +67,7 @@ async fn https_goes_through_a_tunnel_and_its_receiver_sees_nothing_of_the_proxy(
     assert!(connect.to_lowercase().contains(&CREDENTIALS.to_lowercase()), "{connect}");
     assert!(!connect.contains("webhook-id"), "{connect}");
 
-    // Whom the receiver shows itself to be is checked behind the tunnel as it is without one.
+    // The certificate of the receiver is verified in the same way with and without a tunnel.
     let (wrong, key) = issued_for("other.example", &ca);
     let proxy = leading_to(receiver(vec![wrong.der().clone()], &key)).await;
     let attempt = trusting_ca(&ca, Some(at(proxy.address))).send(url("https://hooks.example/x")).await;
@@ -76,7 +76,7 @@ async fn https_goes_through_a_tunnel_and_its_receiver_sees_nothing_of_the_proxy(
 }
 
 #[tokio::test]
-async fn addresses_that_are_written_out_are_refused_before_the_proxy_hears_of_them() {
+async fn literal_addresses_are_refused_before_a_request_to_the_proxy() {
     let proxy = Receiver::answering(OK).await;
     let sender = strict_through(at(proxy.address));
     for host in ["127.0.0.1", "0x7f.1", "169.254.169.254", "[::1]", "[::ffff:169.254.169.254]"] {
@@ -90,7 +90,7 @@ async fn addresses_that_are_written_out_are_refused_before_the_proxy_hears_of_th
 }
 
 #[tokio::test]
-async fn what_is_wrong_with_the_proxy_is_said_of_the_proxy() {
+async fn errors_of_the_proxy_name_the_proxy() {
     let gone = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
     let answers = |text: &'static str| {
         Receiver::new(move |mut peer| async move {
@@ -105,8 +105,8 @@ async fn what_is_wrong_with_the_proxy_is_said_of_the_proxy() {
     let babbles = answers("SSH-2.0-OpenSSH_9.9\r\n").await;
     let silent = Receiver::new(async |mut peer| while peer.request().await.is_some() {}).await;
     let (https, http) = ("https://hooks.example/", "http://hooks.example/");
-    let credentials = "asks for credentials, or does not accept those that it got";
-    let refuses = "refuses to connect to the receiver, or cannot";
+    let credentials = "requires credentials, or rejects the given ones";
+    let refuses = "refuses to connect to the receiver, or cannot connect to it";
     for (place, url_, words) in [
         (gone, https, "no connection to the proxy PROXY: connection refused".to_owned()),
         (gone, http, "no connection to the proxy PROXY: connection refused".to_owned()),
@@ -114,9 +114,9 @@ async fn what_is_wrong_with_the_proxy_is_said_of_the_proxy() {
         (denies.address, http, format!("the proxy PROXY {credentials}")),
         (forbids.address, https, format!("the proxy PROXY {refuses}")),
         (fails.address, https, format!("the proxy PROXY {refuses}")),
-        (closes.address, https, "the proxy PROXY does not answer as a proxy does".to_owned()),
+        (closes.address, https, "the answer of the proxy PROXY is not a valid proxy answer".to_owned()),
         (babbles.address, https, format!("the proxy PROXY {refuses}")),
-        (silent.address, https, "no connection by the proxy PROXY within 300ms".to_owned()),
+        (silent.address, https, "no connection through the proxy PROXY within 300ms".to_owned()),
     ] {
         let connect_timeout = if place == silent.address { SHORT } else { LONG };
         let attempt = strict_through(at(place)).send(Outgoing { connect_timeout, ..url(url_) }).await;
@@ -126,7 +126,7 @@ async fn what_is_wrong_with_the_proxy_is_said_of_the_proxy() {
         assert_eq!(classify(&attempt.result, 0), Verdict::Retry { not_before: None, reason });
         assert!(!format!("{attempt:?}").contains("sesame"), "{attempt:?}");
     }
-    // A label of 64 characters is refused by the resolver without asking anybody.
+    // The resolver rejects a label of 64 characters without a DNS query.
     let attempt = strict_through(at(format!("{}.example:3128", "a".repeat(64)))).send(url(https)).await;
     let words = attempt.result.error().unwrap();
     assert!(words.starts_with("the name of the proxy aaaa") && words.ends_with("could not be resolved"), "{words}");
@@ -134,7 +134,7 @@ async fn what_is_wrong_with_the_proxy_is_said_of_the_proxy() {
 }
 
 #[tokio::test]
-async fn an_answer_that_repeats_the_credentials_of_the_proxy_is_cleaned() {
+async fn credentials_of_the_proxy_are_masked_in_an_answer() {
     let proxy = Receiver::new(async |mut peer| {
         while let Some(request) = peer.request().await {
             let said = format!("open sesame, {request}");
@@ -147,13 +147,13 @@ async fn an_answer_that_repeats_the_credentials_of_the_proxy_is_cleaned() {
     assert!(!body(&attempt).contains("sesame") && !body(&attempt).contains("c29tZW"), "{attempt:?}");
 }
 
-/// A proxy over TLS with this certificate; connects to nowhere, and says what it was asked.
+/// A proxy over TLS with this certificate. It opens no connection and answers every request with 200.
 fn over_tls(certificate: &rcgen::Certificate, key: &rcgen::KeyPair) -> SocketAddr {
     receiver(vec![certificate.der().clone()], key)
 }
 
 #[tokio::test]
-async fn what_an_endpoint_says_of_certificates_does_not_hold_for_the_proxy() {
+async fn tls_settings_of_an_endpoint_do_not_apply_to_the_proxy() {
     provider();
     let (ca, other) = (authority(), authority());
     let (certificate, key) = issued_for("127.0.0.1", &ca);
@@ -163,7 +163,7 @@ async fn what_an_endpoint_says_of_certificates_does_not_hold_for_the_proxy() {
     let own = TlsRef { authorities: Authorities::Pem(other.pem().into()), ..TlsRef::default() };
     let any = TlsRef { skip_verify: true, ..TlsRef::default() };
     for tls in [TlsRef::default(), own, any] {
-        // It is no proxy, but it has been spoken to, over a connection that is trusted.
+        // It is not a real proxy, but it gets the request over a trusted connection.
         let http = Outgoing { tls: tls.clone(), ..url("http://hooks.example/") };
         assert_eq!(through(good).send(http.clone()).await.result.status(), Some(200), "{tls:?}");
         let https = Outgoing { tls: tls.clone(), ..url("https://hooks.example/") };

@@ -1,4 +1,4 @@
-//! Certificates: the good one and the bad ones.
+//! Valid and invalid certificates.
 
 use std::io::{Read as _, Write as _};
 use std::sync::Arc;
@@ -11,12 +11,12 @@ use rustls::{RootCertStore, ServerConfig, ServerConnection, StreamOwned};
 use super::*;
 use crate::api::notification::credentials::{Authorities, SecretName, TlsRef};
 
-/// A receiver with this certificate; its address.
+/// Starts a receiver with this certificate, and returns its address.
 pub(super) fn receiver(chain: Vec<CertificateDer<'static>>, key: &KeyPair) -> SocketAddr {
     serve(ServerConfig::builder().with_no_client_auth(), chain, key)
 }
 
-/// A receiver with this certificate that wants one of this authority; its address.
+/// Starts a receiver with this certificate that requires a client certificate of this CA, and returns its address.
 fn demanding(chain: Vec<CertificateDer<'static>>, key: &KeyPair, ca: &CertifiedIssuer<'_, KeyPair>) -> SocketAddr {
     let mut roots = RootCertStore::empty();
     roots.add(ca.der().clone()).unwrap();
@@ -55,7 +55,7 @@ pub(super) fn authority() -> CertifiedIssuer<'static, KeyPair> {
     CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap()
 }
 
-/// A sender that trusts this authority as if the system did.
+/// A sender that trusts this CA in addition to those of the system.
 pub(super) fn trusting_ca(ca: &CertifiedIssuer<'_, KeyPair>, proxy: Option<Proxy>) -> Sender {
     provider();
     Sender::trusting(vec![ca.der().clone()], proxy, lax(), Secrets::fixed([]), Metrics::new()).unwrap()
@@ -66,7 +66,7 @@ fn to_tls(address: SocketAddr) -> Outgoing {
 }
 
 #[tokio::test]
-async fn only_a_certificate_that_is_right_in_every_way_is_trusted() {
+async fn only_a_fully_valid_certificate_is_trusted() {
     provider();
     let ca = authority();
     let sender = trusting_ca(&ca, None);
@@ -103,12 +103,12 @@ async fn a_self_signed_certificate_is_refused() {
     let address = receiver(vec![certificate.der().clone()], &key);
     let attempt = sender().send(to_tls(address)).await;
     assert_eq!(failure(&attempt).kind, FailureKind::Tls, "{attempt:?}");
-    let words = format!("TLS with {address}: the certificate is self-signed or from an unknown authority");
+    let words = format!("TLS with {address}: the certificate is self-signed or signed by an unknown CA");
     assert_eq!(attempt.result.error(), Some(words));
 }
 
 #[tokio::test]
-async fn a_receiver_without_tls_is_told_apart() {
+async fn a_receiver_without_tls_has_its_own_error() {
     let plain = Receiver::new(async |mut peer| {
         peer.write("HTTP/1.1 400 Bad Request\r\n\r\n").await;
     })
@@ -119,12 +119,12 @@ async fn a_receiver_without_tls_is_told_apart() {
     assert_eq!(failure(&attempt).kind, FailureKind::Tls);
 }
 
-/// A certificate for loopback of this authority, and its key.
+/// A certificate of this CA for loopback, and its key.
 fn issued(ca: &CertifiedIssuer<'_, KeyPair>) -> (rcgen::Certificate, KeyPair) {
     issued_for("127.0.0.1", ca)
 }
 
-/// A certificate for a name of this authority, and its key.
+/// A certificate of this CA for a name, and its key.
 pub(super) fn issued_for(name: &str, ca: &CertifiedIssuer<'_, KeyPair>) -> (rcgen::Certificate, KeyPair) {
     let key = KeyPair::generate().unwrap();
     (CertificateParams::new(vec![name.to_owned()]).unwrap().signed_by(&key, ca).unwrap(), key)
@@ -140,7 +140,7 @@ fn trusting(authorities: Authorities) -> TlsRef {
 }
 
 #[tokio::test]
-async fn authorities_of_ones_own_are_trusted_and_no_others() {
+async fn only_the_ca_certificates_of_the_endpoint_are_trusted() {
     provider();
     let (ca, other) = (authority(), authority());
     let (certificate, key) = issued(&ca);
@@ -148,17 +148,17 @@ async fn authorities_of_ones_own_are_trusted_and_no_others() {
     let sender =
         with_secrets(&[("ca.crt", ca.pem()), ("both.crt", format!("{}{}", other.pem(), ca.pem())), ("junk", "x".into())]);
     let of = |key| Authorities::Secret(SecretKey::new("team-a", "tls", key));
-    let unknown = &*format!("TLS with {address}: the certificate is self-signed or from an unknown authority");
-    let another = &*format!("TLS with {address}: the certificate is not signed by the authority that it names");
+    let unknown = &*format!("TLS with {address}: the certificate is self-signed or signed by an unknown CA");
+    let another = &*format!("TLS with {address}: the certificate is not signed by the CA that it names");
     for (tls, error) in [
         (trusting(of("ca.crt")), None),
         (trusting(of("both.crt")), None),
         (trusting(Authorities::Pem(ca.pem().into())), None),
-        // It has the name of the right one, and another key.
+        // This CA has the same name as the right one, and another key.
         (trusting(Authorities::Pem(other.pem().into())), Some(another)),
         (trusting(Authorities::System), Some(unknown)),
         (TlsRef { skip_verify: true, ..TlsRef::default() }, None),
-        (trusting(of("junk")), Some("Secret team-a/tls, key junk: holds no certificate in PEM")),
+        (trusting(of("junk")), Some("Secret team-a/tls, key junk: contains no certificate in PEM format")),
         (trusting(of("none")), Some("Secret team-a/tls has no key none")),
     ] {
         let attempt = sender.send(Outgoing { tls: tls.clone(), ..to_tls(address) }).await;
@@ -167,7 +167,7 @@ async fn authorities_of_ones_own_are_trusted_and_no_others() {
 }
 
 #[tokio::test]
-async fn a_certificate_of_ones_own_is_shown_where_it_is_asked_for() {
+async fn a_client_certificate_is_sent_when_the_receiver_requests_it() {
     provider();
     let (ca, clients) = (authority(), authority());
     let (certificate, key) = issued(&ca);
@@ -195,7 +195,7 @@ async fn a_certificate_of_ones_own_is_shown_where_it_is_asked_for() {
 }
 
 #[tokio::test]
-async fn certificates_that_nobody_has_checked_are_told_when_they_are_used() {
+async fn invalid_certificates_that_were_not_checked_are_reported_when_used() {
     provider();
     let ca = authority();
     let (certificate, key) = issued(&ca);

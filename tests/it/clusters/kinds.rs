@@ -28,7 +28,7 @@ async fn widget(stage: &Stage) {
 }
 
 #[tokio::test]
-async fn a_kind_that_comes_late_is_picked_up_and_one_that_goes_is_unknown() {
+async fn an_added_kind_is_observed_and_a_deleted_kind_is_unknown() {
     let stage = Stage::new("clusters-kinds").await;
     let receiver = Receiver::start();
     stage.kubeconfig("eu", control_plane::remote()).await;
@@ -71,7 +71,7 @@ async fn call(stage: &Stage, method: &str, path: &str, body: Value) {
 }
 
 #[tokio::test]
-async fn an_object_that_is_nested_deep_is_observed_and_hides_no_other() {
+async fn a_deeply_nested_object_is_observed_and_hides_no_other() {
     let stage = Stage::new("clusters-deep").await;
     let receiver = Receiver::start();
     let definition = control_plane::foreign("deep.example.com", "v1", "Widget", "widgets");

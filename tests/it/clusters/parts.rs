@@ -10,7 +10,7 @@ use crate::fleet::{counted, create, of_repo, status_of};
 use crate::support::{Receiver, control_plane};
 
 #[tokio::test]
-async fn nothing_is_known_of_a_repository_whose_bundles_cannot_be_read() {
+async fn a_repository_with_unreadable_bundles_is_unknown() {
     let stage = Stage::new("clusters-parts").await;
     let receiver = Receiver::start();
     let define = async |kind: &str, plural: &str| {
@@ -32,7 +32,7 @@ async fn nothing_is_known_of_a_repository_whose_bundles_cannot_be_read() {
     stage.local.create::<Pipeline>(shop).await;
     let _pennant = stage.pennant_with(&[]).await;
     let message = stage.unknown("shop", 0, "KindNotFound").await;
-    let because = "it is read with objects of kind Bundle: cluster clusters-parts.eu";
+    let because = "it needs objects of kind Bundle: cluster clusters-parts.eu";
     assert_eq!(message, format!("{because} has no kind Bundle in fleet.cattle.io/v1alpha1"));
     let says = |reason: &'static str| {
         move |c: &pennant::api::conditions::Condition| c.status == ConditionStatus::False && c.reason == reason

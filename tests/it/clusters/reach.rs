@@ -48,7 +48,7 @@ async fn a_target_on_another_cluster_is_observed_and_nothing_is_written_there() 
 }
 
 #[tokio::test]
-async fn another_kubeconfig_is_followed_at_once_and_the_old_connections_are_closed() {
+async fn a_changed_kubeconfig_applies_at_once_and_closes_old_connections() {
     let stage = Stage::new("clusters-rotated").await;
     let receiver = Receiver::start();
     let old = Proxy::start(control_plane::remote(), "clusters-rotated-old").await;
@@ -84,7 +84,7 @@ async fn another_kubeconfig_is_followed_at_once_and_the_old_connections_are_clos
 }
 
 #[tokio::test]
-async fn a_server_that_stops_is_offline_once_and_observed_when_it_is_back() {
+async fn a_stopped_server_is_reported_offline_once_and_observed_after_its_return() {
     let mut other = tokio::task::spawn_blocking(ControlPlane::start).await.unwrap().unwrap();
     let remote = World::on(&other.kubeconfig, "clusters-stopped").await;
     let stage = Stage::with("clusters-stopped", remote).await;
@@ -109,7 +109,7 @@ async fn a_server_that_stops_is_offline_once_and_observed_when_it_is_back() {
 }
 
 #[tokio::test]
-async fn swallowed_packets_are_noticed_and_nobody_else_waits() {
+async fn dropped_packets_are_detected_and_delay_no_other_cluster() {
     let stage = Stage::new("clusters-swallowed").await;
     let receiver = Receiver::start();
     let proxy = Proxy::start(control_plane::remote(), "clusters-swallowed").await;
@@ -141,7 +141,7 @@ async fn swallowed_packets_are_noticed_and_nobody_else_waits() {
 }
 
 #[tokio::test]
-async fn what_is_known_stands_while_a_cluster_refuses_for_a_moment_after_a_restart() {
+async fn the_last_status_is_kept_while_a_restarted_cluster_rejects_requests() {
     let stage = Stage::new("clusters-hiccup").await;
     let proxy = Proxy::start(control_plane::remote(), "clusters-hiccup").await;
     stage.kubeconfig("eu", &proxy.kubeconfig).await;
@@ -167,7 +167,7 @@ async fn what_is_known_stands_while_a_cluster_refuses_for_a_moment_after_a_resta
 }
 
 #[tokio::test]
-async fn a_cluster_that_swallows_from_the_start_says_so() {
+async fn a_cluster_that_drops_packets_from_the_start_is_reported() {
     let stage = Stage::new("clusters-mute").await;
     let receiver = Receiver::start();
     let proxy = Proxy::start(control_plane::remote(), "clusters-mute").await;
@@ -189,7 +189,7 @@ async fn a_cluster_that_swallows_from_the_start_says_so() {
 }
 
 #[tokio::test]
-async fn what_nobody_needs_any_more_is_let_go_and_a_stop_waits_for_nobody() {
+async fn unused_caches_are_released_and_a_stop_waits_for_no_cluster() {
     let stage = Stage::new("clusters-ended").await;
     let proxy = Proxy::start(control_plane::remote(), "clusters-ended").await;
     let mute = Proxy::start(control_plane::remote(), "clusters-ended-mute").await;

@@ -39,7 +39,7 @@ async fn value(world: &World, name: &str) {
 }
 
 #[tokio::test]
-async fn each_kind_of_object_leads_to_its_cluster() {
+async fn each_kind_of_cluster_object_resolves_to_its_cluster() {
     let stage = Stage::new("clusters-kinds-of-refs").await;
     let local = &stage.local;
     define(local, GITOPS, "GitopsCluster").await;
@@ -62,7 +62,7 @@ async fn each_kind_of_object_leads_to_its_cluster() {
         stage.runs("shop", environment, "1").await;
     }
     let message = stage.unknown("shop", 3, "ClusterNotFound").await;
-    assert!(message.contains("no kind Cluster; install its definition"), "{message}");
+    assert!(message.contains("no kind Cluster; install its CRD"), "{message}");
     define(local, FLEET, "Cluster").await;
     create(local, FLEET, "Cluster", "d", json!({"kubeConfigSecret": "of-fleet"})).await;
     stage.runs("shop", 3, "1").await;
@@ -80,7 +80,7 @@ async fn each_kind_of_object_leads_to_its_cluster() {
 }
 
 #[tokio::test]
-async fn what_leads_nowhere_says_so_with_the_remedy_and_heals() {
+async fn a_broken_cluster_reference_shows_the_remedy_and_recovers() {
     let stage = Stage::new("clusters-nowhere").await;
     stage.pipeline("shop", &[secret("eu")]).await;
     let _pennant = stage.pennant_with(&[]).await;
@@ -119,7 +119,7 @@ async fn what_leads_nowhere_says_so_with_the_remedy_and_heals() {
 }
 
 #[tokio::test]
-async fn objects_of_other_namespaces_unless_that_is_refused() {
+async fn cluster_objects_of_other_namespaces_work_unless_they_are_refused() {
     let stage = Stage::new("clusters-elsewhere").await;
     let infra = World::new("clusters-infra").await;
     define(&infra, GITOPS, "GitopsCluster").await;
@@ -138,7 +138,7 @@ async fn objects_of_other_namespaces_unless_that_is_refused() {
     let elsewhere = json!({"kind": "Secret", "name": "kubeconfig-of-eu", "namespace": infra.ns});
     let refused: Pipeline = serde_json::from_value(stage.spec("thief", &[elsewhere])).unwrap();
     let refused = stage.local.api::<Pipeline>().create(&PostParams::default(), &refused).await.unwrap_err();
-    assert!(refused.to_string().contains("in the pipeline's own namespace"), "{refused}");
+    assert!(refused.to_string().contains("must be in the namespace of the pipeline"), "{refused}");
 
     let _pennant = stage.pennant_with(&["--no-cross-namespace-refs"]).await;
     let told = stage.local.pipeline_condition("shop", "Ready", |c| c.reason == "CrossNamespaceCluster").await;

@@ -51,7 +51,7 @@ pub(super) async fn allow_kind(stage: &Stage, name: &str, group: &str, resource:
 }
 
 #[tokio::test]
-async fn the_right_to_read_is_enough_and_a_token_that_is_revoked_is_noticed() {
+async fn read_permissions_are_enough_and_a_revoked_token_is_detected() {
     let stage = Stage::new("clusters-token").await;
     let receiver = Receiver::start();
     let token = account(&stage, "reader").await;
@@ -83,7 +83,7 @@ async fn the_right_to_read_is_enough_and_a_token_that_is_revoked_is_noticed() {
 }
 
 #[tokio::test]
-async fn what_may_not_be_read_is_forbidden_until_it_may() {
+async fn unreadable_objects_are_forbidden_until_access_is_granted() {
     let stage = Stage::new("clusters-forbidden").await;
     let token = account(&stage, "stranger").await;
     stage.kubeconfig_text("eu", &token).await;

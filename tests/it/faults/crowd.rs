@@ -58,7 +58,7 @@ async fn when_all_targets_fail_at_once_the_status_stays_small_and_each_failure_a
 }
 
 #[tokio::test]
-async fn there_and_back_again_in_one_breath_are_two_changes() {
+async fn a_change_and_its_reversal_at_once_are_two_changes() {
     tokio::join!(there_and_back("crowd-live", false), there_and_back("crowd-away", true));
 }
 

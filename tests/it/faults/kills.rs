@@ -28,27 +28,27 @@ enum Held {
 }
 
 #[tokio::test]
-async fn before_the_record_nothing_was_sent() {
+async fn a_kill_before_the_record_sends_nothing() {
     killed("kill-record", Held::Record, false).await;
 }
 
 #[tokio::test]
-async fn after_the_record_nothing_was_sent() {
+async fn a_kill_after_the_record_sends_nothing() {
     killed("kill-recorded", Held::Recorded, false).await;
 }
 
 #[tokio::test]
-async fn during_a_request_it_is_repeated_once() {
+async fn a_kill_during_a_request_repeats_it_once() {
     tokio::join!(killed("kill-request", Held::Request, false), killed("kill-request-cursor", Held::Request, true));
 }
 
 #[tokio::test]
-async fn after_a_request_it_is_repeated_once() {
+async fn a_kill_after_a_request_repeats_it_once() {
     tokio::join!(killed("kill-outcome", Held::Outcome, false), killed("kill-outcome-cursor", Held::Outcome, true));
 }
 
 #[tokio::test]
-async fn after_the_outcome_nothing_is_repeated() {
+async fn a_kill_after_the_outcome_repeats_nothing() {
     tokio::join!(killed("kill-settled", Held::Settled, false), killed("kill-settled-cursor", Held::Settled, true));
 }
 
@@ -115,7 +115,7 @@ async fn killed(ns: &str, held: Held, lost: bool) {
 }
 
 #[tokio::test]
-async fn what_the_process_before_last_has_recorded_is_neither_lost_nor_taken_for_forged() {
+async fn records_of_the_process_before_last_are_neither_lost_nor_taken_for_forged() {
     let quick = json!({"delivery": {"retry": {"initial": "1s", "max": "1s"}}});
     let stage = Stage::new("kill-kill", &["web", "api"], quick).await;
     let Stage { world, receiver, proxy, .. } = &stage;
@@ -156,7 +156,7 @@ async fn what_the_process_before_last_has_recorded_is_neither_lost_nor_taken_for
 }
 
 #[tokio::test]
-async fn with_a_hundred_lanes_pending_each_goes_on_in_its_order() {
+async fn a_hundred_pending_lanes_continue_in_order_after_a_kill() {
     const LANES: usize = 50;
     let _alone = heavy().await;
     let world = World::new("kill-hundred").await;

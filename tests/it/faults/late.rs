@@ -63,7 +63,7 @@ async fn a_write_that_is_answered_late_or_never_repeats_no_request() {
 }
 
 #[tokio::test]
-async fn an_object_that_a_person_edits_while_it_is_in_flight_is_settled_all_the_same() {
+async fn a_delivery_that_is_edited_in_flight_is_still_settled() {
     let stage = Stage::new("late-edited", &["web"], json!({"endpoint": {"timeout": "30s"}})).await;
     let Stage { world, receiver, proxy, .. } = &stage;
     let gate = Gate::new();
@@ -98,7 +98,7 @@ async fn an_object_that_a_person_edits_while_it_is_in_flight_is_settled_all_the_
 }
 
 #[tokio::test]
-async fn what_came_of_an_attempt_that_failed_is_written_before_the_next() {
+async fn the_result_of_a_failed_attempt_is_written_before_the_next_attempt() {
     let codes = [403, 409, 429, 500];
     let stage = Stage::new("late-attempts", &["web"], json!({})).await;
     let Stage { world, receiver, proxy, .. } = &stage;
@@ -137,7 +137,7 @@ async fn what_came_of_an_attempt_that_failed_is_written_before_the_next() {
 }
 
 #[tokio::test]
-async fn a_status_that_is_applied_after_it_was_looked_for_is_told_once() {
+async fn a_status_write_that_is_applied_late_is_reported_once() {
     let stage = Stage::new("late-status", &["web"], json!({})).await;
     let Stage { world, receiver, proxy, .. } = &stage;
     let _pennant = Pennant::with(world, stage.options()).await;

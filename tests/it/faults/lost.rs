@@ -10,27 +10,27 @@ use crate::support::proxy::Call;
 use crate::support::{Fault, Oracle, Pennant, Reply};
 
 #[tokio::test]
-async fn answers_to_the_pipeline_controller() {
+async fn lost_responses_to_the_pipeline_controller() {
     half_are_lost("lost-pipeline", Call::is_pipeline_status).await;
 }
 
 #[tokio::test]
-async fn answers_to_cursors() {
+async fn lost_responses_to_cursor_writes() {
     half_are_lost("lost-cursors", Call::is_cursors).await;
 }
 
 #[tokio::test]
-async fn answers_to_records() {
+async fn lost_responses_to_records() {
     half_are_lost("lost-records", Call::is_create_delivery).await;
 }
 
 #[tokio::test]
-async fn answers_to_attempts_and_outcomes() {
+async fn lost_responses_to_attempts_and_outcomes() {
     half_are_lost("lost-outcomes", Call::is_delivery_status).await;
 }
 
 #[tokio::test]
-async fn answers_to_everything_that_is_written() {
+async fn lost_responses_to_all_writes() {
     half_are_lost("lost-all", |call| call.method != "GET" && !call.is_lease()).await;
 }
 

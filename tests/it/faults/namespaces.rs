@@ -23,13 +23,13 @@ const PROMPT: Duration = Duration::from_secs(15);
 const TAGS: [&str; 5] = ["2", "3", "4", "5", "6"];
 
 #[tokio::test]
-async fn outcomes_that_hang_in_one_namespace_hold_up_no_other() {
+async fn hanging_outcome_writes_of_one_namespace_delay_no_other() {
     let held = Gate::new();
     troubled("namespaces-hang", Fault::HoldRequest(held.clone()), &held).await;
 }
 
 #[tokio::test]
-async fn outcomes_that_are_refused_in_one_namespace_hold_up_no_other() {
+async fn rejected_outcome_writes_of_one_namespace_delay_no_other() {
     troubled("namespaces-refused", Fault::Refuse(403), &Gate::new()).await;
 }
 
@@ -92,7 +92,7 @@ async fn troubled(ns: &str, fault: Fault, held: &Gate) {
 const PIPELINES: usize = 80;
 
 #[tokio::test]
-async fn logs_that_cannot_be_written_in_one_namespace_hold_up_no_other() {
+async fn rejected_log_writes_of_one_namespace_delay_no_other() {
     let _alone = heavy().await;
     // One's own, for here all namespaces are watched, as is the default.
     let control_plane = tokio::task::spawn_blocking(ControlPlane::start).await.unwrap().unwrap();

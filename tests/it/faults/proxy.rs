@@ -8,7 +8,7 @@ use serde_json::json;
 use crate::support::{Fault, Proxy, World, control_plane};
 
 #[tokio::test]
-async fn the_proxy_does_what_its_rules_say() {
+async fn the_fault_proxy_applies_its_rules() {
     let world = World::new("faults-proxy").await;
     let proxy = Proxy::start(&world.kubeconfig, "faults-proxy").await;
     let api: Api<ConfigMap> = Api::namespaced(control_plane::client(&proxy.kubeconfig).await, &world.ns);

@@ -16,12 +16,12 @@ const APPS: [&str; 12] = ["a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k",
 const AT_FIRST: usize = 8;
 
 #[tokio::test]
-async fn when_it_is_cut_off_each_lane_sends_what_it_has_recorded_and_no_more() {
+async fn without_the_api_server_each_lane_sends_only_recorded_deliveries() {
     out_of_reach("reach-cut", Proxy::cut, 3).await;
 }
 
 #[tokio::test]
-async fn when_calls_hang_each_lane_sends_what_it_has_recorded_and_no_more() {
+async fn with_hanging_calls_each_lane_sends_only_recorded_deliveries() {
     out_of_reach("reach-frozen", Proxy::freeze, 1).await;
 }
 
@@ -69,8 +69,7 @@ fn in_vain(pennant: &Pennant) -> HashMap<String, usize> {
     let mut tried = HashMap::new();
     let log = pennant.log();
     for line in log.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok()) {
-        let failed =
-            line["message"].as_str().is_some_and(|m| m.starts_with("a status could not be written; the lane waits"));
+        let failed = line["message"].as_str().is_some_and(|m| m.starts_with("could not write a status; the lane waits"));
         if let Some(name) = line["delivery"].as_str().filter(|_| failed) {
             *tried.entry(name.to_owned()).or_default() += 1;
         }

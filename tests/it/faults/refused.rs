@@ -9,7 +9,7 @@ use crate::support::receiver::Gate;
 use crate::support::{Fault, Oracle, Pennant};
 
 #[tokio::test]
-async fn an_outcome_that_is_refused_is_written_later_and_its_request_is_not_repeated() {
+async fn a_rejected_outcome_is_written_later_without_a_second_request() {
     let codes = [403, 404, 409, 422, 429, 500, 503];
     let stage = Stage::new("refused-outcome", &["web"], json!({})).await;
     let Stage { world, receiver, proxy, .. } = &stage;
@@ -39,7 +39,7 @@ async fn an_outcome_that_is_refused_is_written_later_and_its_request_is_not_repe
 }
 
 #[tokio::test]
-async fn an_outcome_that_is_refused_for_long_is_not_written_all_the_time() {
+async fn a_rejected_outcome_is_retried_with_backoff() {
     let stage = Stage::new("refused-long", &["web"], json!({})).await;
     let Stage { world, receiver, proxy, .. } = &stage;
     // Their outcomes are refused with an answer that says that the object is another, or gone, and it is neither.
@@ -71,7 +71,7 @@ async fn an_outcome_that_is_refused_for_long_is_not_written_all_the_time() {
 }
 
 #[tokio::test]
-async fn a_delivery_that_is_deleted_while_its_outcome_is_written_is_over() {
+async fn a_delivery_that_is_deleted_during_its_outcome_write_is_finished() {
     let stage = Stage::new("refused-deleted", &["web"], json!({})).await;
     let Stage { world, receiver, proxy, .. } = &stage;
     let _pennant = Pennant::with(world, stage.options()).await;
@@ -94,7 +94,7 @@ async fn a_delivery_that_is_deleted_while_its_outcome_is_written_is_over() {
 }
 
 #[tokio::test]
-async fn a_record_that_is_refused_is_made_later_and_once() {
+async fn a_rejected_record_is_created_later_and_once() {
     let codes = [403, 409, 429, 500, 504];
     let stage = Stage::new("refused-record", &["web", "api"], json!({})).await;
     let Stage { world, receiver, proxy, .. } = &stage;

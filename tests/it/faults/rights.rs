@@ -52,7 +52,7 @@ async fn logged(pennant: &Pennant, words: &str) {
 }
 
 #[tokio::test]
-async fn to_record() {
+async fn without_permission_to_create_deliveries() {
     let stage = stage("rights-record").await;
     let _pennant = Pennant::with(&stage.world, stage.options()).await;
     stage.world.settled().await;
@@ -70,14 +70,14 @@ async fn to_record() {
 }
 
 #[tokio::test]
-async fn to_write_outcomes() {
+async fn without_permission_to_write_outcomes() {
     let stage = stage("rights-outcome").await;
     let pennant = Pennant::with(&stage.world, stage.options()).await;
     stage.world.settled().await;
     let rule = forbid(&stage, Call::is_delivery_status);
     ship(&stage).await;
     stage.proxy.hit(rule, 6).await;
-    logged(&pennant, "a status could not be written; the lane waits").await;
+    logged(&pennant, "could not write a status; the lane waits").await;
     for notification in ["hook", "other"] {
         assert_eq!(stage.receiver.to(&format!("/{notification}/web")).len(), 1, "a lane waits for its outcome");
     }
@@ -86,7 +86,7 @@ async fn to_write_outcomes() {
 }
 
 #[tokio::test]
-async fn to_write_the_status_of_notifications() {
+async fn without_permission_to_write_notification_status() {
     let stage = stage("rights-notification").await;
     let pennant = Pennant::with(&stage.world, stage.options()).await;
     stage.world.settled().await;
@@ -94,7 +94,7 @@ async fn to_write_the_status_of_notifications() {
     ship(&stage).await;
     arrived(&stage, &["hook", "other"]).await;
     stage.proxy.hit(rule, 2).await;
-    logged(&pennant, "a status could not be written").await;
+    logged(&pennant, "could not write a status").await;
     assert_eq!(stage.world.get_notification("hook").await.status.unwrap().delivered, 0);
     stage.proxy.remove(rule);
     within(HEALS, "the figures follow", async || {
@@ -106,7 +106,7 @@ async fn to_write_the_status_of_notifications() {
 }
 
 #[tokio::test]
-async fn to_write_the_log() {
+async fn without_permission_to_write_the_log() {
     let stage = stage("rights-log").await;
     let pennant = Pennant::with(&stage.world, stage.options()).await;
     stage.world.settled().await;
@@ -123,14 +123,14 @@ async fn to_write_the_log() {
 }
 
 #[tokio::test]
-async fn to_write_cursors() {
+async fn without_permission_to_write_cursors() {
     let stage = stage("rights-cursors").await;
     let mut pennant = Pennant::with(&stage.world, stage.options()).await;
     stage.world.settled().await;
     let rule = forbid(&stage, Call::is_cursors);
     ship(&stage).await;
     stage.proxy.hit(rule, 2).await;
-    logged(&pennant, "a pass ended early").await;
+    logged(&pennant, "reconcile failed").await;
     for notification in ["hook", "other"] {
         stage.receiver.wait(&format!("/{notification}/web"), 2).await;
     }
@@ -146,7 +146,7 @@ async fn to_write_cursors() {
 }
 
 #[tokio::test]
-async fn to_write_events() {
+async fn without_permission_to_write_events() {
     let stage = stage("rights-events").await;
     stage.receiver.script("/hook/web", [crate::support::Reply::status(400)]);
     let rule = forbid(&stage, |call| call.concerns("events"));
@@ -161,7 +161,7 @@ async fn to_write_events() {
 }
 
 #[tokio::test]
-async fn to_keep_the_leases() {
+async fn without_permission_to_renew_leases() {
     let stage = stage("rights-leases").await;
     let pennant = Pennant::with(&stage.world, stage.options()).await;
     stage.world.settled().await;
@@ -172,11 +172,11 @@ async fn to_keep_the_leases() {
     arrived(&stage, &["hook", "other"]).await;
     logged(&pennant, "the service account needs get, list, watch, create and update").await;
     stage.proxy.remove(rule);
-    assert!(!pennant.log().contains("does not act any more"));
+    assert!(!pennant.log().contains("lost leadership"));
 }
 
 #[tokio::test]
-async fn to_read_secrets() {
+async fn without_permission_to_read_secrets() {
     let stage = stage("rights-secrets").await;
     let Stage { world, receiver, proxy, .. } = &stage;
     world.secret("token", json!({"key": "open sesame"})).await;
@@ -203,7 +203,7 @@ async fn to_read_secrets() {
 }
 
 #[tokio::test]
-async fn to_read_config_maps() {
+async fn without_permission_to_read_config_maps() {
     let stage = stage("rights-config-maps").await;
     let Stage { world, receiver, proxy, .. } = &stage;
     world.create::<ConfigMap>(json!({"metadata": {"name": "texts"}, "data": {"body": world::BODY}})).await;
@@ -246,7 +246,7 @@ async fn heals(stage: &Stage, notification: &str) {
 }
 
 #[tokio::test]
-async fn secrets_that_may_not_be_read_are_asked_for_less_and_less() {
+async fn unreadable_secrets_are_watched_with_backoff() {
     const SECRETS: usize = 100;
     /// In this time each is asked for after pauses of at least 0.8, 1.6, 3.2, 6.4 and 12.8 s: at most six times, and twice more in case
     /// a watch is begun again with a new tenure. Without growing pauses it is asked for more than twenty times.

@@ -11,7 +11,7 @@ use crate::support::{Fault, Oracle, Pennant, Reply, eventually};
 const STEPS: [&str; 3] = ["Deployed 2", "Deployed 3", "Deployed 4"];
 
 #[tokio::test]
-async fn when_each_call_takes_its_time_everything_arrives_all_the_same() {
+async fn with_a_slow_api_server_everything_arrives() {
     tokio::join!(slow("slow-300ms", Duration::from_millis(300)), slow("slow-2s", Duration::from_secs(2)));
 }
 
@@ -34,7 +34,7 @@ async fn slow(ns: &str, by: Duration) {
 }
 
 #[tokio::test]
-async fn when_it_is_away_at_the_start_it_is_waited_for() {
+async fn a_start_waits_for_an_absent_api_server() {
     let (held, gate) = (Gate::new(), Gate::new());
     held.open();
     tokio::join!(

@@ -3,7 +3,7 @@
 use super::*;
 
 #[tokio::test]
-async fn drift_is_told_where_nobody_corrects_it() {
+async fn uncorrected_drift_is_reported() {
     let ns = "fleet-drift";
     let mut fleet = Fleet::new(ns).await;
     fleet.create("Bundle", "shop-web", of_repo("shop", "c1"), json!({"paused": false})).await;

@@ -63,7 +63,7 @@ async fn write(fleet: &Fleet, (kind, name, body, _): &Step) {
 }
 
 #[tokio::test]
-async fn a_commit_is_not_deployed_on_the_counts_of_the_one_before() {
+async fn stale_counters_do_not_report_a_commit_as_deployed() {
     let fleet = at_c1("fleet-repo").await;
     for (revision, good) in [("c2", false), ("c3", true)] {
         for step in commit(revision, good) {
@@ -76,7 +76,7 @@ async fn a_commit_is_not_deployed_on_the_counts_of_the_one_before() {
 }
 
 #[tokio::test]
-async fn nor_in_one_breath() {
+async fn stale_counters_in_one_batch_do_not_report_a_commit_as_deployed() {
     let fleet = at_c1("fleet-breath").await;
     for step in commit("c2", false).iter().chain(&commit("c3", true)).chain(&commit("c4", true)) {
         write(&fleet, step).await;
@@ -94,7 +94,7 @@ async fn nor_in_one_breath() {
 }
 
 #[tokio::test]
-async fn bundles_come_and_go_with_a_commit() {
+async fn bundles_are_added_and_removed_with_a_commit() {
     let mut fleet = at_c1("fleet-members").await;
     // One is new, one is no more.
     fleet.status("GitRepo", "shop", repository("c2", "InProgress", 4, 0)).await;

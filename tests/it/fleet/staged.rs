@@ -108,7 +108,7 @@ async fn a_commit_is_deployed_where_it_was_staged_and_nowhere_else() {
 }
 
 #[tokio::test]
-async fn a_partition_that_fails_holds_up_the_others_which_run_what_they_ran() {
+async fn a_failed_partition_stops_the_rollout_of_the_others() {
     let mut fleet = at_c1("fleet-blocked").await;
     fleet.commit("c2", true).await;
     fleet.stage("c2", "2", &ALL[..1], 1).await;

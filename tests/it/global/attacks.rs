@@ -22,7 +22,7 @@ fn is_copy_written(call: &Call) -> bool {
 
 /// One target brings its own template; the others have that of the global configuration, which changes.
 #[tokio::test]
-async fn a_template_of_one_target_does_not_keep_that_of_all_from_the_others() {
+async fn a_target_template_does_not_block_the_template_of_other_targets() {
     let stage = Stage::new("global-rest").await;
     let Stage { system, team } = &stage;
     let receiver = Receiver::start();
@@ -67,7 +67,7 @@ async fn a_template_of_one_target_does_not_keep_that_of_all_from_the_others() {
 
 /// The copy is older than what was in force, as when its last write was refused: what it does not name is not gone.
 #[tokio::test]
-async fn while_the_present_one_cannot_be_read_nothing_is_gone() {
+async fn an_unreadable_configuration_deletes_nothing() {
     let (stage, receiver, mut pennant, good) = stuck("global-older").await;
     pennant.kill9();
     stage.system.patch::<ConfigMap>(COPY, json!({"data": {"config.yaml": "{}"}})).await;
@@ -90,7 +90,7 @@ async fn while_the_present_one_cannot_be_read_nothing_is_gone() {
 
 /// The copy is written when what it says is another, as often as that, and until it has been taken.
 #[tokio::test]
-async fn the_copy_is_kept_and_only_when_it_says_something_else() {
+async fn the_copy_is_written_only_if_it_changes() {
     let stage = Stage::new("global-copy").await;
     let receiver = Receiver::start();
     let proxy = Proxy::start(&stage.system.kubeconfig, "global-copy").await;
@@ -124,7 +124,7 @@ async fn the_copy_is_kept_and_only_when_it_says_something_else() {
 
 /// A replica that does not act says nothing of what is wrong: the one that acts does.
 #[tokio::test]
-async fn a_replica_that_looks_on_writes_nothing() {
+async fn a_standby_writes_nothing() {
     let stage = Stage::new("global-two").await;
     let receiver = Receiver::start();
     let good = json!({"notifications": [everywhere("audit", &receiver, json!({}))]});
@@ -163,7 +163,7 @@ async fn says_valid(pennant: &Pennant, expected: f64) {
 
 /// A Notification of the same name that is not for the pipeline has no part in what the cluster-wide one recorded for it.
 #[tokio::test]
-async fn what_was_recorded_does_not_go_to_one_that_is_not_for_the_pipeline() {
+async fn recorded_deliveries_are_not_sent_by_a_notification_for_other_pipelines() {
     let stage = Stage::new("global-astray").await;
     let Stage { team, .. } = &stage;
     let (ours, theirs) = (Receiver::start(), Receiver::start());
@@ -194,7 +194,7 @@ async fn what_was_recorded_does_not_go_to_one_that_is_not_for_the_pipeline() {
 /// The author of the URL changes while it is not known whether a delivery was recorded, and the process is killed: each is
 /// recorded once, in one of the two namespaces.
 #[tokio::test]
-async fn a_lost_answer_and_another_author_of_the_url_record_nothing_twice() {
+async fn a_lost_response_and_a_new_url_layer_record_nothing_twice() {
     let stage = Stage::new("global-lost").await;
     let Stage { system, team } = &stage;
     let (ours, theirs) = (Receiver::start(), Receiver::start());
@@ -236,7 +236,7 @@ async fn a_lost_answer_and_another_author_of_the_url_record_nothing_twice() {
 /// Deleted and made again at once, as an installation does that is replaced: what waits goes on, or is canceled, and later changes
 /// are reported.
 #[tokio::test]
-async fn a_config_map_that_is_made_again_at_once_leaves_nothing_stuck() {
+async fn a_recreated_config_map_blocks_nothing() {
     let (stage, receiver, _pennant, good) = stuck("global-again").await;
     for _ in 0..5 {
         stage.system.delete_any::<ConfigMap>(MAP).await;
@@ -262,7 +262,7 @@ async fn a_config_map_that_is_made_again_at_once_leaves_nothing_stuck() {
 
 /// A Notification that stands alone wherever it stands is judged as that, though there is a cluster-wide one of its name.
 #[tokio::test]
-async fn a_notification_is_judged_as_it_stands() {
+async fn a_notification_is_validated_as_it_is() {
     let stage = Stage::new("global-judged").await;
     let receiver = Receiver::start();
     let mut audit = everywhere("audit", &receiver, json!({}));
@@ -278,7 +278,7 @@ async fn a_notification_is_judged_as_it_stands() {
 
 /// Beside the global configuration lie deliveries of pipelines that are no longer watched: nobody asks for those again and again.
 #[tokio::test]
-async fn what_is_not_watched_is_left_alone() {
+async fn unwatched_namespaces_are_ignored() {
     let (stage, receiver, mut pennant, _) = stuck("global-left").await;
     let Stage { system, team } = &stage;
     pennant.stop().await;
@@ -318,7 +318,7 @@ async fn what_is_not_watched_is_left_alone() {
 /// Templates of a team, in every place and every layer, name a parameter of the cluster-wide notification. No status and no Event
 /// shows its value, and nothing is sent, until the platform shares it.
 #[tokio::test]
-async fn a_parameter_of_the_platform_is_shown_to_nobody() {
+async fn a_platform_parameter_is_not_shown_to_teams() {
     const KEY: &str = "R0UT1NG-7f3a";
     let stage = Stage::new("global-parameter").await;
     let team = &stage.team;

@@ -8,7 +8,7 @@ use super::{MAP, Stage, everywhere};
 use crate::support::{Oracle, Pennant, Receiver, Reply, eventually};
 
 #[tokio::test]
-async fn the_last_good_one_stays_in_force() {
+async fn the_last_valid_configuration_stays_in_force() {
     let stage = Stage::new("global-broken").await;
     let Stage { team, .. } = &stage;
     let receiver = Receiver::start();
@@ -29,7 +29,7 @@ async fn the_last_good_one_stays_in_force() {
         "line 3, column 5",
         "notifications[0].endpont",
         "did you mean endpoint?",
-        "last good one stays in force",
+        "keeping the last valid version",
     ] {
         assert!(note.contains(word), "{note}");
     }
@@ -112,14 +112,14 @@ pub async fn all_arrived(stage: &Stage, receiver: &Receiver) {
 }
 
 #[tokio::test]
-async fn the_last_good_one_stays_in_force_over_a_restart() {
+async fn the_last_valid_configuration_stays_in_force_after_a_restart() {
     let (stage, receiver, mut pennant, _) = stuck("global-restart").await;
     pennant.kill9();
     stage.configure_text("notifications: [").await;
     pennant.launch();
     pennant.wait_ready().await;
     let note = stage.warning("ConfigInvalid").await;
-    assert!(note.contains("not YAML") && note.contains("the last good one stays in force"), "{note}");
+    assert!(note.contains("not YAML") && note.contains("keeping the last valid version"), "{note}");
     answer(&receiver, 200);
     stage.ship("3").await;
     stage.ship("4").await;
@@ -131,7 +131,7 @@ async fn the_last_good_one_stays_in_force_over_a_restart() {
 }
 
 #[tokio::test]
-async fn what_was_never_read_is_not_gone() {
+async fn a_configuration_that_was_never_read_deletes_nothing() {
     let (stage, receiver, mut pennant, good) = stuck("global-unread").await;
     let team = &stage.team;
     pennant.kill9();
@@ -141,7 +141,7 @@ async fn what_was_never_read_is_not_gone() {
     pennant.launch();
     pennant.wait_ready().await;
     let note = stage.warning("ConfigInvalid").await;
-    assert!(note.contains("left out until it can be read"), "{note}");
+    assert!(note.contains("ignored until it is valid"), "{note}");
     stage.ship("3").await;
     team.fence("shop", &["own"]).await;
     answer(&receiver, 200);

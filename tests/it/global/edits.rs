@@ -8,7 +8,7 @@ use super::{MAP, Stage, everywhere, homes, is};
 use crate::support::{Oracle, Receiver, Reply, eventually};
 
 #[tokio::test]
-async fn pending_ones_follow_and_what_is_gone_is_canceled() {
+async fn pending_deliveries_follow_edits_and_removed_ones_are_canceled() {
     let stage = Stage::new("global-edits").await;
     let Stage { system, team } = &stage;
     let (old, new) = (Receiver::start(), Receiver::start());
@@ -70,7 +70,7 @@ async fn pending_ones_follow_and_what_is_gone_is_canceled() {
 }
 
 #[tokio::test]
-async fn a_notification_over_or_under_another_goes_on_with_its_cursor() {
+async fn a_notification_added_above_or_below_another_keeps_its_cursor() {
     let stage = Stage::new("global-over").await;
     let Stage { system, team } = &stage;
     let (ours, theirs) = (Receiver::start(), Receiver::start());

@@ -7,7 +7,7 @@ use super::{Stage, everywhere, homes};
 use crate::support::{Oracle, Receiver, Reply, World};
 
 #[tokio::test]
-async fn a_cluster_wide_notification_is_for_the_pipelines_that_match() {
+async fn a_cluster_wide_notification_applies_to_matching_pipelines() {
     let stage = Stage::new("global-match").await;
     let Stage { system, team } = &stage;
     let receiver = Receiver::start();
@@ -66,7 +66,7 @@ async fn a_cluster_wide_notification_is_for_the_pipelines_that_match() {
 }
 
 #[tokio::test]
-async fn all_layers_fold_and_references_are_their_writers() {
+async fn all_layers_merge_and_references_belong_to_their_layer() {
     let stage = Stage::new("global-fold").await;
     let Stage { system, team } = &stage;
     let (base, own) = (Receiver::start(), Receiver::start());
@@ -132,7 +132,7 @@ async fn all_layers_fold_and_references_are_their_writers() {
 }
 
 #[tokio::test]
-async fn an_answer_to_the_credentials_of_the_organisation_is_not_shown_to_a_team() {
+async fn a_response_to_platform_credentials_is_not_shown_to_a_team() {
     let stage = Stage::new("global-answers").await;
     let Stage { system, team } = &stage;
     let receiver = Receiver::start();

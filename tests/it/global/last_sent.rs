@@ -12,7 +12,7 @@ use crate::support::pennant::command;
 use crate::support::{Oracle, Receiver, Reply, eventually};
 
 #[tokio::test]
-async fn each_notification_of_a_pipeline_has_the_time_at_which_it_was_last_sent() {
+async fn each_notification_of_a_pipeline_shows_when_it_was_last_sent() {
     let stage = Stage::new("last-sent").await;
     let team = &stage.team;
     let receiver = Receiver::start();

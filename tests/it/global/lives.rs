@@ -88,7 +88,7 @@ async fn the_most_specific_of_five_layers_wins_field_by_field() {
 }
 
 #[tokio::test]
-async fn pipelines_of_one_name_in_two_namespaces_do_not_get_in_each_others_way() {
+async fn pipelines_with_one_name_in_two_namespaces_are_independent() {
     let stage = Stage::new("global-twins").await;
     let Stage { system, team } = &stage;
     let twin = World::beside("global-twins-b", system).await;

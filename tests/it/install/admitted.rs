@@ -29,7 +29,7 @@ async fn monitoring(client: &Client) {
 }
 
 #[tokio::test]
-async fn what_each_set_of_values_renders_is_taken() {
+async fn the_api_server_accepts_what_each_set_of_values_renders() {
     let sets = chart::value_sets();
     assert_eq!(sets.keys().collect::<Vec<_>>(), SETS.iter().collect::<Vec<_>>());
     let client = client().await;
@@ -48,7 +48,7 @@ async fn what_each_set_of_values_renders_is_taken() {
 }
 
 #[tokio::test]
-async fn pods_are_taken_where_only_restricted_ones_are() {
+async fn pods_are_admitted_by_the_restricted_pod_security_standard() {
     let client = client().await;
     namespaces(&client, &["restricted"]).await;
     let enforce = json!({"metadata": {"labels": {"pod-security.kubernetes.io/enforce": "restricted"}}});
@@ -73,7 +73,7 @@ async fn pods_are_taken_where_only_restricted_ones_are() {
 }
 
 #[test]
-fn a_container_says_how_it_is_looked_after() {
+fn a_container_has_probes_and_limits() {
     for set in SETS {
         let release = of_set(set);
         let pod = release.pod();
@@ -93,7 +93,7 @@ fn a_container_says_how_it_is_looked_after() {
 }
 
 #[test]
-fn a_namespaced_install_has_nothing_outside_of_namespaces_but_the_definitions() {
+fn a_namespaced_installation_has_no_cluster_wide_objects_except_crds() {
     for (set, cluster_wide) in [("namespaced", false), ("isolated", false), ("default", true)] {
         let release = of_set(set);
         let outside = release.objects.iter().filter(|object| object["metadata"]["namespace"].is_null());
@@ -104,7 +104,7 @@ fn a_namespaced_install_has_nothing_outside_of_namespaces_but_the_definitions() 
 }
 
 #[test]
-fn two_releases_of_one_name_stand_side_by_side() {
+fn two_releases_with_one_name_are_independent() {
     for (set, mut values) in chart::value_sets() {
         let mut seen = BTreeSet::new();
         for namespace in ["here", "there"] {

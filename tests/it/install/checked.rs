@@ -67,7 +67,7 @@ fn failed(lines: &[String]) -> Vec<&str> {
 }
 
 #[tokio::test]
-async fn helm_test_checks_definitions_permissions_and_readiness() {
+async fn helm_test_checks_crds_permissions_and_readiness() {
     let plane = ControlPlane::with(Vec::new()).expect("a control plane");
     let own = World::on(&plane.kubeconfig, "pennant-system").await;
     let release = render("pennant", "pennant-system", &serde_json::json!({}));
@@ -134,7 +134,7 @@ fn is_chosen(rule: &Value) -> bool {
 }
 
 #[tokio::test]
-async fn the_permissions_that_are_checked_are_those_that_the_chart_gives() {
+async fn the_checked_permissions_are_those_of_the_chart() {
     for set in SETS {
         let release = of_set(set);
         let (code, lines, words) = Check::of(&release, kubeconfig(), None).without_readiness().run().await;

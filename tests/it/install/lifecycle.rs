@@ -174,7 +174,7 @@ async fn from_an_older_version_to_this_one_and_away() {
 }
 
 #[tokio::test]
-async fn definitions_that_are_there_are_taken_over_when_that_is_said() {
+async fn existing_crds_are_adopted_with_take_ownership() {
     let stage = Stage::new().await;
     namespaces(&stage.client, &[OWN]).await;
     let folder = older("chart-of-hand").join("files/crds");

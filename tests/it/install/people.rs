@@ -90,7 +90,7 @@ async fn redeliver(kubeconfig: &Path, name: &str) -> Output {
 }
 
 #[tokio::test]
-async fn what_people_may_do_is_aggregated_to_view_edit_and_admin() {
+async fn permissions_of_users_are_aggregated_to_view_edit_and_admin() {
     let plane = ControlPlane::aggregating().expect("a control plane");
     let own = World::on(&plane.kubeconfig, "pennant-system").await;
     let team = World::beside("team-a", &own).await;

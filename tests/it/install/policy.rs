@@ -69,7 +69,7 @@ async fn only_the_controller_creates_deliveries() {
 }
 
 #[test]
-fn in_some_namespaces_only_there_is_no_policy() {
+fn a_namespaced_installation_has_no_admission_policy() {
     for values in [
         json!({"watchNamespaces": ["team-a"]}),
         json!({"admissionPolicy": {"enabled": false}}),

@@ -27,7 +27,7 @@ fn texts(value: &Value) -> Vec<&str> {
 }
 
 #[test]
-fn no_right_is_given_that_is_not_used() {
+fn no_unused_permission_is_granted() {
     for set in SETS {
         let release = of_set(set);
         assert!(!release.rules().is_empty());
@@ -176,7 +176,7 @@ async fn in_some_namespaces() {
 }
 
 #[tokio::test]
-async fn to_the_secrets_that_are_listed() {
+async fn with_listed_secrets() {
     let allowed = [
         "list secrets team-a chat",
         "watch secrets team-a audit-hmac",
@@ -200,7 +200,7 @@ async fn to_the_secrets_that_are_listed() {
 }
 
 #[tokio::test]
-async fn to_no_secrets_at_all() {
+async fn without_secrets() {
     let allowed = ["list pipelines.pennant.dev", "list deployments.apps", "get configmaps own-minimal pennant-config"];
     let refused = [
         "list secrets team-a",
@@ -212,7 +212,7 @@ async fn to_no_secrets_at_all() {
 }
 
 #[tokio::test]
-async fn to_send_and_not_to_observe() {
+async fn with_the_dispatcher_only() {
     let allowed = [
         "list pipelines.pennant.dev team-a",
         "create deliveries.pennant.dev team-a",
@@ -229,7 +229,7 @@ async fn to_send_and_not_to_observe() {
 }
 
 #[tokio::test]
-async fn to_observe_and_not_to_send() {
+async fn with_the_pipeline_controller_only() {
     let own = "own-observer";
     let allowed = [
         "list pipelines.pennant.dev",

@@ -68,12 +68,12 @@ fn the_base_is_the_chart_with_its_default_values() {
 }
 
 #[test]
-fn the_overlay_for_a_namespace_is_the_chart_that_follows_it() {
+fn the_namespaced_overlay_is_the_chart_with_one_watched_namespace() {
     compare("deploy/kustomize/overlays/namespaced", &json!({"image": image(), "watchNamespaces": ["team-a"]}));
 }
 
 #[test]
-fn the_definitions_are_those_of_the_program() {
+fn the_crds_are_those_of_the_program() {
     let ours = by_name(pennant::api::crds().iter().map(|crd| serde_json::to_value(crd).expect("JSON")).collect());
     assert_eq!(kustomized("deploy/kustomize/crds"), ours);
     let chart = by_name(render("pennant", "pennant-system", &json!({})).of("CustomResourceDefinition").cloned().collect());

@@ -11,7 +11,7 @@ use crate::support::chart::{self, Release};
 
 /// What is refused, and a word of the complaint.
 #[test]
-fn a_value_that_cannot_be_right_is_refused() {
+fn an_invalid_value_is_rejected() {
     let long: Vec<_> = (0..3).map(|n| format!("team-{n}")).collect();
     for (values, word) in [
         (json!({"replica": 3}), "replica"),
@@ -72,7 +72,7 @@ fn a_value_that_cannot_be_right_is_refused() {
 
 /// Below Kubernetes 1.31 custom resources cannot be selected by fields.
 #[test]
-fn an_older_kubernetes_is_refused() {
+fn an_older_kubernetes_is_rejected() {
     for (version, fits) in [("v1.30.14", false), ("v1.31.0", true), ("v1.31.4-eks-1234567", true)] {
         let args = ["template", "pennant", "charts/pennant", "--set", "image.repository=any", "--kube-version", version];
         let rendered = chart::answer(chart::run(chart::helm(), &args, ""));
@@ -83,7 +83,7 @@ fn an_older_kubernetes_is_refused() {
 
 /// YAML would take these words for something else, and these texts for other texts.
 #[test]
-fn a_text_stays_the_text_that_it_is() {
+fn config_text_is_not_changed() {
     for word in ["123", "true", "null", "1e3"] {
         let values = json!({
             "config": {"name": word},
@@ -125,7 +125,7 @@ fn a_text_stays_the_text_that_it_is() {
 }
 
 #[test]
-fn what_may_go_out_is_dns_and_what_the_values_name() {
+fn egress_allows_dns_and_the_rules_of_the_values() {
     let release = of_set("everything");
     let policy = release.of("NetworkPolicy").next().expect("a policy");
     let rules = policy["spec"]["egress"].as_array().expect("rules").iter();
@@ -201,7 +201,7 @@ fn the_global_configuration_arrives_as_it_was_written() {
 }
 
 #[test]
-fn what_is_added_by_values_is_added_to_what_is_there() {
+fn additional_values_extend_the_defaults() {
     let release = of_set("everything");
     let pod = release.pod();
     let names = |list: &Value| -> Vec<String> {
@@ -231,7 +231,7 @@ fn what_is_added_by_values_is_added_to_what_is_there() {
 }
 
 #[test]
-fn what_is_secret_is_not_in_the_arguments() {
+fn secrets_are_not_in_the_arguments() {
     let release = of_set("everything");
     assert!(release.args().iter().all(|arg| !arg.starts_with("--proxy")), "{:?}", release.args());
     let env = release.pod()["containers"][0]["env"].as_array().unwrap();
@@ -241,7 +241,7 @@ fn what_is_secret_is_not_in_the_arguments() {
 
 /// The folder adds to what the image's own `SSL_CERT_FILE` leads to, so whoever sets that one trusts nobody else.
 #[test]
-fn authorities_are_added_to_those_of_the_image_or_put_in_their_place() {
+fn ca_certificates_extend_or_replace_those_of_the_image() {
     let image = std::fs::read_to_string(chart::root().join("Dockerfile")).expect("the Dockerfile");
     assert!(image.contains("SSL_CERT_FILE=/etc/ssl/certs/ca-certificates.crt SSL_CERT_DIR=/etc/pennant/ca\n"), "{image}");
     let settings = |values: &Value| -> Vec<_> {

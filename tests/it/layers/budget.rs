@@ -57,7 +57,7 @@ async fn delivered(world: &World, receiver: &Receiver, path: &str, tag: &str) ->
 }
 
 #[tokio::test]
-async fn layers_that_take_long_to_compile_hold_up_no_other_namespace() {
+async fn slow_layers_delay_no_other_namespace() {
     let _alone = heavy().await;
     let (crowded, other) = (World::new("layers-crowded").await, World::new("layers-beside-crowd").await);
     let receiver = Receiver::start();

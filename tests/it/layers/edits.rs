@@ -8,7 +8,7 @@ use crate::support::receiver::Gate;
 use crate::support::{Oracle, Receiver, Reply, World};
 
 #[tokio::test]
-async fn what_waits_follows_a_layer_that_is_edited_taken_away_and_added() {
+async fn pending_deliveries_follow_added_edited_and_removed_layers() {
     let world = World::new("layers-follow").await;
     let all: Vec<_> = (0..4).map(|_| Receiver::start()).collect();
     let [first, second, base, last] = &all[..] else { unreachable!("four") };
@@ -49,7 +49,7 @@ async fn what_waits_follows_a_layer_that_is_edited_taken_away_and_added() {
 }
 
 #[tokio::test]
-async fn a_layer_that_suspends_holds_and_one_that_silences_does_not_record() {
+async fn a_suspending_layer_holds_and_a_silencing_layer_does_not_record() {
     let world = World::new("layers-hold").await;
     let receiver = Receiver::start();
     world.deploy("web", "1").await;
@@ -76,7 +76,7 @@ async fn a_layer_that_suspends_holds_and_one_that_silences_does_not_record() {
 }
 
 #[tokio::test]
-async fn what_a_pipelines_own_notification_has_pending_goes_with_it() {
+async fn a_removed_pipeline_notification_cancels_its_pending_deliveries() {
     let world = World::new("layers-own").await;
     let (base, other) = (Receiver::start(), Receiver::start());
     other.always("/own/web", Reply::status(503));
@@ -125,7 +125,7 @@ async fn what_a_pipelines_own_notification_has_pending_goes_with_it() {
 }
 
 #[tokio::test]
-async fn one_in_flight_ends_where_it_is_and_what_it_leaves_goes_where_the_layer_leads_now() {
+async fn an_edit_in_flight_applies_to_the_next_attempt() {
     let world = World::new("layers-flight").await;
     let (base, there) = (Receiver::start(), Receiver::start());
     let gate = Gate::new();
@@ -153,7 +153,7 @@ async fn one_in_flight_ends_where_it_is_and_what_it_leaves_goes_where_the_layer_
 }
 
 #[tokio::test]
-async fn one_targets_order_is_edited_and_what_stood_before_stays_before() {
+async fn an_edit_of_a_targets_ordering_keeps_earlier_deliveries_first() {
     let world = World::new("layers-order").await;
     let receiver = Receiver::start();
     let gate = Gate::new();

@@ -14,7 +14,7 @@ fn token(secret: &str) -> serde_json::Value {
 }
 
 #[tokio::test]
-async fn every_layer_overrides_what_it_says_and_nothing_else() {
+async fn every_layer_overrides_only_its_own_fields() {
     let world = World::new("layers-fold").await;
     let (base, prod, db, other) = (Receiver::start(), Receiver::start(), Receiver::start(), Receiver::start());
     for app in APPS {
@@ -78,7 +78,7 @@ async fn every_layer_overrides_what_it_says_and_nothing_else() {
 }
 
 #[tokio::test]
-async fn a_config_map_of_which_only_a_layer_knows_is_followed() {
+async fn a_config_map_that_only_a_layer_refers_to_is_watched() {
     let world = World::new("layers-map").await;
     let receiver = Receiver::start();
     world.deploy("web", "1").await;
@@ -116,7 +116,7 @@ async fn a_config_map_of_which_only_a_layer_knows_is_followed() {
 }
 
 #[tokio::test]
-async fn after_a_kill_everything_goes_where_the_layers_lead() {
+async fn after_a_kill_deliveries_go_where_the_layers_point() {
     let world = World::new("layers-kill").await;
     let (base, there, other) = (Receiver::start(), Receiver::start(), Receiver::start());
     for (receiver, path) in [(&base, "/hook/web"), (&there, "/hook/api"), (&other, "/own/web")] {

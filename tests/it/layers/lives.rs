@@ -68,7 +68,7 @@ impl Stage {
 const OLD: [&str; 2] = ["Deployed 2 [Canceled]", "Deployed 3 [Canceled]"];
 
 #[tokio::test]
-async fn a_notification_that_goes_from_beneath_its_layer() {
+async fn a_notification_that_is_deleted_below_a_layer() {
     let stage = Stage::new("layers-beneath").await;
     stage.world.fence("shop", &["hook", "other"]).await;
     stage.world.delete::<Notification>("hook").await;
@@ -90,7 +90,7 @@ async fn a_notification_that_goes_from_beneath_its_layer() {
 }
 
 #[tokio::test]
-async fn a_target_that_is_taken_out_and_put_back() {
+async fn a_target_that_is_removed_and_added_again() {
     let stage = Stage::new("layers-target").await;
     let before = serde_json::to_value(stage.world.get_pipeline("shop").await).unwrap()["spec"].take();
     let without = pipeline(&stage.world.ns, "shop", Kind::Deployment, &["dev/api"]);
@@ -109,7 +109,7 @@ async fn a_target_that_is_taken_out_and_put_back() {
 }
 
 #[tokio::test]
-async fn a_pipeline_that_is_deleted_and_made_again() {
+async fn a_pipeline_that_is_deleted_and_created_again() {
     let stage = Stage::new("layers-again").await;
     stage.world.fence("shop", &["hook", "other"]).await;
     stage.world.delete::<Pipeline>("shop").await;
@@ -131,7 +131,7 @@ async fn a_pipeline_that_is_deleted_and_made_again() {
 }
 
 #[tokio::test]
-async fn a_secret_of_which_only_layers_know_is_watched_while_they_are_there() {
+async fn a_secret_that_only_layers_refer_to_is_watched_while_they_exist() {
     let world = World::new("layers-watched").await;
     let (receiver, proxy) = (Receiver::start(), Proxy::start(&world.kubeconfig, &world.ns).await);
     world.deploy("web", "1").await;

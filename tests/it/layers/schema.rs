@@ -30,7 +30,7 @@ async fn dry(world: &World, pipeline: Value) -> Result<Pipeline, String> {
 }
 
 #[tokio::test]
-async fn as_many_layers_as_are_promised_and_no_more() {
+async fn the_number_of_layers_is_limited() {
     let world = World::new("layers-many").await;
     let targets: Vec<_> = (1..32).map(|n| format!("e{n}/web")).collect();
     let plain = pipeline(&world.ns, "shop", Kind::Deployment, &targets.iter().map(String::as_str).collect::<Vec<_>>());
@@ -59,7 +59,7 @@ async fn as_many_layers_as_are_promised_and_no_more() {
 }
 
 #[tokio::test]
-async fn a_layer_has_a_name() {
+async fn a_layer_requires_a_name() {
     let world = World::new("layers-nameless").await;
     let plain = pipeline(&world.ns, "shop", Kind::Deployment, &["e1/web"]);
     world.create::<Pipeline>(plain.clone()).await;
@@ -74,7 +74,7 @@ async fn a_layer_has_a_name() {
 }
 
 #[tokio::test]
-async fn those_who_apply_have_each_their_own_layers() {
+async fn each_field_manager_has_its_own_layers() {
     let world = World::new("layers-apply").await;
     let mut object = pipeline(&world.ns, "shop", Kind::Deployment, &["dev/web"]);
     lay(&mut object, "", json!([{"name": "hook", "suspend": true}]));

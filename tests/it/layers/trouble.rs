@@ -7,7 +7,7 @@ use super::{attempts, no_trouble, reason, relay, shop, start, template, told, tr
 use crate::support::{Oracle, Receiver, World};
 
 #[tokio::test]
-async fn credentials_are_not_sent_where_a_target_leads() {
+async fn credentials_are_not_sent_to_another_origin_of_a_target() {
     let world = World::new("layers-trust").await;
     let (base, other) = (Receiver::start(), Receiver::start());
     world.deploy("web", "1").await;
@@ -58,7 +58,7 @@ async fn credentials_are_not_sent_where_a_target_leads() {
 }
 
 #[tokio::test]
-async fn one_targets_template_or_secret_holds_back_that_target_only() {
+async fn a_targets_broken_template_or_secret_blocks_only_that_target() {
     let world = World::new("layers-broken").await;
     let receiver = Receiver::start();
     let apps = ["web", "api", "db"];
@@ -101,7 +101,7 @@ async fn one_targets_template_or_secret_holds_back_that_target_only() {
 }
 
 #[tokio::test]
-async fn what_a_target_wants_is_not_lost_while_it_cannot_be_understood() {
+async fn changes_of_a_target_with_an_invalid_layer_are_not_lost() {
     let world = World::new("layers-unclear").await;
     let receiver = Receiver::start();
     let apps = ["web", "api", "db"];

@@ -12,7 +12,7 @@ use crate::support::world::apps::condition;
 use crate::support::{Oracle, Pennant, Receiver, World, eventually};
 
 #[tokio::test]
-async fn two_clusters_are_told_of_in_order_and_apart() {
+async fn two_clusters_are_reported_in_order_and_separately() {
     let world = World::new("remote-two").await;
     let (west, east) = (Remote::of(&world, second(), "west").await, Remote::of(&world, third(), "east").await);
     let receiver = Receiver::start();
@@ -44,7 +44,7 @@ async fn two_clusters_are_told_of_in_order_and_apart() {
 }
 
 #[tokio::test]
-async fn what_happens_while_the_dispatcher_is_down_is_told_afterwards() {
+async fn changes_while_the_dispatcher_is_down_are_reported_afterwards() {
     let world = World::new("remote-down").await;
     let west = Remote::of(&world, second(), "west").await;
     let receiver = Receiver::start();
@@ -76,7 +76,7 @@ async fn what_happens_while_the_dispatcher_is_down_is_told_afterwards() {
 }
 
 #[tokio::test]
-async fn a_clock_runs_on_while_the_cluster_is_only_restarted_and_ends_with_the_state() {
+async fn a_timer_continues_while_the_cluster_restarts_and_ends_with_its_state() {
     let world = World::new("remote-clock").await;
     let west = Remote::of(&world, second(), "west").await;
     let receiver = Receiver::start();
@@ -158,7 +158,7 @@ async fn intervals_of_a_remote_kustomization_are_silent_and_its_retries_are_one_
 }
 
 #[tokio::test]
-async fn all_of_256_targets_fail_at_once_while_the_dispatcher_is_away() {
+async fn all_of_256_targets_fail_at_once_while_the_dispatcher_is_down() {
     const TARGETS: usize = 255;
     let _alone = heavy().await;
     let world = World::new("remote-256").await;

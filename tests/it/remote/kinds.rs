@@ -88,7 +88,7 @@ fn cases() -> Vec<Case> {
 }
 
 #[tokio::test]
-async fn every_kind_is_followed_from_one_revision_to_the_next() {
+async fn every_kind_is_observed_from_one_revision_to_the_next() {
     let world = World::new("remote-kinds").await;
     let west = Remote::of(&world, second(), "west").await;
     let receiver = Receiver::start();

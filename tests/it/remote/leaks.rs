@@ -55,7 +55,7 @@ impl Held {
 }
 
 #[tokio::test]
-async fn two_hundred_pipelines_that_come_and_go_leave_nothing_behind() {
+async fn two_hundred_created_and_deleted_pipelines_leave_nothing_behind() {
     let _alone = heavy().await;
     let world = World::new("remote-leaks").await;
     let there = World::on(second(), &world.ns).await;

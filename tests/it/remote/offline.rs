@@ -15,7 +15,7 @@ use crate::support::{Oracle, Pennant, Receiver, World};
 const NOTICED: Duration = Duration::from_mins(2);
 
 #[tokio::test]
-async fn a_cluster_that_stops_is_told_of_once_and_again_when_it_is_back() {
+async fn a_stopped_cluster_is_reported_once_and_again_when_it_is_back() {
     let world = World::new("remote-offline").await;
     let mut plane = ControlPlane::start().expect("a control plane");
     let (gone, there) = (Remote::of(&world, &plane.kubeconfig, "gone").await, Remote::of(&world, second(), "there").await);
@@ -58,7 +58,7 @@ async fn a_cluster_that_stops_is_told_of_once_and_again_when_it_is_back() {
 }
 
 #[tokio::test]
-async fn a_cluster_that_hangs_is_told_of_and_the_others_go_on() {
+async fn a_hanging_cluster_is_reported_and_the_others_continue() {
     let world = World::new("remote-hung").await;
     let plane = ControlPlane::start().expect("a control plane");
     let (hung, there) = (Remote::of(&world, &plane.kubeconfig, "hung").await, Remote::of(&world, second(), "there").await);

@@ -11,7 +11,7 @@ use crate::support::remote::{Remote, pipeline, second};
 use crate::support::{Pennant, Receiver, World, eventually};
 
 #[tokio::test]
-async fn there_is_one_event_for_each_change_and_none_for_a_look() {
+async fn each_change_has_one_event_and_a_reconcile_without_change_has_none() {
     let world = World::new("remote-events").await;
     let west = Remote::of(&world, second(), "west").await;
     let receiver = Receiver::start();
@@ -46,7 +46,7 @@ async fn there_is_one_event_for_each_change_and_none_for_a_look() {
 }
 
 #[tokio::test]
-async fn kubectl_get_shows_how_many_are_ready_and_what_runs_where_the_way_ends() {
+async fn kubectl_get_shows_ready_targets_and_the_last_revision() {
     let world = World::new("remote-columns").await;
     let west = Remote::of(&world, second(), "west").await;
     world.deploy("dev", "1").await;

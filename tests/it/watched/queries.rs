@@ -121,7 +121,7 @@ fn matchers(tokens: Vec<Token>) -> Vec<(String, Op, String)> {
 }
 
 #[test]
-fn names_are_found_wherever_they_stand() {
+fn names_are_found_at_every_place_of_a_query() {
     let query = r#"histogram_quantile(0.99, sum by (le) (rate(pennant_a_bucket{namespace="$ns", x=~"a|b"}[$__rate_interval])))
         unless on (namespace) max(pennant_b offset 15m) > 1e3 and pennant_c{y!="}"} == bool 0"#;
     let found = Query::parse(query);

@@ -183,15 +183,15 @@ impl Store {
     pub(super) fn without_parts(&self, object: &Application, tracked: &Tracked) -> Option<(Reason, String)> {
         let family = tracked.ties.as_deref()?.as_parent()?.family();
         let kind = parts(object)?.kind;
-        let because = |words: &str| format!("it is read with objects of kind {kind}: {words}");
+        let because = |words: &str| format!("it needs objects of kind {kind}: {words}");
         let Some(key) = self.cache_of_family(object, family) else {
-            let words = format!("namespace {} is not among those that are watched", family.namespace);
+            let words = format!("namespace {} is not one of the watched namespaces", family.namespace);
             return Some((Reason::NamespaceNotWatched, because(&words)));
         };
         match self.caches.get(&key).map(|cache| &cache.phase) {
             Some(Phase::Synced) if tracked.seq > 0 => None,
             Some(Phase::Unknown(reason, message)) => Some((*reason, because(message))),
-            Some(Phase::Synced) | None => Some((Reason::CacheNotSynced, because("nobody has asked for them yet"))),
+            Some(Phase::Synced) | None => Some((Reason::CacheNotSynced, because("no pipeline has requested them yet"))),
         }
     }
 }
@@ -342,10 +342,7 @@ mod tests {
         let (mut bench, ids) = Bench::new(Scope::All, &[repo()]);
         let (repos, bundles) = (&ids["GitRepo"], &ids["Bundle"]);
         assert_eq!(bench.list(repos, NS, vec![("shop", repo_at("c1"))]), [pipeline("p")]);
-        assert_eq!(
-            bench.now(&repo()),
-            "CacheNotSynced it is read with objects of kind Bundle: the objects are being listed"
-        );
+        assert_eq!(bench.now(&repo()), "CacheNotSynced it needs objects of kind Bundle: the objects are being listed");
         assert!(bench.said(&repo()).is_empty());
         let other = bundle_of("other", "b", "c0");
         let woken = bench.list(bundles, NS, vec![("a", bundle("a", "c1")), ("b", other.clone())]);
@@ -385,7 +382,7 @@ mod tests {
         for reason in [Reason::Forbidden, Reason::KindNotFound] {
             let (is_news, woken) = bench.0.set_phase(bundles, Phase::Unknown(reason, "no".to_owned()));
             assert_eq!((is_news, woken), (true, vec![pipeline("p")]));
-            let want = format!("{} it is read with objects of kind Bundle: no", reason.as_str());
+            let want = format!("{} it needs objects of kind Bundle: no", reason.as_str());
             assert_eq!(bench.now(&repo()), want);
         }
         bench.change(repos, NS, "shop", repo_at("c2"));
@@ -462,7 +459,7 @@ mod tests {
         let (mut bench, ids) = Bench::new(Scope::new(&["cluster-a".to_owned()]), &[deployment()]);
         bench.list(&ids["BundleDeployment"], "cluster-a", vec![("web", deployed("c1", "s-1"))]);
         bench.list(&ids["Bundle"], "cluster-a", vec![]);
-        let want = "NamespaceNotWatched it is read with objects of kind Bundle: namespace fleet-default is not among those that are watched";
+        let want = "NamespaceNotWatched it needs objects of kind Bundle: namespace fleet-default is not one of the watched namespaces";
         assert_eq!(bench.now(&deployment()), want);
 
         let (mut bench, ids) = Bench::new(Scope::All, &[repo(), app("HelmOp", NS, "db")]);

@@ -24,7 +24,7 @@ impl Pace {
         }
     }
 
-    /// Notes the beginning, or says when it may be tried again. Whoever goes away while it waits leaves no trace.
+    /// Notes the start, or returns when it may be tried again. A caller that gives up while it waits leaves no trace.
     fn begin(&self, path: &str, now: Instant) -> Result<(), Instant> {
         let mut began = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         began.retain(|_, at| now < *at + PAUSE);

@@ -1,4 +1,4 @@
-//! The credential rule, by a table of attacks and of what is harmless.
+//! Tests the credential rule with a table of attacks and of harmless cases.
 
 use serde_json::{Value, json};
 
@@ -10,7 +10,7 @@ fn checked(layers: &[Value]) -> Result<(), String> {
     by(&layers.iter().cloned().enumerate().map(|(at, value)| (source(at), value)).collect::<Vec<_>>())
 }
 
-/// Layers of these authors; the global configuration stands in a namespace of its own.
+/// Checks layers from these sources. The layers of the global configuration are in a namespace of their own.
 fn by(layers: &[(Source, Value)]) -> Result<(), String> {
     let layers = layers.iter().map(|(source, value)| {
         let remove = value.get("remove").and_then(Value::as_array).into_iter().flatten();
@@ -82,7 +82,7 @@ fn credentials_do_not_go_where_a_more_specific_layer_leads() {
     for (what, beneath, above) in attacks {
         assert!(checked(&[beneath, above]).is_err(), "{what}");
     }
-    // Whose the Secret is counts, not who says in which header it goes.
+    // The layer that set the Secret reference counts, not the layer that set the header.
     let beneath = with_token(api);
     let above = json!({"endpoint": {"url": "https://evil.net", "auth": {"token": {"header": "X-Mine", "secretKeyRef": {"key": "b"}}}}});
     assert!(checked(&[beneath, above]).is_err());
@@ -260,7 +260,7 @@ fn a_team_may_do_what_leads_nowhere_else() {
     }
 }
 
-/// What comes of layers, as the dispatcher understands them for a pipeline of `team-a`.
+/// Resolves layers for a pipeline in `team-a`, as the dispatcher does.
 fn sending(layers: &[(Source, Value)]) -> Result<(), Problem> {
     let layer = |(source, value): &(Source, Value)| {
         let namespace = if *source < Source::Notification { "pennant-system" } else { "team-a" };
@@ -285,7 +285,7 @@ fn platform(template: &Value) -> Value {
     whole
 }
 
-/// Each place in which a template may stand, with this in it.
+/// Each place that can contain a template, with this tag in the template.
 fn places(tag: &str) -> Vec<(&'static str, Value)> {
     let template = |template: Value| json!({ "template": template });
     vec![
@@ -328,7 +328,7 @@ fn no_template_of_a_team_names_a_parameter_of_the_platform() {
             );
         }
     }
-    // The URL of the team, and a parameter that nothing says to be a credential.
+    // The team's URL, and a parameter whose name does not suggest a credential.
     for (what, value) in places("{{parameters.room}}") {
         let said =
             sending(&[(Source::Global, platform(&json!({"parameters": {"routingKey": null}}))), (team[0].clone(), value)]);
@@ -336,7 +336,7 @@ fn no_template_of_a_team_names_a_parameter_of_the_platform() {
         let names = ["`parameters.room`", "`parameters.routingKey`"].iter().any(|name| said.contains(name));
         assert!(said.contains("line 1, column") && (names || what == "a body in a ConfigMap"), "{what}: {said}");
     }
-    // Nor does one say that it is shared, who did not write it, or take it away who wrote it.
+    // A layer cannot share a parameter that another namespace set, even if the layer removes `shareParameters` first.
     for (what, share) in [
         ("says so itself", json!({"template": {"shareParameters": true}})),
         ("takes it away first", json!({"remove": ["/template/shareParameters"], "template": {"shareParameters": true}})),
@@ -345,7 +345,7 @@ fn no_template_of_a_team_names_a_parameter_of_the_platform() {
         let layers = [(Source::Global, platform(&json!({}))), (Source::Notification, share), (Source::Pipeline, body)];
         assert_eq!(sending(&layers).expect_err(what).reason(), "ParameterNotShared", "{what}");
     }
-    // No error of a template of the platform itself tells what it works with.
+    // An error in a template of the platform itself does not reveal values.
     let layers = [(Source::Global, platform(&json!({"inline": {"body": "\"{{commit parameters.room}}\""}})))];
     let said = sending(&layers).unwrap_err().to_string();
     assert!(said.contains("no commit hash") && !said.contains("lobby"), "{said}");
@@ -413,7 +413,7 @@ fn a_parameter_that_is_shared_or_ones_own_is_seen() {
 
 #[test]
 fn nothing_is_rendered_before_layers_are_trusted() {
-    // Rendered, the body would fail with the sample.
+    // If the body were rendered, it would fail with the sample.
     let body =
         json!({"template": {"inline": {"body": "\"{{commit environment}}\""}}, "endpoint": {"url": "https://evil.net"}});
     let layers = [(Source::Global, platform(&json!({}))), (Source::Notification, body)];

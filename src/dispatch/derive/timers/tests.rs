@@ -1,4 +1,4 @@
-//! Timers against what they promise: whenever the log is looked at, in whatever pieces, and however often it begins anew.
+//! Timers give the same result whenever the log is read, in any parts, and however often the process restarts.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -19,7 +19,7 @@ use crate::render::Texts;
 use crate::trigger::{Triggers, transitions};
 
 const NAME: &str = "deploys";
-/// Milliseconds for which a failure must hold, and drift.
+/// Milliseconds for which a failure, or drift, must last.
 const HOLDS: [(TransitionType, i64); 2] = [(TransitionType::Failed, 2000), (TransitionType::Drifted, 1000)];
 
 fn triggers(failed: &str) -> Triggers {
@@ -38,7 +38,7 @@ fn state(status: Status, drifted: bool) -> State {
     State { status, revision: "1".into(), failed: status == Status::Failed, drifted, ..State::default() }
 }
 
-/// A log out of (milliseconds since the one before, subject, failed, drifted).
+/// Builds a log from (milliseconds since the previous change, subject, failed, drifted).
 fn log(steps: &[(i64, usize, bool, bool)]) -> ChangeLog {
     let subjects = ["target/dev/c/a", "target/prod/c/a", "target/prod/c/b"];
     let mut now: BTreeMap<usize, State> = BTreeMap::new();
@@ -59,7 +59,7 @@ fn log(steps: &[(i64, usize, bool, bool)]) -> ChangeLog {
 /// What is reported: place in the lane, subject, type.
 type Told = Vec<(lane::Place, String, TransitionType)>;
 
-/// What a log comes to by definition.
+/// The deliveries of a log by definition.
 fn expected(log: &ChangeLog) -> BTreeMap<String, Told> {
     let mut lanes: BTreeMap<String, Told> = BTreeMap::new();
     for change in &log.changes {
@@ -86,7 +86,7 @@ fn expected(log: &ChangeLog) -> BTreeMap<String, Told> {
     lanes
 }
 
-/// A dispatcher that can die, and the API server that remembers.
+/// A dispatcher that can crash, and the state that the API server persists.
 struct Life<'a> {
     whole: &'a ChangeLog,
     triggers: Triggers,
@@ -94,7 +94,7 @@ struct Life<'a> {
     /// In memory.
     position: Position,
     taken: Taken,
-    /// When states were replaced without a word.
+    /// By subject: the serial of the log when the last silent baseline was taken.
     based: HashMap<String, i64>,
     persisted: Dispatched,
     /// Serials that have left the log.
@@ -121,13 +121,13 @@ impl<'a> Life<'a> {
         }
     }
 
-    /// One pass at a time; the create of every `refuse`th delivery is refused.
+    /// Runs one pass. The create number `refuse` of the pass is rejected.
     fn pass(&mut self, now: i64, refuse: Option<usize>) -> Derived {
-        // What is older than the slack has come.
+        // All changes that are older than the slack have arrived.
         self.pass_at(now, now - 400, refuse)
     }
 
-    /// When the log has come up to another time.
+    /// Like `pass`, with the changes up to the time `seen`.
     fn pass_at(&mut self, now: i64, seen: i64, refuse: Option<usize>) -> Derived {
         let visible = self.whole.changes.iter().filter(|c| c.time.as_millisecond() <= seen);
         let serial = visible.clone().map(|c| c.serial).max().unwrap_or(self.whole.first);
@@ -188,7 +188,7 @@ fn steps() -> impl Strategy<Value = Vec<(i64, usize, bool, bool)>> {
     prop::collection::vec((gap, 0usize..3, any::<bool>(), any::<bool>()), 1..30)
 }
 
-/// Milliseconds until a pass, what happens after it, and which create is refused in it.
+/// Milliseconds until a pass, what happens after it, and which create is rejected in it.
 fn passes() -> impl Strategy<Value = Vec<(i64, u8, Option<usize>)>> {
     prop::collection::vec((1i64..3000, 0u8..6, prop::option::weighted(0.3, 1usize..4)), 0..60)
 }
@@ -212,21 +212,21 @@ fn live<'a>(whole: &'a ChangeLog, ordering: Ordering, passes: &[(i64, u8, Option
 }
 
 proptest! {
-    /// In whatever pieces the log comes, and wherever it begins anew: the same deliveries at the same places.
+    /// The deliveries and their places are the same, in whatever parts the log is read, and wherever the process restarts.
     #[test]
     fn the_same_comes_of_it_however_it_is_looked_at(steps in steps(), passes in passes()) {
         let whole = log(&steps);
         let life = live(&whole, Ordering::Target, &passes, false);
         prop_assert_eq!(&life.created, &expected(&whole));
         prop_assert!(life.position.armed[NAME].is_empty());
-        // In one lane, too.
+        // The same is true for a single lane.
         let life = live(&whole, Ordering::Pipeline, &passes, false);
         let mut all: Told = expected(&whole).into_values().flatten().collect();
         all.sort();
         prop_assert_eq!(life.created.into_values().flatten().collect::<Told>(), all);
     }
 
-    /// Creates that are refused delay what they are about, and nothing is lost or out of order.
+    /// Rejected creates only delay their deliveries. Nothing is lost or out of order.
     #[test]
     fn a_refused_create_keeps_its_clock(steps in steps(), passes in passes()) {
         let whole = log(&steps);
@@ -281,7 +281,7 @@ fn a_change_waits_for_a_clock_that_may_be_due_before_it() {
     let derived = life.pass(1_002_500, None);
     assert_eq!((derived.reached, derived.lanes.len()), (103, 1), "no more can come from before it was due");
     assert_eq!(derived.lanes[0][0].order, 101);
-    // Due at 2,000; one of another subject from 2,100 is seen at 2,200.
+    // The timer is due at 2,000. A change of another subject from 2,100 is seen at 2,200.
     let mut timers = Timers::new(&whole, at(1_002_200));
     let timer = Timer {
         change: &whole.changes[0],
@@ -293,13 +293,13 @@ fn a_change_waits_for_a_clock_that_may_be_due_before_it() {
     };
     timers.arm(timer.clone());
     assert_eq!(timers.before(&whole.changes[1]), (Vec::new(), true));
-    // A clock that was set back since does not make it wait.
+    // If the wall clock was set back since, the change does not wait.
     let mut timers = Timers::new(&whole, at(1_001_000));
     timers.arm(timer.clone());
     assert_eq!(timers.before(&whole.changes[1]), (vec![timer], false));
 }
 
-/// What a notification that waits for failures comes to with so much room.
+/// Derives for a notification with these triggers, and with room for this number of timers.
 fn with_room(log: &ChangeLog, (now, after): (i64, i64), armed: &[Armed], room: usize, triggers: &Triggers) -> Derived {
     let (pipeline, none, subjects, based) = (PipelineRef::default(), Texts::default(), Subjects::default(), HashMap::new());
     let of = Of { pipeline: &pipeline, labels: &none, annotations: &none, subjects: &subjects, based: &based, log };
@@ -332,13 +332,14 @@ fn what_has_ended_takes_no_place() {
     let whole = log(&[(0, 0, true, false), (0, 1, true, false), (100, 0, false, false)]);
     let derived = with_room(&whole, (1_000_000, 100), &[], 1, &triggers("2s"));
     assert_eq!((derived.full, derived.reached, derived.armed[0].serial), (false, 103, 102));
-    // One that was armed before its end was there, while the cursor stands still for want of room.
+    // A timer was armed before the change that ends it arrived. Meanwhile the cursor does not advance, because there is no room.
     let armed = Armed { serial: 101, subject: "target/dev/c/a".to_owned(), ..derived.armed[0].clone() };
     assert_eq!(with_room(&whole, (1_000_000, 101), &[armed], 1, &triggers("2s")).armed, derived.armed);
 }
 
 proptest! {
-    /// However many notifications ask, all of their timers together are bounded, and what one leaves the next may take.
+    /// The total number of timers is bounded, however many notifications there are. A notification can use the room that another one
+    /// leaves.
     #[test]
     fn the_bound_holds_within_a_pass(wanted in prop::collection::vec((0usize..700, 0usize..700), 1..6)) {
         let before: Vec<_> = wanted.iter().scan(MOST, |left, (running, _)| {
@@ -365,7 +366,7 @@ fn a_change_from_the_future_is_counted_from_now() {
     for ended in [false, true] {
         let whole = log(&[(hour, 0, true, false), (1000, usize::from(!ended), false, true)]);
         let mut life = Life::new(&whole, Ordering::Target);
-        // The dispatcher sees what was written in its future.
+        // The dispatcher sees changes from its future.
         let seen = |life: &mut Life<'_>, now| life.pass_at(now, now + 2 * hour, None);
         let armed = seen(&mut life, 1_000_000).armed;
         let failed = armed.iter().find(|timer| timer.type_ == TransitionType::Failed).map(|timer| timer.due);
@@ -381,7 +382,7 @@ fn a_change_from_the_future_is_counted_from_now() {
             if ended { vec![TransitionType::Deployed, drifted] } else { vec![TransitionType::Failed, drifted] }
         );
     }
-    // A minute is no matter.
+    // A difference of one minute does not count as the future.
     let (begun, hold) = (at(1_060_000), Some(Duration::from_secs(5)));
     assert_eq!(fires(begun, hold, at(1_000_000), None), at(1_065_000));
     assert_eq!(fires(begun, hold, at(999_999), None), at(1_004_999));
@@ -394,7 +395,7 @@ fn a_state_that_was_replaced_without_a_word_is_not_reported() {
     assert_eq!(life.pass(1_000_400, None).armed.len(), 2);
     life.based = [("target/dev/c/a".to_owned(), 101), ("target/prod/c/a".to_owned(), 101)].into();
     assert_eq!(life.pass(1_000_500, None).armed.iter().map(|timer| timer.serial).collect::<Vec<_>>(), [102]);
-    // Nor is it armed at all.
+    // A new dispatcher does not arm the timer at all.
     let mut late = Life { based: life.based.clone(), ..Life::new(&whole, Ordering::Target) };
     assert_eq!(late.pass(1_000_500, None).armed.len(), 1);
 }

@@ -1,8 +1,8 @@
 //! `BundleDeployment`: one bundle on one cluster.
 //!
-//! Three IDs say how far a rollout has come here: the agent has *applied* one, it is to apply the *wanted* one, and the *staged* one
-//! is wanted next, when its partition's turn has come. An ID ends with a hash of the cluster's options, so the same commit has
-//! another one on each cluster: the revision is the commit, which Fleet writes as a label in the same write as the staged ID.
+//! Three IDs show how far a rollout has come. The agent has *applied* one, and is to apply the *wanted* one. The *staged* one is wanted
+//! next, when its partition is due. An ID ends with a hash of the cluster's options, so the same commit has another one on each cluster.
+//! So the revision is the commit, which Fleet writes as a label in the same write as the staged ID.
 //!
 //! But while earlier partitions are not available, Fleet stages nothing in later ones, and still writes the new label there. So
 //! a new label beside an unchanged staged ID is believed when the Bundle says that it has staged that commit everywhere.
@@ -75,7 +75,7 @@ fn deployed(view: &View<'_>, ids: &Ids<'_>) -> Verdict {
         return not_ready(view);
     }
     if ids.staged != ids.wanted {
-        return Verdict::in_progress("OutOfSync", "what is staged is not deployed here yet");
+        return Verdict::in_progress("OutOfSync", "the staged content is not deployed here yet");
     }
     Verdict::current()
 }

@@ -1,9 +1,9 @@
 //! Fleet (<https://fleet.rancher.io/ref-status-fields>,
 //! <https://github.com/rancher/fleet/tree/main/pkg/apis/fleet.cattle.io/v1alpha1>).
 //!
-//! In: one of its objects. Out: a reading, and how it is tied to others. A `BundleDeployment` is one bundle on one cluster, and
-//! says what it runs there. A `Bundle` and a `Cluster` count theirs. A `GitRepo` and a `HelmOp` count too, but seconds late, and
-//! not for which revision: they are read with their Bundles, each of which has the revision that it was made from.
+//! In: one of its objects. Out: a reading, and its relation to others. A `BundleDeployment` is one bundle on one cluster, and shows what
+//! it runs there. A `Bundle` and a `Cluster` count theirs. A `GitRepo` and a `HelmOp` count too, but seconds late, and not by revision.
+//! So they are read with their Bundles, each of which has its source revision.
 //!
 //! What was modified in the cluster is drift and no failure, though Fleet does not count it as ready; and it is no drift where
 //! Fleet corrects it by itself.

@@ -1,7 +1,7 @@
 //! `GitRepo` and `HelmOp`: where what is deployed comes from.
 //!
-//! Both write that they know a new revision at once, and what their deployments come to some seconds later, so their own counts are
-//! not read: their Bundles say whether they are of that revision, and what has become of it.
+//! Both write a new revision at once, and the results of their deployments some seconds later. So their own counts are not read: their
+//! Bundles show their revision and their result.
 
 use super::{
     Condition, Family, GROUP, HELM_OP_NAME, Parent, REPO, Reading, Rules, Verdict, View, corrects_drift, count, unobserved,
@@ -17,7 +17,7 @@ fn git_repo(view: &View<'_>) -> Reading {
     let verdict = refused(view, &["Accepted"]).unwrap_or_else(|| match job {
         "" | "Current" => Verdict::current(),
         "Failed" => Verdict::failed("GitJobFailed", "the job that reads the repository has failed"),
-        _ => Verdict::in_progress("GitUpdating", "the job that reads the repository is not done"),
+        _ => Verdict::in_progress("GitUpdating", "the job that reads the repository is not finished"),
     });
     // A repository may hold nothing that is deployed.
     let may_be_none = count(view, "desiredReady") == 0;

@@ -113,7 +113,7 @@ fn deployment(commit: &str, staged: &str, wanted: &str, applied: &str) -> Dynami
     labelled(BUNDLE_DEPLOYMENT, "shop-web", labels, spec, status)
 }
 
-/// The Bundle of that, with so many partitions unavailable where none may be.
+/// Its Bundle, with this number of unavailable partitions where none is allowed.
 fn bundle_at(commit: &str, observed: i64, unavailable: i64) -> DynamicObject {
     let labels = json!({"fleet.cattle.io/commit": commit, "fleet.cattle.io/repo-name": "shop"});
     let status = json!({"observedGeneration": observed, "unavailablePartitions": unavailable, "maxUnavailablePartitions": 0,

@@ -4,7 +4,7 @@ fn lane(notification: &str, n: usize) -> LaneKey {
     LaneKey { namespace: "ns".into(), pipeline: "p".into(), notification: notification.into(), lane: n.to_string() }
 }
 
-/// Takes all that there are workers for.
+/// Takes turns until no worker is free or no lane can be taken.
 fn take(fair_queue: &mut FairQueue, now: Instant) -> Vec<Turn> {
     std::iter::from_fn(|| fair_queue.next(now)).collect()
 }
@@ -108,7 +108,7 @@ fn an_origin_that_is_not_there_is_probed_by_one_lane_at_a_time() {
     assert_eq!(fair_queue.next_probe(), Some(due), "however long the lane waits");
     let probe = fair_queue.next(due).unwrap();
     assert!(probe.tell, "from time to time one is written");
-    // A lane that becomes ready while it is asked waits, too.
+    // A lane that becomes ready during the probe waits, too.
     fair_queue.ready("x", lane("a", 99), due);
     assert!(fair_queue.next(due).is_none());
     assert_eq!(fair_queue.release("x", &probe.lane, AttemptOutcome::Answer, due), [owner(&probe.lane)]);
@@ -133,7 +133,7 @@ fn whoever_reaches_an_origin_frees_all_that_wait_for_it() {
     freed.sort();
     assert_eq!(freed, [owner(&lane("a", 0)), owner(&lane("b", 0))]);
     assert_eq!(fair_queue.unreachable(), 0);
-    // One that still cannot reach it is not told so again and again.
+    // A notification that still cannot reach the origin is not freed again and again.
     for _ in 0..FAILURES {
         for turn in take(&mut fair_queue, now) {
             refused(&mut fair_queue, &turn, now, 60);
@@ -179,7 +179,7 @@ mod many {
     use super::*;
 
     proptest! {
-        /// Whatever happens, no lane is lost, none is given out twice, and the books are right.
+        /// Whatever happens, no lane is lost, none is taken twice, and the counts are right.
         #[test]
         fn every_lane_has_its_turn(steps in prop::collection::vec((0u8..6, 0usize..3, 0usize..3, 0u64..40), 1..300)) {
             let mut fair_queue = FairQueue::new(8);
@@ -214,7 +214,7 @@ mod many {
                 prop_assert_eq!(fair_queue.busy, held.len());
                 prop_assert!(fair_queue.busy <= 8);
             }
-            // With time and answers all have their turn.
+            // With time and responses, all lanes have their turn.
             for turn in held.drain(..) {
                 fair_queue.release(&turn.origin, &turn.lane, AttemptOutcome::Answer, now);
             }

@@ -1,4 +1,4 @@
-//! Tests of what is said of a pipeline as a whole.
+//! Tests of the condition `Ready` and of the Events about a pipeline as a whole.
 
 use super::*;
 use crate::api::PipelineSpec;
@@ -18,7 +18,7 @@ fn target(namespace: &str) -> TargetInfo {
     TargetInfo { environment, namespace: namespace.into(), cluster, cluster_ref: None, app, name, subject }
 }
 
-/// A pipeline whose targets have these statuses; of what is `Unknown` the reason is `Forbidden`.
+/// A pipeline whose targets have these statuses. Targets that are `Unknown` have the reason `Forbidden`.
 fn seen(statuses: &[Status], similar: &[(usize, &str)]) -> (PipelineStatus, Vec<Observed>) {
     let names: Vec<String> = (0..statuses.len()).map(|i| format!("n{i}")).collect();
     let observed: Vec<Observed> = names
@@ -77,7 +77,7 @@ fn ready_by_table() {
 }
 
 #[test]
-fn what_was_cut_for_lack_of_room_stays_cut() {
+fn a_message_that_was_cut_for_lack_of_room_stays_cut() {
     let (mut before, observed) = seen(&[Status::NotFound], &[(0, &"there is one in a place, ".repeat(9))]);
     let similar = [("target/prod/c/n0".to_owned(), "there is one in a place, ".repeat(9))].into();
     let message = before.environments[0].targets[0].message.clone();
@@ -88,13 +88,13 @@ fn what_was_cut_for_lack_of_room_stays_cut() {
 }
 
 #[test]
-fn a_condition_is_bounded() {
+fn the_message_of_a_condition_is_bounded() {
     let long = "there is one in ".repeat(200);
     let (status, _) = seen(&[Status::NotFound; 9], &[(0, &long), (1, &long), (2, &long)]);
     assert!(said(&status).1.len() <= MAX_MESSAGE);
 }
 
-/// A pipeline whose `Ready` says this: generation, status, reason and message.
+/// A pipeline whose condition `Ready` has this generation, status, reason and message.
 fn says(generation: i64, is: ConditionStatus, reason: &str, message: &str) -> Pipeline {
     let mut status = PipelineStatus::default();
     set_ready(&mut status, Some(generation), is, reason, message, at(1));
@@ -104,7 +104,7 @@ fn says(generation: i64, is: ConditionStatus, reason: &str, message: &str) -> Pi
 }
 
 #[test]
-fn each_reason_is_told_once_when_it_begins_and_when_it_ends() {
+fn each_reason_is_announced_once_when_it_begins_and_when_it_ends() {
     use ConditionStatus::{False, True};
     let new = Pipeline::new("shop", PipelineSpec::default());
     let steps = [
@@ -131,7 +131,7 @@ fn each_reason_is_told_once_when_it_begins_and_when_it_ends() {
     for (at, (pipeline, told)) in steps.iter().enumerate() {
         assert_eq!(tell(&mut announced, pipeline), *told, "{at}");
     }
-    // Another process, or another turn of this one.
+    // Another process, or another leadership term of this process.
     let (last, _) = steps.last().unwrap();
     let mut announced = Announced::default();
     assert_eq!((tell(&mut announced, last).as_str(), tell(&mut announced, last).as_str()), ("", ""));
@@ -143,7 +143,7 @@ fn each_reason_is_told_once_when_it_begins_and_when_it_ends() {
 }
 
 #[test]
-fn what_was_dropped_is_told_as_it_happens() {
+fn dropped_changes_are_announced_when_they_are_dropped() {
     let drops = |count| {
         let mut pipeline = says(1, ConditionStatus::True, "Observed", "all");
         pipeline.status.as_mut().unwrap().dropped = Some(Dropped { serial: 1, count });
@@ -151,5 +151,5 @@ fn what_was_dropped_is_told_as_it_happens() {
     };
     let mut announced = Announced::default();
     let told: Vec<_> = [3, 3, 5].iter().map(|count| announced.news(&drops(*count)).len()).collect();
-    assert_eq!(told, [0, 0, 1], "what was dropped before the start was told then");
+    assert_eq!(told, [0, 0, 1], "changes that were dropped before the start were announced then");
 }
