@@ -102,12 +102,18 @@ async fn a_redelivery_of_a_pending_delivery_sends_it_once() {
     receiver.wait("/hook/web", 1).await;
     world.ship("web", "3").await;
     let waits = world.delivery("Deployed 3", |d| d.status.as_ref().is_none_or(|s| s.outcome.is_none())).await;
-    annotate(&world, &waits, "x").await;
+    let in_flight = world.delivery("Deployed 2", |d| d.status.as_ref().is_none_or(|s| s.outcome.is_none())).await;
+    for pending in [&in_flight, &waits] {
+        annotate(&world, pending, "x").await;
+    }
     let output = command(&world, &["redeliver", "-n", &world.ns, &waits.name_any()]).await;
     let words = String::from_utf8(output.stderr).unwrap();
     assert!(output.status.code() == Some(1) && words.contains("is pending"), "{words}");
     gate.open();
-    settled(&world, "Deployed 3", Outcome::Delivered, Some("x")).await;
+    // The request that was in flight when its annotation came answers the annotation, too.
+    for what in ["Deployed 2", "Deployed 3"] {
+        settled(&world, what, Outcome::Delivered, Some("x")).await;
+    }
     world.fence("shop", &["hook"]).await;
     assert_eq!(receiver.to("/hook/web").len(), 2);
 }

@@ -305,7 +305,7 @@ fn observe(parts: &Parts, record: &Record, attempt: &Attempt) {
 /// `limiter` limits the concurrent writes. A write passes it for each try and does not hold it during a delay. So rejected or hanging
 /// writes of one namespace do not block all others.
 pub async fn store(parts: Parts, decided: Decided, limiter: NamespaceLimiter) -> Worked {
-    let Decided { mut record, status, after } = decided;
+    let Decided { mut record, mut status, after } = decided;
     if status == record.status && !record.unwritten {
         return Worked { record, after, gone: false, instead: None, news: false };
     }
@@ -327,6 +327,11 @@ pub async fn store(parts: Parts, decided: Decided, limiter: NamespaceLimiter) ->
                 return Worked { record, after, gone: false, instead: None, news: true };
             }
             Ok(Written::Overtaken(live)) => return overtaken(&record, *live),
+            // The watch had not shown the annotation yet. This outcome answers it, so that it causes no second request.
+            Ok(Written::Annotated(live)) => {
+                status = redeliver::noted(&live, status, crate::api::now());
+                record = Record { asked: live.asked, version: live.version, status: live.status, ..record };
+            }
             Ok(Written::Gone(instead)) => {
                 let after = After::Settled { answered: false };
                 return Worked { record, after, gone: true, instead, news: false };

@@ -69,6 +69,8 @@ pub enum Written {
     },
     /// Another replica has settled the delivery or made a later attempt.
     Overtaken(Box<Record>),
+    /// A user has changed the annotation that requests a redelivery. The outcome must be decided again, with this record.
+    Annotated(Box<Record>),
     /// The object is gone. Another object may have been created under its name.
     Gone(Option<Box<Record>>),
 }
@@ -235,6 +237,9 @@ impl Journal {
                 Some(live) if live.status.outcome.is_some() => return Ok(Written::Overtaken(Box::new(live))),
                 Some(live) if status.outcome.is_none() && live.status.attempts >= status.attempts.max(1) => {
                     return Ok(Written::Overtaken(Box::new(live)));
+                }
+                Some(live) if status.outcome.is_some() && live.asked != record.asked => {
+                    return Ok(Written::Annotated(Box::new(live)));
                 }
                 Some(live) => (version, before) = (live.version, live.status),
             }

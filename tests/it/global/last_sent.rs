@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use pennant::api::pipeline::Dispatched;
-use pennant::api::{Pipeline, Time};
+use pennant::api::{Outcome, Pipeline, Time};
 use serde_json::{Value, json};
 
 use super::{MAP, Stage, everywhere};
@@ -49,7 +49,9 @@ async fn each_notification_of_a_pipeline_shows_when_it_was_last_sent() {
     // A process that is killed before it has written the times finds them in the deliveries that are kept.
     let known = time_of(&dispatched, "hook");
     team.ship("web", "3").await;
-    team.delivery("Deployed 3", |d| d.spec.notification == "hook" && super::is(pennant::api::Outcome::Delivered)(d)).await;
+    for (name, outcome) in [("hook", Outcome::Delivered), ("silent", Outcome::Parked)] {
+        team.delivery("Deployed 3", |d| d.spec.notification == name && super::is(outcome)(d)).await;
+    }
     pennant.kill9();
     pennant.start_again().await;
     let dispatched = last_sent(&stage, |d| time_of(d, "hook") > known).await;
